@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# Needs Python >= 3.11 (< 3.13), bash and make; everything else is set up here.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= $(shell for p in python3.12 python3.11 python3; do command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST_ARGS ?=
+
+.PHONY: help setup demo test soak lint format bench lock clean
+help: ## show the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY) ## create .venv with the locked dependencies
+
+$(READY): requirements/dev.lock pyproject.toml
+	@[[ -n "$(PYTHON)" ]] || { echo "lakefold needs Python 3.11 or 3.12; found $$(python3 --version 2>/dev/null || echo none). Set PYTHON=/path/to/python3.12" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; v=sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 13) else "lakefold needs Python 3.11 or 3.12 (pyspark 3.5.9 does not run on newer ones); PYTHON=%s is %d.%d" % (sys.executable, v.major, v.minor))'
+	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.lock
+	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.lock
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## a real Hudi writer, the real daemon, and the table getting healthy
+	@$(BIN)/lakefold demo $(DEMO_ARGS)
+
+test: $(READY) ## the whole suite (slice lengths)
+	@bash tests/servers.sh
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+soak: $(READY) ## the long runs; writes docs/reliability.md
+	@bash tests/servers.sh
+	@LAKEFOLD_SOAK=1 $(BIN)/python -m pytest -m "soak" $(PYTEST_ARGS)
+
+lint: $(READY) ## ruff, mypy --strict, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY)
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+bench: $(READY) ## planning speed; see bench/
+	@$(BIN)/python bench/planning.py
+
+lock: $(READY) ## renew requirements/*.lock
+	@for set in runtime dev; do \
+	  $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml \
+	    $$([[ $$set == dev ]] && echo --group dev) -o requirements/$$set.lock; done
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist

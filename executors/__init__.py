@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns plans into new file versions: claim, rewrite, prove, commit, clean."""

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Named points where tests stop, kill or disturb a process; off unless ``LAKEFOLD_FAILPOINTS`` names one.
+
+``LAKEFOLD_FAILPOINTS="name=action[,name=action…]"`` with the actions
+
+- ``kill``: SIGKILL to this process (its JVM notices and ends by itself),
+- ``stop``: SIGSTOP to the whole process group, for a harness to continue later,
+- ``wait:PATH``: create ``PATH.reached`` and block until ``PATH`` exists,
+- ``error``: raise Transient once.
+
+A name is ``before_STEP`` or ``after_STEP`` for each ``lake.plan.Step``, or one that a module documents.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from lake.errors import Transient
+
+_fired: set[str] = set()
+
+
+def failpoint(name: str) -> None:
+    """Do what ``LAKEFOLD_FAILPOINTS`` says for ``name``; nothing when it is not named."""
+    configured = os.environ.get("LAKEFOLD_FAILPOINTS")
+    if not configured:
+        return
+    actions = dict(item.split("=", 1) for item in configured.split(",") if "=" in item)
+    action = actions.get(name)
+    if action is None:
+        return
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "stop":
+        if name not in _fired:
+            _fired.add(name)
+            os.killpg(os.getpgrp(), signal.SIGSTOP)
+    elif action == "error":
+        if name not in _fired:
+            _fired.add(name)
+            raise Transient(f"failpoint {name}")
+    elif action.startswith("wait:"):
+        gate = Path(action.removeprefix("wait:"))
+        gate.with_name(gate.name + ".reached").touch()
+        while not gate.exists():
+            time.sleep(0.05)
+    else:
+        raise ValueError(
+            f"LAKEFOLD_FAILPOINTS: unknown action {action!r} for {name}; use kill, stop, error or wait:PATH"
+        )

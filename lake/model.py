@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nouns: tables, snapshots, file slices, and how file sizes are distributed.
+
+Words follow Apache Hudi: a *file group* is the lineage of one file id in one
+partition, a *file slice* a base file with its log files at an instant.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SLICES_SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("file_id", pa.string(), nullable=False),
+        pa.field("path", pa.string()),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64()),
+        pa.field("log_files", pa.list_(pa.string()), nullable=False),
+        pa.field("log_bytes", pa.int64(), nullable=False),
+        pa.field("modified_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("busy_reason", pa.dictionary(pa.int32(), pa.string())),
+    ]
+)
+"""One row a latest file slice.
+
+``partition`` is the path relative to the table ('' when unpartitioned); ``path`` the base file relative to
+the table's location, null for a slice of logs only; ``bytes`` the base file's size, 0 without one; ``rows``
+null where the format does not know it without opening the file; ``log_files`` names relative to the partition,
+oldest first; ``busy_reason`` null for a slice that may be planned, else why not (``pending clustering 2026…``).
+"""
+
+
+class Concurrency(StrEnum):
+    """How writers of a table are kept apart, as its owner states it."""
+
+    SINGLE_WRITER = "single_writer"  #: no other writer is active while lakefold runs
+    OCC = "occ"  #: every writer uses optimistic concurrency control with the same lock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRef:
+    """One table: a unique ``name``, its ``format`` ('hudi'), and where it is.
+
+    ``location`` is a path or URI without trailing slash. ``write_options`` are handed verbatim to the
+    format's own writer (lock provider settings and the like).
+    """
+
+    name: str
+    format: str
+    location: str
+    concurrency: Concurrency = Concurrency.SINGLE_WRITER
+    write_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What a table looked like at one instant.
+
+    ``slices`` has ``SLICES_SCHEMA``; ``instant`` is the newest completed instant seen ('' on an empty table);
+    ``taken_at`` is timezone-aware.
+    """
+
+    table: TableRef
+    instant: str
+    taken_at: datetime
+    slices: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSlice:
+    """One chosen slice of a plan: the same meaning as a row of ``SLICES_SCHEMA``."""
+
+    partition: str
+    file_id: str
+    path: str | None
+    bytes: int
+    rows: int | None = None
+    log_files: tuple[str, ...] = ()
+    log_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """Base and log bytes together: what a rewrite has to read."""
+        return self.bytes + self.log_bytes
+
+
+#: Upper edges of the size histogram in bytes, powers of two from 1 KiB to 16 GiB; a last, open bucket holds the rest.
+HISTOGRAM_EDGES_BYTES: tuple[int, ...] = tuple(1 << power for power in range(10, 35))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeHistogram:
+    """Files by size. ``counts`` has one entry for each edge (size ≤ edge, above the edge before) and one for larger."""
+
+    counts: tuple[int, ...]
+    files: int
+    bytes: int
+    small_files: int
+    small_bytes: int
+
+    @classmethod
+    def of(cls, sizes: pa.ChunkedArray | pa.Array, small_file_limit_bytes: int) -> "SizeHistogram":
+        """Histogram of ``sizes`` (int64 bytes); a file is small when strictly below the limit."""
+        values = np.asarray(sizes.to_numpy(), dtype=np.int64)
+        buckets = np.searchsorted(np.asarray(HISTOGRAM_EDGES_BYTES, dtype=np.int64), values, side="left")
+        small = values[values < small_file_limit_bytes]
+        return cls(
+            counts=tuple(np.bincount(buckets, minlength=len(HISTOGRAM_EDGES_BYTES) + 1).tolist()),
+            files=int(values.size),
+            bytes=int(values.sum()),
+            small_files=int(small.size),
+            small_bytes=int(small.sum()),
+        )
+
+
+def base_file_sizes(slices: pa.Table) -> pa.ChunkedArray:
+    """Sizes of the base files of ``slices`` (``SLICES_SCHEMA``); slices of logs only have none."""
+    return slices.filter(pc.is_valid(slices["path"]))["bytes"]

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan, its groups, and the one table of state transitions that code, database and docs agree on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+from lake.model import FileSlice, TableRef
+
+
+class PlanState(StrEnum):
+    """Where a plan is in its life."""
+
+    REQUESTED = "requested"  #: stored by the scheduler; nobody owns it
+    INFLIGHT = "inflight"  #: claimed by one executor under one epoch and a lease
+    COMPLETED = "completed"  #: the table's commit names it
+    FAILED = "failed"  #: given up; ``plans retry`` requests it again
+    CANCELLED = "cancelled"  #: a conflict or an operator ended it; the next scan plans anew
+
+
+TRANSITIONS: Mapping[PlanState, frozenset[PlanState]] = MappingProxyType(
+    {
+        PlanState.REQUESTED: frozenset({PlanState.INFLIGHT, PlanState.CANCELLED}),
+        PlanState.INFLIGHT: frozenset(
+            {PlanState.COMPLETED, PlanState.FAILED, PlanState.CANCELLED, PlanState.REQUESTED}
+        ),
+        PlanState.FAILED: frozenset({PlanState.REQUESTED}),
+        PlanState.COMPLETED: frozenset(),
+        PlanState.CANCELLED: frozenset(),
+    }
+)
+LIVE_STATES = frozenset({PlanState.REQUESTED, PlanState.INFLIGHT})
+
+
+class PlanKind(StrEnum):
+    """What the rewrite is for."""
+
+    CLUSTERING = "clustering"
+    COMPACTION = "compaction"
+
+
+class Step(StrEnum):
+    """The numbered steps of one plan's run, in order; each is also a failpoint."""
+
+    ASK = "ask"  #: 1 did this plan already commit?
+    PREPARE = "prepare"  #: 2 inputs still live and unchanged? make the plan known to the table
+    REWRITE = "rewrite"  #: 3 write the new files, invisible to readers
+    RECEIPT = "receipt"  #: 4 prove that out equals in
+    COMMIT = "commit"  #: 5 check again, make the new files the table
+    RECORD = "record"  #: 6 one database transaction: completed, figures, superseded versions
+
+
+class ReceiptLevel(StrEnum):
+    """How much is proved before a commit."""
+
+    FOOTER = "footer"  #: rows, and per leaf column null count and min/max, from Parquet footers
+    HASH = "hash"  #: the same, and an order-free hash of every value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteOptions:
+    """What an executor needs to know of the policy that made the plan."""
+
+    target_file_max_bytes: int
+    engine: str = "auto"
+    compression: str | None = None
+    sort_columns: tuple[str, ...] = ()
+    layout: str = "linear"
+    receipt: ReceiptLevel = ReceiptLevel.FOOTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringGroup:
+    """Slices of one partition rewritten together into ``output_files`` files."""
+
+    partition: str
+    slices: tuple[FileSlice, ...]
+    output_files: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes the rewrite reads."""
+        return sum(s.total_bytes for s in self.slices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Groups of one table that are committed at once."""
+
+    plan_id: str
+    table: TableRef
+    kind: PlanKind
+    groups: tuple[ClusteringGroup, ...]
+    options: RewriteOptions
+    snapshot_instant: str
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Distinct partitions, sorted."""
+        return tuple(sorted({g.partition for g in self.groups}))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes the rewrite reads, over all groups."""
+        return sum(g.bytes for g in self.groups)
+
+    @property
+    def input_files(self) -> int:
+        """Base files rewritten, over all groups."""
+        return sum(1 for g in self.groups for s in g.slices if s.path is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A group of a plan that the executor did not rewrite, and why."""
+
+    group: int
+    reason: str
+    #: paths whose content can't be read; the planner leaves them alone until ``lakefold resume TABLE``
+    quarantine: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFile:
+    """One file written by a plan. ``path`` is relative to the table's location."""
+
+    partition: str
+    path: str
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupersededVersion:
+    """A file that a committed plan replaced; deleted once the retention in force has passed."""
+
+    partition: str
+    path: str
+    bytes: int
+    #: the instant whose commit replaced the file
+    instant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Proof that a table holds the result of a plan.
+
+    ``instant`` names the commit on the table's own timeline; ``outputs`` and ``superseded`` are what it
+    added and replaced, as the table itself records them.
+    """
+
+    plan_id: str
+    instant: str
+    outputs: tuple[OutputFile, ...]
+    superseded: tuple[SupersededVersion, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFigures:
+    """What a completed plan did to one partition (live base files of the plan before and after)."""
+
+    partition: str
+    files_before: int
+    bytes_before: int
+    files_after: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a rewrite is."""
+
+    bytes_done: int
+    bytes_total: int
+    rows_done: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One executor's hold on one plan. Every later write to the store carries ``epoch`` and fails when stale."""
+
+    plan: Plan
+    epoch: int
+    attempt: int
+    executor: str
+    lease_until: datetime
+    #: instants that earlier epochs of this plan published on the table's timeline, newest last
+    instants: tuple[str, ...] = ()
+    milliseconds: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocols between rooms. None of them knows a table format by name.
+
+``TableFormat`` observes a table without a JVM; ``TableWriter`` changes it; ``PlanStore`` is the part of the
+database that executors use. Implementations raise only the outcomes of ``lake.errors``.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from lake.model import Snapshot, TableRef
+from lake.plan import (
+    Claim,
+    Commit,
+    LeftOut,
+    OutputFile,
+    PartitionFigures,
+    Plan,
+    Progress,
+    Step,
+    SupersededVersion,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SparkProvider = Callable[[], "SparkSession"]
+"""Gives the process's one Spark session, starting it at the first call."""
+
+Report = Callable[[Progress], None]
+"""Called from time to time during a rewrite; must not raise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A plan made known to its table, not yet executed.
+
+    ``instant`` is the pending instant on the table's timeline; ``groups`` the indices into ``plan.groups``
+    that are still live and unchanged; ``left_out`` the others with their reasons.
+    """
+
+    plan: Plan
+    epoch: int
+    instant: str
+    groups: tuple[int, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """New files, written and invisible to readers."""
+
+    prepared: Prepared
+    outputs: tuple[OutputFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What ``verify`` found. Empty tuples mean the table is as its last commits say.
+
+    ``missing`` live files that are not in storage, ``wrong_size`` those whose size differs from the commit's,
+    ``resurrected`` superseded files that are live again, ``unowned`` data files in storage that belong to no
+    slice, pending plan or superseded version. Paths are relative to the table. ``rows`` is None unless asked for.
+    """
+
+    files: int
+    bytes: int
+    missing: tuple[str, ...] = ()
+    wrong_size: tuple[str, ...] = ()
+    resurrected: tuple[str, ...] = ()
+    unowned: tuple[str, ...] = ()
+    rows: int | None = None
+    rows_expected: int | None = None
+
+
+class TableWriter(AbstractContextManager["TableWriter"], Protocol):
+    """Changes one table through its own format's commit protocol. Used by one thread from open to close."""
+
+    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+        """Check every slice against the table and make the plan known to it (step 2).
+
+        Raises Conflict when no group is left, Transient when a writer is inflight on the partitions or the
+        table's lock is taken, Rejected when the table can't be served.
+        """
+
+    def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
+        """Write the new files, invisible to readers (step 3). Raises Transient, Rejected or Conflict.
+
+        A Conflict with ``LeftOut`` groups in its ``args[1]`` names inputs that can't be read.
+        """
+
+    def commit(self, rewrite: Rewrite) -> Commit:
+        """Check the inputs again and make the new files the table, plan id and epoch inside (step 5).
+
+        Raises Conflict when a writer was faster, CommitUnknown when nobody can tell.
+        """
+
+    def discard(self, plan_id: str, instants: Collection[str]) -> int:
+        """Withdraw what ``instants`` of this plan left uncommitted; the number of instants withdrawn.
+
+        Idempotent; never touches a completed instant.
+        """
+
+    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
+        """Delete superseded files through the format, oldest instant first; bytes freed.
+
+        ``remaining`` are this table's superseded versions that stay. Files already gone count as deleted.
+        Raises Conflict where a version is live, pending or kept by a savepoint.
+        """
+
+    def cancel(self) -> None:
+        """Stop a running ``rewrite`` of this writer from another thread."""
+
+
+class TableFormat(Protocol):
+    """Observes tables of one format; needs no JVM."""
+
+    name: str
+
+    def discover(self, location: str) -> Iterator[TableRef]:
+        """Tables at ``location`` (a table, or a directory searched for tables), names from the table itself."""
+
+    def check(self, table: TableRef) -> None:
+        """Raise Rejected with rule, value and remedy when this table can't be served; Transient when unreachable."""
+
+    def snapshot(self, table: TableRef, partitions: Collection[str] | None = None) -> Snapshot:
+        """Latest file slices of all or of the named partitions; those of pending plans carry a busy reason."""
+
+    def committed(self, table: TableRef, plan_id: str) -> Commit | None:
+        """The completed commit that names ``plan_id``, looked up in the active then the archived timeline."""
+
+    def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+        """For each version's path: None when it may be deleted now, else the reason why not."""
+
+    def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
+        """Compare storage with the table's last commits."""
+
+    def describe(self, table: TableRef) -> Mapping[str, str]:
+        """Facts about the table worth showing to a person (type, version, timeline, indexes, locks)."""
+
+    def writer(self, table: TableRef, spark: SparkProvider) -> TableWriter:
+        """Open the table for changing it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A superseded version the cleaner may look at, with its row id in the store."""
+
+    row_id: int
+    plan_id: str
+    version: SupersededVersion
+    superseded_at: datetime
+
+
+class PlanStore(Protocol):
+    """What executors read and write. Times compare with the database's clock."""
+
+    def claim(self, executor: str) -> Claim | None:
+        """Take the oldest due requested plan by compare-and-set; None when there is none.
+
+        Skips paused and halted tables and tables at ``max_inflight_per_table``. Increments epoch and attempt.
+        """
+
+    def heartbeat(self, claim: Claim, progress: Progress | None = None) -> bool:
+        """Extend the lease; True when a cancel was requested. Raises LeaseLost."""
+
+    def step(self, claim: Claim, step: Step, *, instant: str | None = None, milliseconds: int = 0) -> None:
+        """Record that ``step`` ended (and the instant it published). Raises LeaseLost."""
+
+    def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
+        """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""
+
+    def complete(
+        self, claim: Claim, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
+    ) -> None:
+        """One transaction: completed, figures, superseded versions, partitions freed. Raises LeaseLost.
+
+        Idempotent for the same plan: a second call with the same commit changes nothing.
+        """
+
+    def requeue(self, claim: Claim, error: str) -> bool:
+        """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False)."""
+
+    def fail(self, claim: Claim, error: str, *, halt: bool = False) -> None:
+        """Rejected or Integrity: failed, partitions freed; with ``halt`` the table is halted."""
+
+    def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
+        """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
+
+    def expired(self, executor: str) -> Claim | None:
+        """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none."""
+
+    def owned_instants(self, table: TableRef) -> Collection[str]:
+        """Instants that plans of ours published on ``table`` and that did not complete."""
+
+    def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
+        """Superseded versions older than ``retention``, oldest instant first."""
+
+    def superseded(self, table: TableRef) -> Sequence[Due]:
+        """All superseded versions of the table that are not deleted yet."""
+
+    def mark_deleted(self, rows: Sequence[int]) -> None:
+        """Set ``deleted_at`` now for these rows."""

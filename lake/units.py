@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes and durations as people write them, and back."""
+
+import re
+from datetime import timedelta
+
+_BYTE_UNITS = {
+    "": 1, "b": 1,
+    "k": 1000, "kb": 1000, "kib": 1 << 10,
+    "m": 1000**2, "mb": 1000**2, "mib": 1 << 20,
+    "g": 1000**3, "gb": 1000**3, "gib": 1 << 30,
+    "t": 1000**4, "tb": 1000**4, "tib": 1 << 40,
+}  # fmt: skip
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
+
+
+def parse_bytes(text: str | int) -> int:
+    """``300MiB``, ``1.5 GB`` or a bare number of bytes as an integer; ValueError otherwise."""
+    if isinstance(text, int):
+        return text
+    match = _QUANTITY.fullmatch(text)
+    unit = _BYTE_UNITS.get(match.group(2).lower()) if match else None
+    if match is None or unit is None:
+        raise ValueError(f"{text!r} is not a size; write a number with B, KiB, MiB, GiB or TiB, such as 300MiB")
+    return round(float(match.group(1)) * unit)
+
+
+def format_bytes(count: float) -> str:
+    """Binary units with one decimal below 100, such as ``8.0 MiB`` or ``512 B``."""
+    if abs(count) < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        count /= 1024
+        if abs(count) < 1023.5 or unit == "PiB":
+            break
+    return f"{count:.1f} {unit}" if abs(count) < 99.95 else f"{count:.0f} {unit}"
+
+
+def parse_duration(text: str | int | float | timedelta) -> timedelta:
+    """``15min``, ``7d``, ``30s`` or a bare number of seconds; ValueError otherwise."""
+    if isinstance(text, timedelta):
+        return text
+    if isinstance(text, (int, float)):
+        return timedelta(seconds=text)
+    match = _QUANTITY.fullmatch(text)
+    unit = _SECONDS.get(match.group(2).lower() or "s") if match else None
+    if match is None or unit is None:
+        raise ValueError(f"{text!r} is not a duration; write a number with s, min, h, d or w, such as 15min or 7d")
+    return timedelta(seconds=float(match.group(1)) * unit)
+
+
+def format_duration(span: timedelta | float) -> str:
+    """The largest unit that keeps the figure readable: ``850 ms``, ``42 s``, ``12 min``, ``3.5 h``, ``7 d``."""
+    seconds = span.total_seconds() if isinstance(span, timedelta) else span
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 86400:.3g} d"
