@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from lake.model import Snapshot, TableRef
 from lake.plan import (
@@ -19,6 +21,7 @@ from lake.plan import (
     OutputFile,
     PartitionFigures,
     Plan,
+    PlanState,
     Progress,
     Step,
     SupersededVersion,
@@ -98,9 +101,11 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         Raises Conflict when a writer was faster, CommitUnknown when nobody can tell.
         """
 
-    def discard(self, plan_id: str, instants: Collection[str]) -> int:
+    def discard(self, plan_id: str, instants: Collection[str] | None) -> int:
         """Withdraw what ``instants`` of this plan left uncommitted; the number of instants withdrawn.
 
+        ``None`` means every pending instant of the table that names ``plan_id``, recorded or not: what a take-over
+        needs, because a killed executor may have published an instant that it could not record any more.
         Idempotent; never touches a completed instant.
         """
 
@@ -115,10 +120,23 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         """Stop a running ``rewrite`` of this writer from another thread."""
 
 
+@runtime_checkable
+class MergedReads(Protocol):
+    """What a ``TableWriter`` adds when its slices may hold logs, whose rows no Parquet reader sees."""
+
+    def read_inputs(self, prepared: Prepared, partition: str) -> Iterator[pa.RecordBatch]:
+        """The rows of the live groups' slices in ``partition`` as a reader sees them, base and logs merged.
+
+        The columns are those of the data files, meta columns included; called after ``rewrite``, before ``commit``.
+        """
+
+
 class TableFormat(Protocol):
     """Observes tables of one format; needs no JVM."""
 
     name: str
+    #: top-level columns of data files that a rewrite may change, such as the name of the file a row is in
+    volatile_columns: frozenset[str]
 
     def discover(self, location: str) -> Iterator[TableRef]:
         """Tables at ``location`` (a table, or a directory searched for tables), names from the table itself."""
@@ -131,6 +149,9 @@ class TableFormat(Protocol):
 
     def committed(self, table: TableRef, plan_id: str) -> Commit | None:
         """The completed commit that names ``plan_id``, looked up in the active then the archived timeline."""
+
+    def pending(self, table: TableRef) -> Mapping[str, str]:
+        """Pending instants on the table's timeline that name a plan of lakefold's, each with that plan's id."""
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """For each version's path: None when it may be deleted now, else the reason why not."""
@@ -192,6 +213,9 @@ class PlanStore(Protocol):
 
     def expired(self, executor: str) -> Claim | None:
         """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none."""
+
+    def plan_state(self, plan_id: str) -> PlanState | None:
+        """The state of a plan, None when this database does not know it."""
 
     def owned_instants(self, table: TableRef) -> Collection[str]:
         """Instants that plans of ours published on ``table`` and that did not complete."""
