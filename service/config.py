@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration: one TOML file, environment over it, rules for tables; each value knows where it came from.
+
+The file is the first of ``--config``, ``$LAKEFOLD_CONFIG``, ``./lakefold.toml`` and
+``~/.config/lakefold/lakefold.toml``; all of it is optional. ``LAKEFOLD_SECTION__KEY`` in the environment wins over
+the file's sections, and a matching ``[[tables]]`` rule wins over ``[defaults]``, from wherever those came.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from lake.errors import LakefoldError
+from lake.units import parse_duration
+
+FILE_NAME = "lakefold.toml"
+ENV_PREFIX = "LAKEFOLD_"
+
+Mode = Literal["observe", "compact", "off"]
+Knob = str | int | float | bool | tuple[str, ...]
+
+
+class ConfigError(LakefoldError):
+    """The configuration can't be used; one line that names the place, the value and the remedy."""
+
+
+def nearest(word: str, known: Mapping[str, Any] | list[str] | tuple[str, ...]) -> str:
+    """``; did you mean 'x'?`` for the known word most like ``word``, or nothing."""
+    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def flatten(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys that TOML nested (``hoodie.clustering.x = 1`` without quotes) as the flat keys they are."""
+    flat: dict[str, Any] = {}
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = tuple(value) if isinstance(value, list) else value
+    return flat
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _texts(section: Any) -> Any:
+    return {key: _text(value) for key, value in flatten(section).items()} if isinstance(section, Mapping) else section
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def default_database_url() -> str:
+    """The SQLite file in the user's data directory."""
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return f"sqlite:///{data / 'lakefold' / 'lakefold.db'}"
+
+
+class Database(_Section):
+    """``[database]``: where plans live, as a SQLAlchemy URL."""
+
+    url: str = Field(default_factory=default_database_url)
+
+
+class Source(_Section):
+    """``[[sources]]``: a table's path, a directory searched for tables, a pattern of such paths, or a catalog database."""
+
+    path: str | None = None
+    name: str | None = None
+    prefix: str = ""
+    format: str = "hudi"
+    catalog: str | None = None
+    database: str | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Source":
+        if (self.path is None) == (self.database is None):
+            raise ValueError("a source has either path or database (with an optional catalog)")
+        if self.catalog is not None and self.database is None:
+            raise ValueError("catalog needs database")
+        if self.name is not None and (self.prefix or self.database):
+            raise ValueError("name is for one table by its path; use prefix for several")
+        return self
+
+
+class TableRule(BaseModel):
+    """``[[tables]]``: settings of the tables whose name matches; any other key is a policy knob."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    match: str
+    mode: Mode | None = None
+    concurrency: Literal["single_writer", "occ"] | None = None
+    write_options: Texts = Field(default_factory=dict)
+
+    @property
+    def knobs(self) -> dict[str, Knob]:
+        """The rule's policy settings as written, dotted keys flat."""
+        return flatten(self.model_extra or {})
+
+
+class Daemon(_Section):
+    """``[daemon]``: loops, slots, metrics and log of ``lakefold serve``."""
+
+    metrics_address: str = "127.0.0.1"
+    metrics_port: int = Field(default=9464, ge=0, le=65535)
+    executor_slots: int = Field(default=1, ge=1, le=64)
+    request_interval: Duration = timedelta(seconds=1)
+    claim_interval: Duration = timedelta(seconds=1)
+    rescue_interval: Duration = timedelta(seconds=15)
+    clean_interval: Duration = timedelta(minutes=5)
+    metrics_interval: Duration = timedelta(seconds=15)
+    discover_interval: Duration = timedelta(minutes=5)
+    leader_ttl: Duration = timedelta(seconds=30)
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _positive(self) -> "Daemon":
+        for name, value in self:
+            if isinstance(value, timedelta) and value <= timedelta(0):
+                raise ValueError(f"{name} must be above zero")
+        return self
+
+
+class _Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, case_sensitive=False
+    )
+
+    database: Database = Field(default_factory=Database)
+    spark: Texts = Field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    tables: tuple[TableRule, ...] = ()
+    daemon: Daemon = Field(default_factory=Daemon)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """Policy settings from one place, as written there. Later layers win."""
+
+    origin: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything the service was told, validated. ``file`` is None where there was no file."""
+
+    file: Path | None
+    database: Database
+    spark: Mapping[str, str]
+    sources: tuple[Source, ...]
+    tables: tuple[TableRule, ...]
+    daemon: Daemon
+    default_layers: tuple[Layer, ...]
+    #: ``section.key`` → where its value came from, for everything that was set outside ``[defaults]``
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def file_name(self) -> str:
+        """How messages call the file."""
+        return self.file.name if self.file else FILE_NAME
+
+    def rule_origin(self, number: int) -> str:
+        """How messages call the rule with this index, such as ``lakefold.toml [[tables]] #2 match "sales.*"``."""
+        return f'{self.file_name} [[tables]] #{number + 1} match "{self.tables[number].match}"'
+
+
+def find_file(chosen: Path | None = None) -> Path | None:
+    """The configuration file in force; ConfigError where one was named that does not exist."""
+    named, by = (chosen, "--config") if chosen else (os.environ.get(f"{ENV_PREFIX}CONFIG"), f"{ENV_PREFIX}CONFIG")
+    if named:
+        path = Path(named).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"{by} names {path}, which is not a file")
+        return path
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return next((path for path in (Path(FILE_NAME), home / "lakefold" / FILE_NAME) if path.is_file()), None)
+
+
+def load(chosen: Path | None = None) -> Config:
+    """Read file and environment. Raises ConfigError with file, line and remedy."""
+    path = find_file(chosen)
+    text, document = _read(path) if path else ("", {})
+    _known_environment()
+    try:
+        settings = _Settings(**document)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, path, text)) from error
+    except ValueError as error:  # the environment's JSON
+        raise ConfigError(f"environment: {' '.join(str(error).split())}") from error
+    name = path.name if path else FILE_NAME
+    environment = _environment_keys("DEFAULTS")
+    in_file = flatten(document.get("defaults", {}))
+    layers = (
+        Layer(origin=f"{name} [defaults]", settings={k: v for k, v in in_file.items() if k not in environment}),
+        *(
+            Layer(origin=f"env {variable}", settings={key: os.environ[variable]})
+            for key, variable in sorted(environment.items())
+        ),
+    )
+    spark = _spark(settings.spark, name)
+    return Config(
+        file=path,
+        database=settings.database,
+        spark=spark,
+        sources=settings.sources,
+        tables=settings.tables,
+        daemon=settings.daemon,
+        default_layers=tuple(layer for layer in layers if layer.settings),
+        origins=_section_origins(document, name),
+    )
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        reason, _, place = str(error).partition(" (at ")
+        line = place.removeprefix("line ").split(",")[0] if place.startswith("line") else str(len(text.splitlines()))
+        raise ConfigError(f"{path}:{line}: not valid TOML: {reason}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"{path}: can't be read: {reason}") from error
+
+
+def _environment_keys(section: str) -> dict[str, str]:
+    """Key in ``section`` → the variable that sets it."""
+    start = f"{ENV_PREFIX}{section}__"
+    return {
+        name[len(start) :].lower(): name
+        for name in os.environ
+        if name.upper().startswith(start) and len(name) > len(start)
+    }
+
+
+def _known_environment() -> None:
+    """A misspelt section in the environment would otherwise be ignored without a word."""
+    sections = {name.upper() for name in _Settings.model_fields}
+    for variable in os.environ:
+        section, nested, _ = variable.upper().removeprefix(ENV_PREFIX).partition("__")
+        if variable.upper().startswith(ENV_PREFIX) and nested and section not in sections:
+            raise ConfigError(
+                f"environment variable {variable}: no section {section.lower()!r}"
+                f"{nearest(section.lower(), list(_Settings.model_fields))}"
+            )
+
+
+def _section_origins(document: Mapping[str, Any], name: str) -> dict[str, str]:
+    origins: dict[str, str] = {}
+    for section in ("database", "spark", "daemon"):
+        for key in flatten(document.get(section, {})):
+            origins[f"{section}.{key}"] = f"{name} [{section}]"
+        for key, variable in _environment_keys(section.upper()).items():
+            origins[f"{section}.{key}"] = f"env {variable}"
+    return origins
+
+
+def _spark(section: Mapping[str, str], name: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for key, value in section.items():
+        if key == "master":
+            settings["spark.master"] = value
+        elif key.startswith(("spark.", "hoodie.")):
+            settings[key] = value
+        else:
+            raise ConfigError(f'{name} [spark]: unknown key {key!r}; use master or a quoted "spark.…" setting')
+    return settings
+
+
+def _explain(error: ValidationError, path: Path | None, text: str) -> str:
+    """The first fault as one line: place, rule, value, nearest name."""
+    first = error.errors()[0]
+    where = first["loc"]
+    variable = _variable(where)
+    dotted = _dotted(where)
+    if variable:
+        place = f"environment variable {variable}"
+    else:
+        line = line_of(text, where)
+        place = f"{path}:{line}" if path and line else str(path or FILE_NAME)
+    if first["type"] == "extra_forbidden":
+        return f"{place}: unknown key {dotted!r}{nearest(str(where[-1]), _siblings(where))}"
+    if first["type"] == "missing":
+        return f"{place}: {dotted} is missing"
+    message = first["msg"].removeprefix("Value error, ")
+    value = "" if isinstance(first["input"], (Mapping, BaseModel)) else f" = {first['input']!r}"
+    return f"{place}: {dotted}{value}: {message}"
+
+
+def _dotted(where: tuple[int | str, ...]) -> str:
+    words: list[str] = []
+    for part in where:
+        if isinstance(part, int):
+            words[-1] = f"[[{words[-1]}]] #{part + 1}"
+        else:
+            words.append(part)
+    return " ".join(words) if where and any(isinstance(part, int) for part in where) else ".".join(words)
+
+
+def _variable(where: tuple[int | str, ...]) -> str | None:
+    if not where:
+        return None
+    wanted = ENV_PREFIX + "__".join(str(part) for part in where).upper()
+    whole = ENV_PREFIX + str(where[0]).upper()
+    return next((name for name in os.environ if name.upper() in (wanted, whole)), None)
+
+
+def _siblings(where: tuple[int | str, ...]) -> list[str]:
+    sections: dict[str, type[BaseModel]] = {"database": Database, "sources": Source, "daemon": Daemon}
+    model = sections.get(str(where[0])) if len(where) > 1 else _Settings
+    return list(cast(type[BaseModel], model).model_fields) if model else []
+
+
+def line_of(text: str, where: tuple[int | str, ...]) -> int | None:
+    """The line of ``text`` that sets the key at ``where``, or that opens its section; None when neither is found."""
+    if not where:
+        return None
+    section, index = str(where[0]), next((part for part in where if isinstance(part, int)), 0)
+    key = str(where[-1]) if len(where) > 1 and not isinstance(where[-1], int) else None
+    seen, inside, opened = -1, False, None
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.split("#")[0].strip()
+        if stripped.startswith("["):
+            header = stripped.strip("[] ")
+            seen += header == section and stripped.startswith("[[")
+            inside = (
+                header == section and seen in (-1, index) or header.startswith(f"{section}.") and seen in (-1, index)
+            )
+            if inside and opened is None:
+                opened = number
+        elif key is None and stripped.split("=")[0].strip() == section:
+            return number
+        elif inside and key is not None and stripped.split("=")[0].strip(" \"'") == key:
+            return number
+    return opened

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a command ends with: documented exit codes, and errors as one line or as a problem object (RFC 9457)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient
+
+
+class ExitCode(IntEnum):
+    """The exit codes of every command; ``docs/scripting.md`` repeats them for people."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    PARTIAL = 3
+    PENDING = 4
+    NOT_FOUND = 10
+    LIVE_PLAN = 11
+    HALTED = 12
+    DATABASE = 13
+    INTERRUPTED = 130
+
+
+MEANING: Mapping[ExitCode, str] = {
+    ExitCode.OK: "done",
+    ExitCode.ERROR: "error",
+    ExitCode.USAGE: "wrong usage",
+    ExitCode.PARTIAL: "done in part, or a difference was found",
+    ExitCode.PENDING: "work is pending (only with --exit-code)",
+    ExitCode.NOT_FOUND: "no such table, partition, plan or file",
+    ExitCode.LIVE_PLAN: "a live plan holds every partition asked for",
+    ExitCode.HALTED: "the table is halted, paused or not in mode compact",
+    ExitCode.DATABASE: "database unreachable or its schema is behind",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+_ALWAYS = (ExitCode.OK, ExitCode.ERROR, ExitCode.USAGE, ExitCode.INTERRUPTED)
+
+
+def exit_codes(*more: ExitCode) -> str:
+    """The help text's last paragraph: the codes every command has and ``more``, with their meaning."""
+    codes = sorted({*_ALWAYS, *more})
+    return "Exit codes: " + " · ".join(f"{code.value} {MEANING[code]}" for code in codes)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One kind of error: its heading in ``docs/problems.md``, title, exit code and HTTP status."""
+
+    slug: str
+    title: str
+    code: ExitCode
+    status: int
+
+
+ERROR = Problem("error", "The command failed", ExitCode.ERROR, 500)
+USAGE = Problem("usage", "The command line is wrong", ExitCode.USAGE, 400)
+CONFIGURATION = Problem("configuration", "The configuration is wrong", ExitCode.ERROR, 500)
+SETTING = Problem("setting", "A setting of the request is wrong", ExitCode.USAGE, 422)
+NOT_FOUND = Problem("not-found", "No such thing", ExitCode.NOT_FOUND, 404)
+LIVE_PLAN = Problem("live-plan", "A live plan holds the partitions", ExitCode.LIVE_PLAN, 409)
+NOT_SERVED = Problem("not-served", "The table is halted, paused or not in mode compact", ExitCode.HALTED, 409)
+DATABASE = Problem("database", "The database can't be used", ExitCode.DATABASE, 503)
+REJECTED = Problem("rejected", "The table can't be served as configured", ExitCode.ERROR, 422)
+CONFLICT = Problem("conflict", "The table changed meanwhile", ExitCode.ERROR, 409)
+TRANSIENT = Problem("transient", "This may succeed if tried again", ExitCode.ERROR, 503)
+INTEGRITY = Problem("integrity", "What was written differs from what was read", ExitCode.ERROR, 500)
+INTERRUPTED = Problem("interrupted", "Interrupted", ExitCode.INTERRUPTED, 499)
+PROBLEMS = (
+    ERROR, USAGE, CONFIGURATION, SETTING, NOT_FOUND, LIVE_PLAN, NOT_SERVED, DATABASE, REJECTED, CONFLICT, TRANSIENT,
+    INTEGRITY, INTERRUPTED,
+)  # fmt: skip
+
+PROBLEM_BASE = "docs/problems.md#"
+
+
+class CommandError(LakefoldError):
+    """An error for the person at the terminal: one line, a problem kind, and facts a script can use."""
+
+    def __init__(self, problem: Problem, detail: str, **facts: Any) -> None:
+        super().__init__(detail)
+        self.problem = problem
+        self.facts = facts
+
+
+def classify(error: BaseException) -> Problem:
+    """The kind of problem ``error`` is; ``ERROR`` for what nobody foresaw."""
+    if isinstance(error, CommandError):
+        return error.problem
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    for kinds, problem in (
+        (Rejected, REJECTED), (Conflict, CONFLICT), (Transient, TRANSIENT), (Integrity, INTEGRITY)
+    ):  # fmt: skip
+        if isinstance(error, kinds):
+            return problem
+    # By name along the class's ancestry: importing the store here would cost every command, --help too, its start.
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & {"SchemaBehind", "DatabaseUnreachable"}:
+        return DATABASE
+    if "PartitionsTaken" in names:
+        return LIVE_PLAN
+    if "NotFound" in names:
+        return NOT_FOUND
+    if "ConfigError" in names:
+        return CONFIGURATION
+    if "PolicyError" in names:
+        return SETTING
+    return ERROR
+
+
+def one_line(error: BaseException) -> str:
+    """The error's text on one line; its class name where it has none or nobody wrote it for a person."""
+    text = " ".join(str(error).split())
+    if isinstance(error, (LakefoldError, ValueError)) or classify(error) is not ERROR:
+        return text or type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def problem_object(error: BaseException) -> dict[str, Any]:
+    """``error`` as an RFC 9457 object, with the exit code and the facts the error carries."""
+    problem = classify(error)
+    return {
+        "type": PROBLEM_BASE + problem.slug,
+        "title": problem.title,
+        "status": problem.status,
+        "detail": one_line(error),
+        "exit_code": problem.code.value,
+        **getattr(error, "facts", {}),
+    }
