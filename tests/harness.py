@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the real command line as an operator would: a configuration file, a database, processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hudi_tables import FS_LOCK
+
+LAKEFOLD = [str(Path(sys.executable).with_name("lakefold"))]
+
+
+@dataclass
+class Installation:
+    """One configuration file with its database, serving the Hudi tables under ``lake``."""
+
+    home: Path
+    url: str
+    policy: Mapping[str, str | int] = field(default_factory=dict)
+    daemon: Mapping[str, str | int] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
+    concurrency: str = "occ"
+    #: tables by name; without any, every table under ``lake`` under the name it has itself
+    tables: Mapping[str, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lake.mkdir(parents=True, exist_ok=True)
+        self.write_config()
+        self.run("db", "upgrade")
+
+    @property
+    def lake(self) -> Path:
+        """Where the tables are."""
+        return self.home / "lake"
+
+    @property
+    def config(self) -> Path:
+        """The configuration file."""
+        return self.home / "lakefold.toml"
+
+    def write_config(self, **policy: str | int) -> None:
+        """(Re)write the configuration with ``policy`` over the settings given at first."""
+        defaults = {
+            "small_file_limit": "1MiB",
+            "target_file_max": "4MiB",
+            "max_bytes_per_group": "8MiB",
+            "quiet_period": "0s",
+            "retention": "1h",
+            "receipt": "hash",
+            **self.policy,
+            **policy,
+        }
+        spark = {"master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2", **self.spark}
+        sources = [{"path": str(path), "name": name} for name, path in self.tables.items()] or [{"path": str(self.lake)}]
+        sections: list[tuple[str, Mapping[str, str | int]]] = [
+            ("[database]", {"url": self.url}),
+            ("[spark]", spark),
+            ("[daemon]", {"metrics_port": 0, **self.daemon}),
+            *(("[[sources]]", source) for source in sources),
+            ("[defaults]", defaults),
+            ("[[tables]]", {"match": "*", "mode": "compact", "concurrency": self.concurrency}),
+        ]
+        if self.concurrency == "occ":
+            sections.append(("[tables.write_options]", FS_LOCK))
+        lines = []
+        for title, settings in sections:
+            lines += [title, *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in settings.items()), ""]
+        self.config.write_text("\n".join(lines))
+
+    def environment(self, failpoints: str = "") -> dict[str, str]:
+        """The environment of a lakefold process."""
+        env = {key: value for key, value in os.environ.items() if not key.startswith("LAKEFOLD_")}
+        if "LAKEFOLD_CACHE" in os.environ:
+            env["LAKEFOLD_CACHE"] = os.environ["LAKEFOLD_CACHE"]
+        return env | {"LAKEFOLD_CONFIG": str(self.config), "LAKEFOLD_FAILPOINTS": failpoints, "NO_COLOR": "1"}
+
+    def run(
+        self, *arguments: str, failpoints: str = "", expect: int | None = 0, timeout: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ``lakefold ARGUMENTS`` to its end; its exit code must be ``expect`` unless that is None."""
+        done = subprocess.run(
+            [*LAKEFOLD, *arguments],
+            env=self.environment(failpoints),
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if expect is not None and done.returncode != expect:
+            raise AssertionError(
+                f"lakefold {' '.join(arguments)} exited {done.returncode}, expected {expect}\n"
+                f"--- stdout\n{done.stdout[-4000:]}\n--- stderr\n{done.stderr[-8000:]}"
+            )
+        return done
+
+    def json(self, *arguments: str, expect: int | None = 0) -> list[dict[str, Any]]:
+        """The JSON lines that ``lakefold ARGUMENTS --json`` prints."""
+        output = self.run(*arguments, "--json", expect=expect).stdout
+        return [json.loads(line) for line in output.splitlines() if line.strip()]
+
+    def start(self, *arguments: str, failpoints: str = "", log: Path | None = None) -> "subprocess.Popen[bytes]":
+        """Start ``lakefold ARGUMENTS`` in a process group of its own; its output goes to ``log``."""
+        with (log or self.home / "process.log").open("ab") as sink:
+            return subprocess.Popen(
+                [*LAKEFOLD, *arguments],
+                env=self.environment(failpoints),
+                cwd=self.home,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
+
+
+def stop_group(process: "subprocess.Popen[bytes]", how: int = signal.SIGKILL) -> None:
+    """End a process that ``Installation.start`` began, with everything in its group."""
+    try:
+        os.killpg(process.pid, signal.SIGCONT)
+        os.killpg(process.pid, how)
+    except ProcessLookupError:
+        pass
+    process.wait(timeout=60)

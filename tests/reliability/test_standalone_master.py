@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan on a real cluster manager whose worker knows nothing of this checkout."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pyspark
+import pytest
+from harness import Installation
+from hudi_tables import small_files, table_rows
+from invariants import check_plan_landed_once, ids_in_hudi_rs
+
+from executors.spark import java_home
+
+
+def free_port() -> int:
+    """A loopback port nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def spark_master(tmp_path):
+    """Address of a standalone master with one worker, started elsewhere with an empty PYTHONPATH."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    port, web_master, web_worker = free_port(), free_port(), free_port()
+    address = f"spark://127.0.0.1:{port}"
+    spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(elsewhere),
+        "JAVA_HOME": str(java_home()),
+        "PYTHONPATH": "",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+    package = "org.apache.spark.deploy"
+    commands = [
+        [f"{package}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_master)],
+        [
+            *[f"{package}.worker.Worker", "--host", "127.0.0.1", "--webui-port", str(web_worker)],
+            *["--cores", "2", "--memory", "2g", "--work-dir", str(elsewhere / "work"), address],
+        ],
+    ]
+    running = []
+    log = tmp_path / "cluster.log"
+    try:
+        for command in commands:
+            with log.open("ab") as sink:
+                running.append(
+                    subprocess.Popen(
+                        [spark_class, *command], cwd=elsewhere, env=env, stdout=sink, stderr=sink, start_new_session=True
+                    )
+                )
+        deadline = time.monotonic() + 60
+        while "Registering worker" not in log.read_text():
+            assert time.monotonic() < deadline, f"the cluster did not come up:\n{log.read_text()[-3000:]}"
+            time.sleep(0.3)
+        yield address
+    finally:
+        for process in running:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.mark.spark
+def test_a_plan_runs_on_a_standalone_master_with_a_worker_in_another_directory(spark, spark_master, tmp_path):
+    template = tmp_path / "template"
+    small_files(spark, template)
+    base = tmp_path / "lake" / "remote"
+    shutil.copytree(template, base)
+    before = table_rows(spark, base)
+    installation = Installation(
+        home=tmp_path,
+        url=f"sqlite:///{tmp_path}/lakefold.db",
+        tables={"t.remote": base},
+        spark={
+            "master": spark_master,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.memory": "1g",
+        },
+    )
+    plan = installation.json("plans", "request", "t.remote")[0]["plan_ids"][0]
+    installation.run("worker", "--once")
+    check_plan_landed_once(installation, "t.remote", base, plan)
+    assert table_rows(spark, base) == before
+    assert ids_in_hudi_rs(base) == list(range(600))

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The built wheel works on its own: outside the clone, with only the locked runtime dependencies."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+UV = str(Path(sys.executable).with_name("uv"))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The ``bin`` folder of an environment that holds the wheel and nothing of the clone."""
+    home = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [UV, "build", "-q", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", str(home), str(ROOT)],
+        check=True,
+    )
+    (wheel,) = home.glob("*.whl")
+    environment = home / "environment"
+    subprocess.run([UV, "venv", "-q", "--python", sys.executable, str(environment)], check=True)
+    install = [UV, "pip", "install", "-q", "--python", str(environment / "bin" / "python")]
+    subprocess.run([*install, "--require-hashes", "-r", str(ROOT / "requirements" / "runtime.lock")], check=True)
+    subprocess.run([*install, "--no-deps", str(wheel)], check=True)
+    return environment / "bin"
+
+
+def run(installed: Path, home: Path, *arguments: str, timeout: float) -> "subprocess.CompletedProcess[str]":
+    """``lakefold ARGUMENTS`` of the installed wheel with ``home`` as home and working directory."""
+    cache = os.environ.get("LAKEFOLD_CACHE") or str(Path.home() / ".cache" / "lakefold")
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "LAKEFOLD_CACHE": cache}
+    if "JAVA_HOME" in os.environ:
+        env["JAVA_HOME"] = os.environ["JAVA_HOME"]
+    return subprocess.run(
+        [str(installed / "lakefold"), *arguments],
+        cwd=home,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def test_the_wheel_creates_and_checks_its_database(installed, tmp_path):
+    done = run(installed, tmp_path, "db", "upgrade", timeout=120)
+    assert done.returncode == 0, done.stderr
+    done = run(installed, tmp_path, "db", "check", timeout=120)
+    assert done.returncode == 0, done.stderr
