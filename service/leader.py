@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which process runs a loop that must run once: a row with an expiry in the database, held and renewed."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Protocol
+
+logger = logging.getLogger(__name__)
+
+
+class LeaderStore(Protocol):
+    """The part of the store that elections need."""
+
+    def acquire_leader(self, role: str, holder: str, ttl: timedelta) -> bool:
+        """Take or renew ``role`` for ``holder``; False while somebody else's row has not expired."""
+
+    def release_leader(self, role: str, holder: str) -> None:
+        """Give ``role`` up if ``holder`` has it."""
+
+
+class Leadership:
+    """The singleton roles one process wants, and those it holds.
+
+    ``holds`` never asks the database: a role counts as held until its time to live has passed on this host's
+    monotonic clock since *before* the last renewal was sent, so that a process cut off from the database stops
+    acting before its row expires for the others.
+    """
+
+    def __init__(self, store: LeaderStore, holder: str, roles: Iterable[str], ttl: timedelta) -> None:
+        self.roles = tuple(roles)
+        self._store, self._holder, self._ttl = store, holder, ttl
+        self._until: dict[str, float] = {}
+        self._known: dict[str, bool] = dict.fromkeys(self.roles, False)
+        self._lock = threading.Lock()
+
+    def holds(self, role: str) -> bool:
+        """Whether this process may run ``role`` now."""
+        return self._until.get(role, 0.0) > time.monotonic()
+
+    def renew(self) -> None:
+        """Take or extend every wanted role. Raises what the store raises; roles not reached keep their expiry."""
+        with self._lock:
+            try:
+                for role in self.roles:
+                    asked = time.monotonic()
+                    if self._store.acquire_leader(role, self._holder, self._ttl):
+                        self._until[role] = asked + self._ttl.total_seconds()
+                    else:
+                        self._until.pop(role, None)
+            finally:
+                self._log_changes()
+
+    def release(self) -> None:
+        """Give up every held role, so that a successor need not wait for the expiry."""
+        with self._lock:
+            try:
+                for role in list(self._until):
+                    del self._until[role]
+                    self._store.release_leader(role, self._holder)
+            finally:
+                self._log_changes()
+
+    def _log_changes(self) -> None:
+        for role in self.roles:
+            now = self.holds(role)
+            if now != self._known[role]:
+                self._known[role] = now
+                logger.info("%s the leader of %s", "now" if now else "no longer", role)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How log lines look: one line each, for a person or as JSON for a collector of logs."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+#: Loggers whose informational lines describe the library, not the lake.
+_CHATTY = ("apscheduler", "py4j", "alembic", "sqlalchemy")
+
+
+def _when(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-01-31T12:00:00.000Z INFO service.daemon: message``, an exception below it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record as text."""
+        text = f"{_when(record)} {record.levelname} {record.name}: {record.getMessage()}"
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and whatever was passed as ``extra``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record as a JSON object."""
+        entry: dict[str, object] = {
+            "time": _when(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        entry |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+def configure(level: str = "info", style: str = "text") -> None:
+    """Send log lines of ``level`` and above to standard error in ``style`` (text or json).
+
+    Raises ValueError for an unknown level or style.
+    """
+    formatters: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+    if style not in formatters:
+        raise ValueError(f"log style {style!r} is unknown; use {' or '.join(formatters)}")
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ValueError(f"log level {level!r} is unknown; use debug, info, warning or error")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatters[style]())
+    logging.basicConfig(level=number, handlers=[handler], force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every metric: name, type, labels and meaning. Dashboards, rules and docs/metrics.md hold to this table.
+
+Units come last in a name and are base units. No label ever carries a partition, a path or a plan id.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Type = Literal["counter", "gauge", "histogram", "gaugehistogram", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One metric. ``stored`` marks those read from the database's cached rows instead of counted in the process."""
+
+    name: str
+    type: Type
+    labels: tuple[str, ...]
+    meaning: str
+    stored: bool = False
+    buckets: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Metrics that are read together."""
+
+    title: str
+    specs: tuple[Spec, ...]
+
+
+_TABLE = ("table", "format")
+_PLAN = ("table", "format", "kind")
+_WORK = ("table", "format", "kind", "engine")
+_STEP_SECONDS = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
+_WAIT_SECONDS = (1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
+
+
+def _stored(name: str, labels: tuple[str, ...], meaning: str, type_: Type = "gauge") -> Spec:
+    return Spec(name, type_, labels, meaning, stored=True)
+
+
+SECTIONS: tuple[Section, ...] = (
+    Section(
+        "Layout, as the last scan of each table saw it",
+        (
+            _stored("lakefold_table_files", _TABLE, "Live base files."),
+            _stored("lakefold_table_bytes", _TABLE, "Bytes of the live base files."),
+            _stored("lakefold_table_small_files", _TABLE, "Live base files strictly below small_file_limit."),
+            _stored("lakefold_table_small_file_bytes", _TABLE, "Bytes of the small files."),
+            _stored("lakefold_table_log_files", _TABLE, "Log files of the latest slices (merge-on-read)."),
+            _stored("lakefold_table_log_bytes", _TABLE, "Bytes of those log files."),
+            _stored("lakefold_table_partitions", _TABLE, "Partitions with at least one live slice."),
+            _stored("lakefold_table_file_size_bytes", _TABLE, "Live base files by size.", "gaugehistogram"),
+            _stored("lakefold_table_backlog_files", _TABLE, "Files that the scan's planning would have rewritten."),
+            _stored("lakefold_table_backlog_bytes", _TABLE, "Bytes that the scan's planning would have rewritten."),
+            _stored(
+                "lakefold_table_snapshot_timestamp_seconds", _TABLE, "When the table was last scanned with success."
+            ),
+            _stored("lakefold_table_scan_failed", _TABLE, "1 where the last scan failed; the layout is then absent."),
+            _stored("lakefold_table_halted", _TABLE, "1 while the table is halted after an integrity error."),
+        ),
+    ),
+    Section(
+        "Planner",
+        (
+            Spec("lakefold_planner_runs_total", "counter", ("format", "outcome"), "Scans of a table with planning."),
+            Spec(
+                "lakefold_planner_run_duration_seconds",
+                "histogram",
+                ("format",),
+                "Seconds of one scan with planning.",
+                buckets=_STEP_SECONDS,
+            ),
+            Spec(
+                "lakefold_planner_last_success_timestamp_seconds",
+                "gauge",
+                (),
+                "When this process last scanned a table with success or found no table to scan; 0 before. "
+                "Only the daemon that leads scans: use max().",
+            ),
+            Spec(
+                "lakefold_planner_partitions_skipped_total",
+                "counter",
+                ("reason",),
+                "Partitions with at least one slice left alone for the reason, counted at each planning run.",
+            ),
+        ),
+    ),
+    Section(
+        "Plans",
+        (
+            _stored("lakefold_plans", (*_PLAN, "state"), "Plans in the database by state."),
+            _stored("lakefold_plan_backlog_bytes", _PLAN, "Input bytes of the requested and inflight plans."),
+            _stored(
+                "lakefold_plan_oldest_requested_timestamp_seconds",
+                (),
+                "When the oldest requested plan was stored; absent when none is requested.",
+            ),
+            Spec(
+                "lakefold_plans_finished_total",
+                "counter",
+                (*_PLAN, "outcome"),
+                "Plans that this process brought to an end.",
+            ),
+            Spec(
+                "lakefold_plan_wait_seconds",
+                "histogram",
+                ("format", "kind"),
+                "Seconds from the making of a plan to its first claim.",
+                buckets=_WAIT_SECONDS,
+            ),
+            Spec(
+                "lakefold_plan_stage_duration_seconds",
+                "histogram",
+                ("format", "kind", "engine", "stage"),
+                "Seconds of one finished step of a plan.",
+                buckets=_STEP_SECONDS,
+            ),
+            Spec(
+                "lakefold_plan_retries_total",
+                "counter",
+                ("format", "reason"),
+                "Plans that went back to requested, by the error's name.",
+            ),
+            Spec(
+                "lakefold_plan_leases_expired_total", "counter", ("format",), "Plans taken over from a silent executor."
+            ),
+            Spec(
+                "lakefold_plan_commit_conflicts_total",
+                "counter",
+                _TABLE,
+                "Plans cancelled because a writer changed their inputs.",
+            ),
+        ),
+    ),
+    Section(
+        "Rewriting",
+        (
+            Spec("lakefold_rewrite_input_bytes_total", "counter", _WORK, "Bytes of the files that plans replaced."),
+            Spec("lakefold_rewrite_output_bytes_total", "counter", _WORK, "Bytes of the files that plans wrote."),
+            Spec("lakefold_rewrite_input_files_total", "counter", _WORK, "Files that committed plans replaced."),
+            Spec("lakefold_rewrite_output_files_total", "counter", _WORK, "Files that committed plans wrote."),
+            Spec("lakefold_executor_slots", "gauge", ("state",), "Plans this process can run at once, by state."),
+            Spec(
+                "lakefold_executor_last_heartbeat_timestamp_seconds",
+                "gauge",
+                (),
+                "When this process's executor last looked for work or extended a lease; 0 without an executor.",
+            ),
+        ),
+    ),
+    Section(
+        "Cleaning",
+        (
+            _stored("lakefold_superseded_bytes", _TABLE, "Bytes of replaced files that wait for their retention."),
+            _stored("lakefold_superseded_files", _TABLE, "Replaced files that wait for their retention."),
+            Spec("lakefold_cleaner_deleted_bytes_total", "counter", _TABLE, "Bytes of replaced files deleted."),
+            Spec("lakefold_cleaner_deleted_files_total", "counter", _TABLE, "Replaced files deleted."),
+            Spec(
+                "lakefold_cleaner_failures_total",
+                "counter",
+                ("table", "format", "reason"),
+                "Cleanings of a table that failed, by the error's name.",
+            ),
+            Spec(
+                "lakefold_cleaner_last_success_timestamp_seconds",
+                "gauge",
+                (),
+                "When this process last cleaned all tables; 0 before. Only the daemon that leads cleans: use max().",
+            ),
+        ),
+    ),
+    Section(
+        "Service",
+        (
+            Spec("lakefold_leader", "gauge", ("role",), "1 where this process holds the leader row of the loop."),
+            _stored("lakefold_paused", (), "1 while the whole service is paused."),
+            Spec("lakefold_database_errors_total", "counter", (), "Calls to the database that failed."),
+            _stored(
+                "lakefold_figures_timestamp_seconds",
+                (),
+                "When the figures of the database were last read; every stored gauge is as old as this.",
+            ),
+            Spec("lakefold_build_info", "info", ("version", "python", "role"), "What is running."),
+        ),
+    ),
+)
+
+SPECS: dict[str, Spec] = {spec.name: spec for section in SECTIONS for spec in section.specs}
+"""Every metric by its name."""

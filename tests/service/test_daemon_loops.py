@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ticks, lanes, leadership and log lines by themselves."""
+
+import json
+import logging
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from service.leader import Leadership
+from service.logs import JsonFormatter, TextFormatter, configure
+from service.schedule import Lanes, Ticks
+
+TICK = timedelta(milliseconds=30)
+
+
+def wait_for(condition, seconds=10.0):
+    """Block until ``condition()`` is true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def failures():
+    return []
+
+
+@pytest.fixture
+def ticks(failures):
+    ticks = Ticks(lambda name, error: failures.append((name, error)))
+    yield ticks
+    ticks.stop()
+
+
+def test_a_loop_that_hangs_does_not_delay_the_others(ticks):
+    release, calls = threading.Event(), []
+    ticks.every(TICK, "hanging", release.wait)
+    ticks.every(TICK, "quick", lambda: calls.append(1))
+    ticks.start()
+    wait_for(lambda: len(calls) >= 3)
+    release.set()
+
+
+def test_a_loop_that_takes_longer_than_its_interval_is_never_entered_twice(ticks):
+    inside, most = [], []
+
+    def slow():
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.1)
+        inside.pop()
+
+    ticks.every(TICK, "slow", slow)
+    ticks.start()
+    wait_for(lambda: len(most) >= 3)
+    assert set(most) == {1}
+
+
+def test_an_exception_ends_one_tick_and_is_reported_and_the_next_tick_comes(ticks, failures):
+    def broken():
+        raise OSError("disk on fire")
+
+    ticks.every(TICK, "broken", broken)
+    ticks.start()
+    wait_for(lambda: len(failures) >= 2)
+    assert {(name, str(error)) for name, error in failures} == {("broken", "disk on fire")}
+
+
+def test_stop_waits_for_the_tick_under_way_and_lets_none_follow(ticks):
+    begun, ended = threading.Event(), []
+
+    def slow():
+        begun.set()
+        time.sleep(0.2)
+        ended.append(1)
+
+    ticks.every(TICK, "slow", slow)
+    ticks.start()
+    assert begun.wait(5)
+    ticks.stop()
+    assert len(ended) == 1
+    time.sleep(0.1)
+    assert len(ended) == 1
+
+
+def test_a_table_that_hangs_keeps_one_lane_and_the_others_go_on():
+    lanes, release, done = Lanes("scan", 2), threading.Event(), []
+    try:
+        assert lanes.submit("hangs", release.wait)
+        assert not lanes.submit("hangs", release.wait)
+        for name in ("a", "b", "c"):
+            assert lanes.submit(name, lambda name=name: done.append(name))
+        wait_for(lambda: done == ["a", "b", "c"])
+        assert not lanes.wait(0.01)
+        release.set()
+        assert lanes.wait(5)
+        assert lanes.submit("hangs", lambda: None)
+    finally:
+        release.set()
+        lanes.stop()
+
+
+def test_work_that_raises_frees_its_key(caplog):
+    lanes = Lanes("scan", 1)
+    try:
+        lanes.submit("a", lambda: 1 / 0)
+        assert lanes.wait(5)
+        assert lanes.submit("a", lambda: None)
+    finally:
+        lanes.stop()
+    assert "work for a ended in an error" in caplog.text
+
+
+class Rows:
+    """Leader rows in memory with the store's semantics; ``down`` makes every call fail."""
+
+    def __init__(self):
+        self.rows, self.down = {}, False
+
+    def acquire_leader(self, role, holder, ttl):
+        if self.down:
+            raise ConnectionError("no database")
+        owner, until = self.rows.get(role, (holder, 0.0))
+        if owner != holder and until > time.monotonic():
+            return False
+        self.rows[role] = (holder, time.monotonic() + ttl.total_seconds())
+        return True
+
+    def release_leader(self, role, holder):
+        if self.rows.get(role, ("", 0))[0] == holder:
+            del self.rows[role]
+
+
+def test_a_second_process_leads_only_after_the_first_gave_up_or_expired():
+    rows, ttl = Rows(), timedelta(seconds=30)
+    first, second = Leadership(rows, "a", ["scan"], ttl), Leadership(rows, "b", ["scan"], ttl)
+    first.renew()
+    second.renew()
+    assert (first.holds("scan"), second.holds("scan")) == (True, False)
+    first.release()
+    second.renew()
+    assert (first.holds("scan"), second.holds("scan")) == (False, True)
+
+
+def test_a_leader_cut_off_from_the_database_stops_leading_by_itself():
+    rows = Rows()
+    leadership = Leadership(rows, "a", ["scan"], timedelta(milliseconds=150))
+    leadership.renew()
+    assert leadership.holds("scan")
+    rows.down = True
+    with pytest.raises(ConnectionError):
+        leadership.renew()
+    assert leadership.holds("scan"), "the row is still ours for the others"
+    time.sleep(0.2)
+    assert not leadership.holds("scan")
+
+
+def test_gaining_and_losing_the_lead_is_one_log_line_each(caplog):
+    caplog.set_level(logging.INFO, "service.leader")
+    leadership = Leadership(Rows(), "a", ["scan"], timedelta(seconds=30))
+    for _ in range(3):
+        leadership.renew()
+    leadership.release()
+    assert caplog.messages == ["now the leader of scan", "no longer the leader of scan"]
+
+
+def record(message, *, exc_info=None, **extra):
+    made = logging.LogRecord("service.daemon", logging.INFO, __file__, 1, message, (), exc_info)
+    vars(made).update(extra)
+    return made
+
+
+def test_a_json_log_line_holds_the_message_its_origin_and_the_extra_facts():
+    entry = json.loads(JsonFormatter().format(record("plan completed", plan="0198", bytes=42)))
+    assert entry.pop("time").endswith("Z")
+    assert entry == {
+        "level": "info",
+        "logger": "service.daemon",
+        "message": "plan completed",
+        "plan": "0198",
+        "bytes": 42,
+    }
+
+
+def test_an_exception_stays_inside_its_json_line():
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        line = JsonFormatter().format(record("failed", exc_info=sys.exc_info()))
+    assert "\n" not in line
+    assert "ValueError: bad" in json.loads(line)["exception"]
+
+
+def test_a_text_log_line_begins_with_its_time_and_level():
+    stamp, level, logger, message = TextFormatter().format(record("hello")).split(" ", 3)
+    assert stamp.endswith("Z")
+    assert (level, logger, message) == ("INFO", "service.daemon:", "hello")
+
+
+@pytest.mark.parametrize(("level", "style"), [("loud", "text"), ("info", "xml")])
+def test_an_unknown_level_or_style_is_refused_with_the_known_ones(level, style):
+    with pytest.raises(ValueError, match=r"unknown; use"):
+        configure(level, style)
