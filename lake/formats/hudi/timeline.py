@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The timeline of a Hudi table (layout 2) read in plain Python: instants, plans, commit metadata, history.
+
+File names in ``.hoodie/timeline``: ``<time>.<action>.requested``, ``<time>.<action>.inflight`` (a commit's is
+``<time>.inflight``) and ``<time>_<completion>.<action>``. A pending clustering, compaction or log compaction
+completes as replacecommit, commit or deltacommit, and its requested file stays beside the completed one.
+"""
+
+import io
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, cast
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lake.errors import Transient
+from lake.formats.hudi.storage import Storage, table_properties
+
+PLAN_KEY = "lakefold.plan"
+"""Key of our plan id in ``extraMetadata`` of a requested plan and of a commit made by us."""
+EPOCH_KEY = "lakefold.epoch"
+"""Key of the executor's epoch, a decimal number, beside ``PLAN_KEY``."""
+
+COMMIT_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
+"""Completed actions that add or replace data files."""
+_COMPLETES_AS = {"clustering": "replacecommit", "compaction": "commit", "logcompaction": "deltacommit"}
+PLANNED_KINDS = frozenset(_COMPLETES_AS)
+"""Pending actions whose requested file names the file groups they will replace."""
+
+_COMPLETED = re.compile(r"(\d{14,17})_(\d{14,17})\.([a-z]+)")
+_REQUESTED = re.compile(r"(\d{14,17})\.([a-z]+)\.requested")
+_INFLIGHT = re.compile(r"(\d{14,17})(?:\.([a-z]+))?\.inflight")
+_HISTORY = re.compile(r"(\d+)_(\d+)_\d+\.parquet")
+
+
+class InstantState(StrEnum):
+    """How far an instant got."""
+
+    REQUESTED = "requested"
+    INFLIGHT = "inflight"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instant:
+    """One action on the timeline. ``time`` names it; ``completed_at`` is null until it completed.
+
+    ``kind`` is the action under which it was requested (``clustering``), ``action`` the one under which it
+    completes (``replacecommit``). File names are relative to the timeline directory, null where absent.
+    """
+
+    time: str
+    kind: str
+    action: str
+    state: InstantState
+    completed_at: str | None = None
+    requested_file: str | None = None
+    inflight_file: str | None = None
+    completed_file: str | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Requested or inflight."""
+        return self.state is not InstantState.COMPLETED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSlice:
+    """An input of a clustering or compaction plan; ``base`` (null: logs only) and ``logs`` are file names."""
+
+    partition: str
+    file_id: str
+    base: str | None
+    logs: tuple[str, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All files of the slice, relative to the table."""
+        names = (*((self.base,) if self.base else ()), *self.logs)
+        return tuple(join(self.partition, name) for name in names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedInstant:
+    """A completed instant that left the active timeline."""
+
+    time: str
+    completed_at: str
+    action: str
+    plan_bytes: bytes | None
+    metadata_bytes: bytes | None
+
+    @property
+    def plan(self) -> dict[str, Any] | None:
+        """What was requested, None where the action has no plan."""
+        return decode(self.plan_bytes)
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """What the completed instant recorded."""
+        return decode(self.metadata_bytes)
+
+
+def join(partition: str, name: str) -> str:
+    """A file's path relative to the table."""
+    return f"{partition}/{name}" if partition else name
+
+
+def decode(content: bytes | None) -> dict[str, Any] | None:
+    """The one record of a timeline file: an Avro container or JSON; None when empty. Transient when torn."""
+    if not content:
+        return None
+    try:
+        if content.startswith(b"Obj\x01"):
+            return cast(dict[str, Any], next(iter(fastavro.reader(io.BytesIO(content)))))
+        return cast(dict[str, Any], json.loads(content))
+    except (ValueError, EOFError, StopIteration, IndexError, KeyError) as error:
+        raise Transient(f"a timeline file can't be decoded ({type(error).__name__}: {error})") from error
+
+
+def planned_slices(plan: Mapping[str, Any]) -> Iterator[PlannedSlice]:
+    """Inputs of a requested clustering, compaction or log compaction; nothing for other plans."""
+    clustering = plan.get("clusteringPlan")
+    entries: list[Mapping[str, Any]] = (
+        [s for g in clustering.get("inputGroups") or () for s in g.get("slices") or ()]
+        if clustering
+        else list(plan.get("operations") or ())
+    )
+    for entry in entries:
+        base = entry.get("dataFilePath")
+        yield PlannedSlice(
+            partition=entry.get("partitionPath") or "",
+            file_id=entry["fileId"],
+            base=base.rsplit("/", 1)[-1] if base else None,
+            logs=tuple(path.rsplit("/", 1)[-1] for path in entry.get("deltaFilePaths") or ()),
+        )
+
+
+def extra_metadata(record: Mapping[str, Any] | None) -> Mapping[str, str]:
+    """``extraMetadata`` of a plan or of commit metadata, a clustering plan's inner map included."""
+    if not record:
+        return {}
+    inner = (record.get("clusteringPlan") or {}).get("extraMetadata") or {}
+    return {**inner, **(record.get("extraMetadata") or {})}
+
+
+def write_stats(metadata: Mapping[str, Any] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Partition and write stat of every file that a commit wrote or an inflight commit means to write."""
+    for partition, stats in ((metadata or {}).get("partitionToWriteStats") or {}).items():
+        for stat in stats:
+            yield partition, stat
+
+
+def instant_datetime(time: str, timezone: str) -> datetime:
+    """An instant's name as an aware time in UTC; ``timezone`` is ``hoodie.table.timeline.timezone``.
+
+    LOCAL means the zone of the writers' machine, which is taken to be ours. Names that are no time (Hudi's
+    bootstrap instants) give the epoch.
+    """
+    try:
+        naive = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(microsecond=int(time[14:17] or 0) * 1000)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)
+    return naive.replace(tzinfo=UTC) if timezone.upper() == "UTC" else naive.astimezone(UTC)
+
+
+class Timeline:
+    """The active timeline as it was listed once; plans and metadata are read when asked for.
+
+    ``instants`` is sorted by time. Reading a file that was archived since raises FileNotFoundError.
+    """
+
+    def __init__(self, storage: Storage, properties: Mapping[str, str] | None = None) -> None:
+        self.storage = storage
+        self.properties = table_properties(storage) if properties is None else properties
+        self.directory = ".hoodie/" + (self.properties.get("hoodie.timeline.path") or "timeline")
+        self.history_directory = f"{self.directory}/{self.properties.get('hoodie.timeline.history.path') or 'history'}"
+        self.timezone = self.properties.get("hoodie.table.timeline.timezone") or "LOCAL"
+        self.instants: tuple[Instant, ...] = _instants(storage.names(self.directory))
+
+    @property
+    def completed(self) -> tuple[Instant, ...]:
+        """Completed instants by time."""
+        return tuple(i for i in self.instants if not i.pending)
+
+    @property
+    def pending(self) -> tuple[Instant, ...]:
+        """Requested and inflight instants by time."""
+        return tuple(i for i in self.instants if i.pending)
+
+    @property
+    def commits(self) -> tuple[Instant, ...]:
+        """Completed instants that changed data, in the order of their completion."""
+        return tuple(
+            sorted(
+                (i for i in self.completed if i.action in COMMIT_ACTIONS), key=lambda i: (i.completed_at or "", i.time)
+            )
+        )
+
+    @property
+    def newest(self) -> str:
+        """Time of the newest completed instant that changed data, '' when there is none."""
+        return max((i.time for i in self.commits), default="")
+
+    def find(self, time: str, *, action: str | None = None) -> Instant | None:
+        """The instant of that time (a savepoint shares its commit's: name the action to tell them apart)."""
+        for instant in self.instants:
+            if instant.time == time and (instant.action == action if action else instant.action != "savepoint"):
+                return instant
+        return None
+
+    def plan(self, instant: Instant) -> dict[str, Any] | None:
+        """What the requested file says; None where it is empty or absent."""
+        return self._record(instant.requested_file)
+
+    def inflight(self, instant: Instant) -> dict[str, Any] | None:
+        """What the inflight file says (an upsert's workload by file group); None where it is empty or absent."""
+        return self._record(instant.inflight_file)
+
+    def metadata(self, instant: Instant) -> dict[str, Any] | None:
+        """What the completed instant recorded; None while it is pending."""
+        return self._record(instant.completed_file)
+
+    def _record(self, name: str | None) -> dict[str, Any] | None:
+        if name is None:
+            return None
+        try:
+            return decode(self.storage.read(f"{self.directory}/{name}"))
+        except Transient as error:
+            raise Transient(f"{self.storage.path(self.directory)}/{name}: {error}") from error
+
+    def pending_plans(self) -> list[tuple[Instant, dict[str, Any]]]:
+        """Pending clusterings, compactions and log compactions with their plans, by time."""
+        found = []
+        for instant in self.pending:
+            # A clustering requested before an upgrade is still called replacecommit; its plan tells.
+            if instant.kind in PLANNED_KINDS or instant.kind == "replacecommit":
+                plan = self.plan(instant)
+                if plan and (plan.get("clusteringPlan") or plan.get("operations")):
+                    found.append((instant, plan))
+        return found
+
+    def savepoints(self) -> dict[str, frozenset[str]]:
+        """Files kept by each completed savepoint (by the time it saves), as paths relative to the table."""
+        kept = {}
+        for instant in self.completed:
+            if instant.action == "savepoint":
+                record = self.metadata(instant) or {}
+                kept[instant.time] = frozenset(
+                    join(entry.get("partitionPath") or partition, name)
+                    for partition, entry in (record.get("partitionMetadata") or {}).items()
+                    for name in entry.get("savepointDataFile") or ()
+                )
+        return kept
+
+    def cleans(self) -> list[tuple[Instant, dict[str, Any]]]:
+        """Completed cleans with their metadata, by time."""
+        found = [(i, self.metadata(i)) for i in self.completed if i.action == "clean"]
+        return [(instant, record) for instant, record in found if record is not None]
+
+    @cached_property
+    def history_files(self) -> tuple[str, ...]:
+        """Files of the archived timeline that its newest manifest names, newest instants first."""
+        names = self.storage.names(self.history_directory)
+        live: Collection[str] = [name for name in names if name.endswith(".parquet")]
+        if "_version_" in names:
+            # A manifest is valid from the moment this file names it; files it does not list are being replaced.
+            version = self.storage.read(f"{self.history_directory}/_version_").decode().strip()
+            manifest = json.loads(self.storage.read(f"{self.history_directory}/manifest_{version}"))
+            listed = {entry["fileName"] for entry in manifest["files"]}
+            live = [name for name in live if name in listed]
+
+        def newest(name: str) -> str:
+            match = _HISTORY.fullmatch(name)
+            return match.group(2) if match else "9"
+
+        return tuple(sorted(live, key=newest, reverse=True))
+
+    def archived(
+        self,
+        actions: Collection[str] | None = None,
+        *,
+        plans: bool = True,
+        metadata: bool = True,
+        containing: bytes | None = None,
+        times: Collection[str] | None = None,
+    ) -> Iterator[ArchivedInstant]:
+        """Archived instants, newest first: of ``actions``, whose plan contains these bytes, of these ``times``.
+
+        ``plans`` and ``metadata`` say which of the two heavy columns are read.
+        """
+        columns = ["instantTime", "completionTime", "action"]
+        columns += ["plan"] * (plans or containing is not None) + ["metadata"] * metadata
+        for name in self.history_files:
+            bounds = _HISTORY.fullmatch(name)
+            if times is not None and bounds and not any(bounds.group(1) <= t <= bounds.group(2) for t in times):
+                continue
+            with self.storage.open(f"{self.history_directory}/{name}") as source:
+                table = pq.ParquetFile(source).read(columns=columns)
+            if actions is not None:
+                wanted = pa.array(sorted(actions), type=table["action"].type)
+                table = table.filter(pc.is_in(table["action"], value_set=wanted))
+            for row in reversed(table.sort_by("instantTime").to_pylist()):
+                if times is not None and row["instantTime"] not in times:
+                    continue
+                if containing is not None and containing not in (row["plan"] or b""):
+                    continue
+                yield ArchivedInstant(
+                    time=row["instantTime"],
+                    completed_at=row["completionTime"] or row["instantTime"],
+                    action=row["action"],
+                    plan_bytes=row.get("plan"),
+                    metadata_bytes=row.get("metadata"),
+                )
+
+
+def _instants(names: Collection[str]) -> tuple[Instant, ...]:
+    files: dict[tuple[str, str], dict[str, str]] = {}
+    for name in names:
+        if match := _COMPLETED.fullmatch(name):
+            time, completion, action = match.groups()
+            files.setdefault((time, action), {}).update(completed=name, completion=completion)
+        elif match := _REQUESTED.fullmatch(name):
+            time, kind = match.groups()
+            files.setdefault((time, _COMPLETES_AS.get(kind, kind)), {}).update(requested=name, kind=kind)
+        elif match := _INFLIGHT.fullmatch(name):
+            time, kind = match.group(1), match.group(2) or "commit"
+            files.setdefault((time, _COMPLETES_AS.get(kind, kind)), {}).update(inflight=name, kind=kind)
+    return tuple(
+        Instant(
+            time=time,
+            kind=found.get("kind", action),
+            action=action,
+            state=(
+                InstantState.COMPLETED
+                if "completed" in found
+                else InstantState.INFLIGHT
+                if "inflight" in found
+                else InstantState.REQUESTED
+            ),
+            completed_at=found.get("completion"),
+            requested_file=found.get("requested"),
+            inflight_file=found.get("inflight"),
+            completed_file=found.get("completed"),
+        )
+        for (time, action), found in sorted(files.items())
+    )
