@@ -214,6 +214,12 @@ class PlanStore(Protocol):
     def expired(self, executor: str) -> Claim | None:
         """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none."""
 
+    def due_in(self) -> timedelta | None:
+        """How long until a requested plan is due or an inflight lease runs out; zero when that is now.
+
+        None when no plan is live but those of paused and halted tables.
+        """
+
     def plan_state(self, plan_id: str) -> PlanState | None:
         """The state of a plan, None when this database does not know it."""
 
