@@ -36,8 +36,11 @@ class MetricsServer:
         self._ready = ready
         try:
             family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-            server_class = type("MetricsWSGIServer", (ThreadingWSGIServer,), {"address_family": family})
-            self._server = make_server(address, port, self._answer, server_class, handler_class=_SilentHandler)
+
+            class Server(ThreadingWSGIServer):
+                address_family = family
+
+            self._server = make_server(address, port, self._answer, Server, handler_class=_SilentHandler)
         except OSError as error:
             raise Rejected(
                 f"metrics can't be served on {address}:{port}: {error.strerror or error}; "
