@@ -78,7 +78,7 @@ class Database(_Section):
 
 
 class Source(_Section):
-    """``[[sources]]``: a table's path, a directory searched for tables, a pattern of such paths, or a catalog database."""
+    """``[[sources]]``: a table's path, a directory to search, a pattern of paths, or a catalog database."""
 
     path: str | None = None
     name: str | None = None
@@ -164,10 +164,11 @@ class _Settings(BaseSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Policy settings from one place, as written there. Later layers win."""
+    """Policy settings from one place, as written there. Later layers win. ``where`` leads ``line_of`` to the place."""
 
     origin: str
     settings: Mapping[str, Any]
+    where: tuple[int | str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +189,10 @@ class Config:
     def file_name(self) -> str:
         """How messages call the file."""
         return self.file.name if self.file else FILE_NAME
+
+    def rule_layer(self, number: int) -> Layer:
+        """The knobs of the rule with this index."""
+        return Layer(origin=self.rule_origin(number), settings=self.tables[number].knobs, where=("tables", number))
 
     def rule_origin(self, number: int) -> str:
         """How messages call the rule with this index, such as ``lakefold.toml [[tables]] #2 match "sales.*"``."""
@@ -221,7 +226,11 @@ def load(chosen: Path | None = None) -> Config:
     environment = _environment_keys("DEFAULTS")
     in_file = flatten(document.get("defaults", {}))
     layers = (
-        Layer(origin=f"{name} [defaults]", settings={k: v for k, v in in_file.items() if k not in environment}),
+        Layer(
+            origin=f"{name} [defaults]",
+            settings={k: v for k, v in in_file.items() if k not in environment},
+            where=("defaults",),
+        ),
         *(
             Layer(origin=f"env {variable}", settings={key: os.environ[variable]})
             for key, variable in sorted(environment.items())
@@ -343,23 +352,19 @@ def _siblings(where: tuple[int | str, ...]) -> list[str]:
 
 def line_of(text: str, where: tuple[int | str, ...]) -> int | None:
     """The line of ``text`` that sets the key at ``where``, or that opens its section; None when neither is found."""
-    if not where:
-        return None
-    section, index = str(where[0]), next((part for part in where if isinstance(part, int)), 0)
-    key = str(where[-1]) if len(where) > 1 and not isinstance(where[-1], int) else None
-    seen, inside, opened = -1, False, None
+    section = str(where[0]) if where else ""
+    index = next((part for part in where if isinstance(part, int)), None)
+    key = str(where[-1]) if len(where) > 1 and isinstance(where[-1], str) else None
+    element, inside, opened = -1, False, None
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.split("#")[0].strip()
+        name = stripped.split("=")[0].strip(" \"'")
         if stripped.startswith("["):
             header = stripped.strip("[] ")
-            seen += header == section and stripped.startswith("[[")
-            inside = (
-                header == section and seen in (-1, index) or header.startswith(f"{section}.") and seen in (-1, index)
-            )
-            if inside and opened is None:
-                opened = number
-        elif key is None and stripped.split("=")[0].strip() == section:
-            return number
-        elif inside and key is not None and stripped.split("=")[0].strip(" \"'") == key:
+            element += stripped.startswith("[[") and header == section
+            ours = header == section or header.startswith(f"{section}.")
+            inside = ours and (index is None or element == index)
+            opened = number if inside and opened is None else opened
+        elif (inside and name == key) or (key is None and opened is None and name == section):
             return number
     return opened

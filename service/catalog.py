@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tables there are: sources resolved to tables, and a person's word for a table resolved to one of them.
+
+A table found by searching a directory is called by its path below that directory, dots for slashes, so that a copy
+of a table elsewhere never takes its name; a table that is a source itself keeps its own name.
+"""
+
+import glob
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from lake.errors import LakefoldError, Rejected
+from lake.formats import FORMATS, load_format
+from lake.model import TableRef
+from lake.ports import SparkProvider
+from service.config import Config, Source, nearest
+from service.exitcodes import NOT_FOUND, USAGE, CommandError
+from service.rules import ConfiguredTable, configure
+
+
+class Known(Protocol):
+    """A table the store remembers."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def location(self) -> str: ...
+
+
+class Catalog:
+    """The tables of a configuration.
+
+    ``known`` gives the tables the store remembers: a name among them is found without searching any directory,
+    and tables of a catalog database without a JVM. ``spark`` resolves catalog databases where a role has a session.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        known: Callable[[], Sequence[Known]] = lambda: (),
+        spark: SparkProvider | None = None,
+    ) -> None:
+        self.config = config
+        self._known = known
+        self._spark = spark
+        #: what could not be resolved at the last ``refs``, one line each; the other tables are served
+        self.problems: list[str] = []
+
+    def tables(self) -> list[ConfiguredTable]:
+        """Every table of every source with its rules, by name. Raises ConfigError or PolicyError for a bad rule."""
+        return [configure(self.config, ref) for ref in self.refs()]
+
+    def refs(self) -> list[TableRef]:
+        """Every table of every source, by name; what can't be resolved is in ``problems`` afterwards."""
+        self.problems = []
+        found: dict[str, TableRef] = {}
+        by_location: dict[str, str] = {}
+        for number, source in enumerate(self.config.sources, 1):
+            try:
+                for ref in self._resolve(source):
+                    taken = found.get(ref.name)
+                    if ref.location in by_location:
+                        continue  # two sources that overlap: the first one names the table
+                    if taken is not None:
+                        self.problems.append(
+                            f"{ref.location} is left out: {taken.location} is called {ref.name!r} already; "
+                            f"give source #{number} a prefix or a name"
+                        )
+                        continue
+                    found[ref.name] = ref
+                    by_location[ref.location] = ref.name
+            except (LakefoldError, OSError) as error:
+                self.problems.append(f"source #{number} ({source.path or source.database}): {error}")
+        return [found[name] for name in sorted(found)]
+
+    def find(self, word: str) -> ConfiguredTable:
+        """The table called ``word``: its name, the end of its name where only one ends so, or its path.
+
+        Raises CommandError (not found, with the nearest names; usage, when several names end so).
+        """
+        if _is_path(word):
+            return configure(self.config, self._at(local_location(word)))
+        remembered = {known.name: known for known in self._known() if self._served(known)}
+        if word in remembered:
+            known = remembered[word]
+            return configure(self.config, TableRef(name=known.name, format=known.format, location=known.location))
+        refs = {ref.name: ref for ref in self.refs()}
+        if word in refs:
+            return configure(self.config, refs[word])
+        ending = [name for name in refs if name.endswith(f".{word}")]
+        if len(ending) == 1:
+            return configure(self.config, refs[ending[0]])
+        if ending:
+            raise CommandError(USAGE, f"{word!r} is the end of {len(ending)} names: {', '.join(ending)}", tables=ending)
+        if Path(word).is_dir():
+            return configure(self.config, self._at(local_location(word)))
+        why = f" ({'; '.join(self.problems)})" if self.problems else ""
+        if not refs:
+            hint = " in [[sources]]" if self.config.sources else ": [[sources]] is empty; give a path or add a source"
+            raise CommandError(NOT_FOUND, f"no table {word!r}, there are no tables{hint}{why}", table=word)
+        hint = nearest(word, list(refs)) or f"; {len(refs)} tables are known, see lakefold tables list"
+        raise CommandError(NOT_FOUND, f"no table {word!r}{hint}{why}", table=word)
+
+    def _at(self, location: str) -> TableRef:
+        for known in self._known():
+            if known.location == location and self._served(known):
+                return TableRef(name=known.name, format=known.format, location=known.location)
+        for source in self.config.sources:
+            if source.path is not None and under(location, self._path(source.path)):
+                match = next((ref for ref in self.refs() if ref.location == location), None)
+                if match is not None:
+                    return match
+        refusal: LakefoldError | None = None
+        for name in FORMATS:
+            try:
+                ref = next((ref for ref in load_format(name).discover(location) if ref.location == location), None)
+            except Rejected as error:
+                refusal = error
+                continue
+            if ref is not None:
+                return ref
+        if "://" not in location and not Path(location).exists():
+            raise CommandError(NOT_FOUND, f"no such directory: {location}", path=location)
+        raise CommandError(
+            NOT_FOUND, f"{location} is not a table of a known format ({', '.join(FORMATS)})"
+            + (f": {refusal}" if refusal else ""), path=location,
+        )  # fmt: skip
+
+    def _served(self, known: Known) -> bool:
+        """Whether a source of the configuration in force still covers a table the store remembers."""
+        return any(
+            under(known.location, self._path(source.path))
+            if source.path is not None
+            else known.name.startswith(f"{source.prefix}{source.database}.")
+            for source in self.config.sources
+        )
+
+    def _path(self, path: str) -> str:
+        """Paths of the file are relative to the file."""
+        start = self.config.file.parent if self.config.file else Path()
+        return local_location(path, start)
+
+    def _resolve(self, source: Source) -> Iterator[TableRef]:
+        if source.path is None:
+            yield from self._catalog_tables(source)
+            return
+        path, adapter = self._path(source.path), load_format(source.format)
+        pattern = "://" not in path and glob.has_magic(path)
+        roots = sorted(filter(os.path.isdir, glob.glob(path))) if pattern else [path]
+        if not roots:
+            raise Rejected(f"no directory matches {path}")
+        base = _fixed_part(path) if pattern else path
+        for root in roots:
+            for ref in adapter.discover(root):
+                own = ref.location == base
+                if source.name is not None and not own:
+                    raise Rejected(f"name = {source.name!r} is for one table, but {path} is not a table itself")
+                below = ref.location.removeprefix(base).strip("/").replace("/", ".")
+                yield replace(ref, name=source.name or source.prefix + (ref.name if own else below))
+
+    def _catalog_tables(self, source: Source) -> Iterator[TableRef]:
+        start = f"{source.prefix}{source.database}."
+        if self._spark is None:
+            for known in self._known():
+                if known.name.startswith(start):
+                    yield TableRef(name=known.name, format=known.format, location=known.location)
+            return
+        session = self._spark()
+        database = f"`{source.catalog}`.`{source.database}`" if source.catalog else f"`{source.database}`"
+        for listed in session.sql(f"SHOW TABLES IN {database}").collect():
+            if listed["isTemporary"]:
+                continue
+            described = session.sql(f"DESCRIBE TABLE EXTENDED {database}.`{listed['tableName']}`").collect()
+            facts = {row[0]: row[1] for row in described}
+            if str(facts.get("Provider", "")).lower() == source.format and facts.get("Location"):
+                yield TableRef(
+                    name=start + listed["tableName"], format=source.format, location=local_location(facts["Location"])
+                )
+
+
+def _is_path(word: str) -> bool:
+    return "/" in word or word.startswith(("~", "."))
+
+
+def local_location(path: str, start: Path | None = None) -> str:
+    """``path`` as a table's location is written: absolute, no trailing slash, no ``file:`` scheme."""
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    if "://" in path:
+        return path.rstrip("/")
+    return os.path.abspath(os.path.join(start or "", os.path.expanduser(path)))
+
+
+def _fixed_part(pattern: str) -> str:
+    parts = pattern.split("/")
+    fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
+    return "/".join(parts[:fixed]) or "/"
+
+
+def under(location: str, path: str) -> bool:
+    """Whether ``location`` is ``path`` or below it; a pattern covers what is below its fixed part."""
+    root = _fixed_part(path) if "://" not in path and glob.has_magic(path) else path
+    return location == root or location.startswith(root.rstrip("/") + "/")

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How commands speak: data on stdout, everything else on stderr; text for people, JSON for scripts.
+
+With ``--json`` one object is one line, a list is JSON Lines, an error is a problem object on stderr. Rich tables,
+colours and progress appear only on a terminal; a pipe gets plain aligned columns, never cut.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from lake.units import format_bytes
+from service.exitcodes import one_line, problem_object
+
+Row = Sequence[Any]
+Advance = Callable[[int, int], None]
+
+
+def plain(value: Any) -> Any:
+    """``value`` as what JSON can hold: ISO timestamps, durations in seconds, enums by value, dataclasses as objects."""
+    if value is None or isinstance(value, (bool, int, float)) and not isinstance(value, Enum):
+        return value
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, (str, Path)):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat() if value.tzinfo else value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, Iterable):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def to_json(value: Any) -> str:
+    """One line of JSON."""
+    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table for people; ``right`` for numbers."""
+
+    title: str
+    right: bool = False
+
+
+class Output:
+    """One command's way to the terminal, a pipe or a script."""
+
+    def __init__(self, *, json: bool) -> None:
+        self.json = json
+
+    @property
+    def terminal(self) -> bool:
+        """Stdout is a terminal and a person is meant to read it."""
+        return not self.json and sys.stdout.isatty()
+
+    @property
+    def can_ask(self) -> bool:
+        """A question can be asked and answered."""
+        return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
+
+    def one(self, data: Any, text: Callable[[], None]) -> None:
+        """One result: ``data`` for scripts, or whatever ``text`` prints for people."""
+        if self.json:
+            self.line(to_json(data))
+        else:
+            text()
+
+    def many(self, rows: Iterable[Any], text: Callable[[], None]) -> None:
+        """A list of results: JSON Lines for scripts, or whatever ``text`` prints for people."""
+        if not self.json:
+            text()
+            return
+        for row in rows:
+            self.line(to_json(row))
+
+    def line(self, text: str = "") -> None:
+        """A line of data on stdout."""
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """A remark on stderr; scripts that read JSON get none."""
+        if not self.json:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+    def error(self, error: BaseException, hint: str = "") -> None:
+        """The error on stderr: one line and an optional hint, or a problem object."""
+        if self.json:
+            sys.stderr.write(f"{to_json(problem_object(error))}\n")
+        else:
+            sys.stderr.write(f"lakefold: {one_line(error)}\n{hint}")
+        sys.stderr.flush()
+
+    def table(self, columns: Sequence[Column], rows: Iterable[Row], *, indent: str = "") -> None:
+        """Rows under titles: a rich table on a terminal, aligned columns otherwise."""
+        cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+        if self.terminal:
+            self._rich_table(columns, cells)
+            return
+        titles = [column.title for column in columns]
+        widths = [max(len(line[i]) for line in [titles, *cells]) for i in range(len(columns))]
+        for line in [titles, *cells]:
+            padded = (
+                cell.rjust(width) if column.right else cell.ljust(width)
+                for cell, width, column in zip(line, widths, columns, strict=True)
+            )
+            self.line((indent + "  ".join(padded)).rstrip())
+
+    def _rich_table(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+        for line in cells:
+            table.add_row(*(Text(cell) for cell in line))
+        Console(highlight=False).print(table)
+
+    @contextmanager
+    def progress(self, label: str) -> Iterator[Advance]:
+        """A bar of bytes with its rate, on a terminal; ``advance(done, total)`` moves it. Elsewhere nothing."""
+        if self.json or not sys.stderr.isatty():
+            yield lambda done, total: None
+            return
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TransferSpeedColumn,
+        )
+
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        with bar:
+            task = bar.add_task(label, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
+def bar_chart(rows: Sequence[tuple[str, int]], *, width: int = 40, marks: Mapping[int, str] | None = None) -> list[str]:
+    """Lines ``label │████ count``; ``marks`` puts a remark behind the row with that index."""
+    if not rows:
+        return []
+    label_width = max(len(label) for label, _ in rows)
+    most = max((count for _, count in rows), default=0) or 1
+    lines = []
+    for index, (label, count) in enumerate(rows):
+        eighths = round(count / most * width * 8)
+        # A count that is not zero is never drawn as if it were.
+        bar = "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8] if eighths or not count else "▏"
+        mark = f"  ← {marks[index]}" if marks and index in marks else ""
+        lines.append(
+            f"{label.rjust(label_width)} │{bar} {count:,}{mark}" if count else f"{label.rjust(label_width)} │{mark}"
+        )
+    return lines
+
+
+def age(then: datetime | None, now: datetime) -> str:
+    """How long ago, such as ``3 min ago``; ``never`` for None."""
+    from lake.units import format_duration
+
+    if then is None:
+        return "never"
+    return f"{format_duration(max(now - then, timedelta(0)))} ago"
+
+
+def size(count: int | None) -> str:
+    """Bytes for people; empty for None."""
+    return "" if count is None else format_bytes(count)
