@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Alembic's environment: on the connection that ``lakefold db upgrade`` hands over, or for a developer's ``alembic``.
+
+A developer's ``alembic revision`` or ``alembic check`` takes the database from ``LAKEFOLD_DATABASE__URL``.
+"""
+
+import os
+
+from alembic import context
+from sqlalchemy import Connection
+
+from service.store.engine import Database
+from service.store.models import Base
+
+
+def run(connection: Connection) -> None:
+    """Run the migrations inside the transaction that is open on ``connection``."""
+    # SQLite's DDL is transactional once the driver is kept from committing by itself, which service.store.engine does.
+    context.configure(connection=connection, target_metadata=Base.metadata, transactional_ddl=True)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+given = context.config.attributes.get("connection")
+if given is not None:
+    run(given)
+else:
+    with Database(os.environ["LAKEFOLD_DATABASE__URL"]).write() as own:
+        run(own)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The database of plans: SQLite or PostgreSQL, one ``Store`` for executors, scheduler and command line."""
+
+from service.store import schema
+from service.store.engine import Database
+from service.store.errors import (
+    ConstraintViolated,
+    DatabaseUnreachable,
+    IdempotencyMismatch,
+    NotFound,
+    PartitionsTaken,
+    SchemaBehind,
+    StoreError,
+    WrongState,
+)
+from service.store.leaders import Leaders
+from service.store.lifecycle import Lifecycle
+from service.store.listing import Listing
+from service.store.planning import Planning
+from service.store.requests import Requests
+from service.store.superseded import Superseded
+from service.store.tables import Tables
+from service.store.views import (
+    Figures,
+    GroupView,
+    Leader,
+    PlanEvent,
+    PlanFigures,
+    PlanView,
+    Request,
+    ScanRecord,
+    StoreSettings,
+    SupersededFigures,
+    TableState,
+)
+
+__all__ = [
+    "ConstraintViolated",
+    "DatabaseUnreachable",
+    "Figures",
+    "GroupView",
+    "IdempotencyMismatch",
+    "Leader",
+    "NotFound",
+    "PartitionsTaken",
+    "PlanEvent",
+    "PlanFigures",
+    "PlanView",
+    "Request",
+    "ScanRecord",
+    "SchemaBehind",
+    "Store",
+    "StoreError",
+    "StoreSettings",
+    "SupersededFigures",
+    "TableState",
+    "WrongState",
+]
+
+
+class Store(Lifecycle, Superseded, Planning, Listing, Requests, Tables, Leaders):
+    """Implements ``lake.ports.PlanStore`` and everything the scheduler and the command line need. Thread-safe.
+
+    Connects at the first use. Every method raises DatabaseUnreachable, or SchemaBehind, where the database can't
+    be used. Leases, backoff, retention and leaders go by the database's clock.
+    """
+
+    def __init__(self, url: str, settings: StoreSettings | None = None) -> None:
+        """``url`` is SQLAlchemy's, the setting ``database.url``. Raises StoreError where it is none of ours."""
+        super().__init__(Database(url), settings or StoreSettings())
+
+    @property
+    def url(self) -> str:
+        """The database's URL without anything secret."""
+        return self._database.shown
+
+    def check(self) -> None:
+        """Raise SchemaBehind unless the schema is this lakefold's, DatabaseUnreachable where nothing answers."""
+        schema.check(self._database)
+
+    def upgrade(self) -> None:
+        """Create the schema or bring it up to this lakefold's; nothing happens where it is."""
+        schema.upgrade(self._database)
+
+    def close(self) -> None:
+        """Close every idle connection."""
+        self._database.close()

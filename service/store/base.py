@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every part of the store stands on."""
+
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Select, insert
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import DeclarativeBase
+
+from lake.plan import PlanState
+from service.store.clock import db_now
+from service.store.engine import Database
+from service.store.models import EventRow
+from service.store.views import StoreSettings
+
+#: an error of a JVM can be a page; the head of it names the cause
+_LONGEST_TEXT = 4000
+
+
+Query = TypeVar("Query", bound=Select[*tuple[Any, ...]])
+
+
+class StorePart:
+    """A part of ``Store``: methods around one noun, on one database."""
+
+    def __init__(self, database: Database, settings: StoreSettings) -> None:
+        self._database = database
+        self._settings = settings
+
+
+def storable(text: str) -> str:
+    """``text`` cut to a sane length and without what PostgreSQL can't hold."""
+    return text.replace("\x00", "").encode("utf-8", "replace").decode()[:_LONGEST_TEXT]
+
+
+def insert_if_absent(connection: Connection, row: type[DeclarativeBase], **values: Any) -> bool:
+    """Insert a row unless its key is taken; whether it was inserted."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    return connection.execute(dialect.insert(row).values(**values).on_conflict_do_nothing()).rowcount == 1
+
+
+def record_event(
+    connection: Connection,
+    plan_id: str,
+    before: PlanState | None,
+    after: PlanState,
+    *,
+    epoch: int,
+    actor: str,
+    reason: str,
+) -> None:
+    """Add to a plan's history, in the transaction of what happened."""
+    connection.execute(
+        insert(EventRow).values(
+            plan_id=plan_id, at_ms=db_now(), from_state=before, to_state=after, epoch=epoch, actor=actor,
+            reason=storable(reason),
+        )
+    )  # fmt: skip
+
+
+def locked(query: Query) -> Query:
+    """``query`` holding its rows until the transaction ends, where the database has row locks (SQLite needs none)."""
+    return query.with_for_update(key_share=True)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One door to SQLite and PostgreSQL: connections, transactions, and database errors in one clear line."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from service.store.errors import ConstraintViolated, DatabaseUnreachable, SchemaBehind, StoreError
+
+logger = logging.getLogger(__name__)
+
+SETTING = "database.url"
+UPGRADE = "run: lakefold db upgrade"
+#: how long a writer waits for another's transaction; all of ours are short
+LOCK_WAIT_SECONDS = 30
+_SECRETS = frozenset({"password", "passfile", "sslpassword", "sslkey"})
+#: SQLSTATEs of a table and of a column that does not exist
+_MISSING_STATES = frozenset({"42P01", "42703"})
+_MISSING_TEXTS = ("no such table", "no such column", "has no column named")
+
+
+def parse_url(text: str) -> URL:
+    """``text`` as a URL of a database that lakefold works with. Raises StoreError in one line."""
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise StoreError(
+            f"{SETTING} is not a database URL; write sqlite:////path/to/file or postgresql+psycopg://user@host/name"
+        ) from error
+    if url.get_backend_name() == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() != "sqlite":
+        raise StoreError(f"{SETTING}: lakefold works with sqlite and postgresql, not with {url.get_backend_name()}")
+    if not url.database or url.database == ":memory:":
+        raise StoreError(
+            f"{SETTING}: SQLite needs a file that all threads and processes share: sqlite:////path/to/file"
+        )
+    return url
+
+
+def display_url(url: URL) -> str:
+    """``url`` without anything secret."""
+    shown = url.set(password=None) if url.password is not None else url
+    return shown.difference_update_query(sorted(_SECRETS)).render_as_string()
+
+
+class Database:
+    """Connections to one database. Thread-safe; connects at the first use."""
+
+    def __init__(self, url: str) -> None:
+        self.url = parse_url(url)
+        self.shown = display_url(self.url)
+        self.dialect = self.url.get_backend_name()
+        self._engine = _sqlite_engine(self.url) if self.dialect == "sqlite" else _postgresql_engine(self.url)
+        self._writer = self._engine.execution_options(lakefold_write=True)
+        self._reader = self._engine
+        if self.dialect == "postgresql":
+            self._reader = self._engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )  # several queries of one view see one moment, as they do on SQLite
+
+    @property
+    def sqlite_file(self) -> Path | None:
+        """The database's file where it is SQLite."""
+        return Path(self.url.database) if self.dialect == "sqlite" and self.url.database else None
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that may write: committed at the end of the block, rolled back by any exception.
+
+        On SQLite it holds the database's one write lock from its first line (BEGIN IMMEDIATE), so that what it
+        reads cannot change before it writes. Raises DatabaseUnreachable, SchemaBehind, ConstraintViolated, StoreError.
+        """
+        with self.errors(), self._writer.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one moment of the database. Raises DatabaseUnreachable, SchemaBehind, StoreError."""
+        with self.errors(), self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def outside_transaction(self) -> Iterator[Connection]:
+        """A connection that commits each statement by itself."""
+        with self.errors(), self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close every idle connection."""
+        self._engine.dispose()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn the library's errors into the store's."""
+        try:
+            yield
+        except IntegrityError as error:
+            raise ConstraintViolated(f"the database refused a write: {_first_line(error)}") from error
+        except DBAPIError as error:
+            raise self._translated(error) from error
+        except SQLAlchemyError as error:
+            # Not from the driver: the pool gave no connection in time, or the URL's driver can't be set up.
+            raise DatabaseUnreachable(self._unreachable(_first_line(error))) from error
+
+    def _translated(self, error: DBAPIError) -> StoreError:
+        text = _first_line(error)
+        if getattr(error.orig, "sqlstate", None) in _MISSING_STATES or any(part in text for part in _MISSING_TEXTS):
+            return SchemaBehind(f"the schema of database {self.shown} is behind this lakefold ({text}); {UPGRADE}")
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if names & {"OperationalError", "InterfaceError"} or error.connection_invalidated:
+            return DatabaseUnreachable(self._unreachable(text))
+        if type(error) is DBAPIError or ("DatabaseError" in names and "file is not a database" in text):
+            return DatabaseUnreachable(self._unreachable(text))
+        return StoreError(f"database {self.shown}: {text}")
+
+    def _unreachable(self, text: str) -> str:
+        return f"database {self.shown} can't be used: {text}; the setting is {SETTING}"
+
+
+def _first_line(error: SQLAlchemyError) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    lines = str(cause).strip().splitlines()
+    return lines[0].strip().rstrip(".;") if lines else type(cause).__name__
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    engine = create_engine(url, connect_args={"timeout": LOCK_WAIT_SECONDS})
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, record: Any) -> None:
+        # The driver would begin transactions by itself, at the first write and never before a read; _begin does.
+        connection.isolation_level = None
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_SECONDS * 1000}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+            writes = connection.get_execution_options().get("lakefold_write", False)
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql_engine(url: URL) -> Engine:
+    engine = create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_recycle=1800,
+        connect_args={
+            "connect_timeout": 10,
+            "application_name": "lakefold",
+            # A server that vanished without a word is noticed within a minute, not after the kernel's two hours.
+            "keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 4,
+            **url.query,
+        },
+    )  # fmt: skip
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, record: Any) -> None:
+        # A process stopped in the middle of a transaction must not keep everybody else waiting for its locks.
+        connection.execute(f"SET lock_timeout = '{LOCK_WAIT_SECONDS}s'")
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{LOCK_WAIT_SECONDS}s'")
+        connection.commit()
+
+    return engine

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The executor's side of a plan's life: claim, heartbeat, steps, and the ways out of inflight.
+
+Every write names the claim's epoch and executor. One that meets a plan that moved on touches no row and raises
+``LeaseLost``, so an executor that was stopped and continued can do no harm here.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from lake.errors import LeaseLost
+from lake.plan import (
+    Claim,
+    Commit,
+    LeftOut,
+    PartitionFigures,
+    PlanState,
+    Progress,
+    Step,
+)
+from service.store.base import StorePart, locked, record_event, storable
+from service.store.clock import db_now, milliseconds, moment
+from service.store.models import ALL_TABLES, GroupRow, LivePartitionRow, PlanRow, SupersededRow, TableRow
+from service.store.rows import load_plan
+
+#: a claim that lost a race looks again; another plan of a crowded queue is free long before this
+_CLAIM_ATTEMPTS = 50
+
+
+class Lifecycle(StorePart):
+    """``lake.ports.PlanStore`` without its superseded versions."""
+
+    def claim(self, executor: str) -> Claim | None:
+        """Take the oldest due requested plan by compare-and-set; None when there is none.
+
+        Skips paused and halted tables and tables at ``max_inflight_per_table``. Increments epoch and attempt.
+        """
+        for _ in range(_CLAIM_ATTEMPTS):
+            with self._database.read() as connection:
+                candidate = connection.execute(self._claimable().limit(1)).one_or_none()
+            if candidate is None:
+                return None
+            with self._database.write() as connection:
+                # Two claims of one table take turns on its row, or both would count the same plans inflight.
+                connection.execute(locked(select(TableRow.name).where(TableRow.name == candidate.table_name)))
+                free = connection.execute(self._claimable().where(PlanRow.id == candidate.id)).one_or_none()
+                taken = free and connection.execute(
+                    update(PlanRow)
+                    .where(PlanRow.id == candidate.id, PlanRow.state == PlanState.REQUESTED)
+                    .values(
+                        state=PlanState.INFLIGHT, epoch=PlanRow.epoch + 1, attempts=PlanRow.attempts + 1,
+                        executor=executor, lease_until_ms=db_now() + self._lease_ms, heartbeat_at_ms=db_now(),
+                        claimed_at_ms=db_now(), step=None, milliseconds={}, progress_bytes_done=0,
+                        progress_bytes_total=PlanRow.input_bytes, progress_rows_done=0,
+                    )
+                )  # fmt: skip
+                if taken is None or taken.rowcount != 1:
+                    continue
+                connection.execute(update(GroupRow).where(GroupRow.plan_id == candidate.id).values(left_out=None))
+                row = _claimed_row(connection, candidate.id, PlanState.REQUESTED, executor, "claimed")
+            return self._claim_of(row)
+        return None
+
+    def expired(self, executor: str) -> Claim | None:
+        """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none.
+
+        The plan stays inflight: whoever takes it over asks the table first whether it committed.
+        """
+        for _ in range(_CLAIM_ATTEMPTS):
+            with self._database.read() as connection:
+                silent = connection.execute(
+                    select(PlanRow.id, PlanRow.epoch, PlanRow.executor)
+                    .where(PlanRow.state == PlanState.INFLIGHT, PlanRow.lease_until_ms <= db_now())
+                    .order_by(PlanRow.lease_until_ms)
+                    .limit(1)
+                ).one_or_none()
+            if silent is None:
+                return None
+            with self._database.write() as connection:
+                taken = connection.execute(
+                    update(PlanRow)
+                    .where(
+                        PlanRow.id == silent.id, PlanRow.epoch == silent.epoch, PlanRow.state == PlanState.INFLIGHT,
+                        PlanRow.lease_until_ms <= db_now(),
+                    )
+                    .values(
+                        epoch=PlanRow.epoch + 1, executor=executor, heartbeat_at_ms=db_now(),
+                        lease_until_ms=db_now() + self._lease_ms,
+                    )
+                )  # fmt: skip
+                if taken.rowcount != 1:
+                    continue
+                reason = f"the lease of {silent.executor} ran out; taken over"
+                row = _claimed_row(connection, silent.id, PlanState.INFLIGHT, executor, reason)
+            return self._claim_of(row)
+        return None
+
+    def heartbeat(self, claim: Claim, progress: Progress | None = None) -> bool:
+        """Extend the lease; True when a cancel was requested. Raises LeaseLost."""
+        values: dict[str, Any] = {"lease_until_ms": db_now() + self._lease_ms, "heartbeat_at_ms": db_now()}
+        if progress is not None:
+            values |= {
+                "progress_bytes_done": progress.bytes_done,
+                "progress_bytes_total": progress.bytes_total,
+                "progress_rows_done": progress.rows_done,
+            }
+        with self._database.write() as connection:
+            _fenced_update(connection, claim, values)
+            asked = select(PlanRow.cancel_requested_at_ms).where(PlanRow.id == claim.plan.plan_id)
+            return connection.execute(asked).scalar_one() is not None
+
+    def step(self, claim: Claim, step: Step, *, instant: str | None = None, milliseconds: int = 0) -> None:
+        """Record that ``step`` ended (and the instant it published). Raises LeaseLost."""
+        with self._database.write() as connection:
+            row = _hold(connection, claim)
+            instants = row.instants
+            if instant is not None and instant not in instants:
+                instants = [*instants, instant]
+            spent = row.milliseconds | {step.value: row.milliseconds.get(step.value, 0) + milliseconds}
+            _fenced_update(connection, claim, {"step": step.value, "instants": instants, "milliseconds": spent})
+
+    def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
+        """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""
+        with self._database.write() as connection:
+            row = _hold(connection, claim)
+            for group in left_out:
+                connection.execute(
+                    update(GroupRow)
+                    .where(GroupRow.plan_id == row.id, GroupRow.number == group.group)
+                    .values(left_out=storable(group.reason))
+                )
+            unreadable = {path: storable(group.reason) for group in left_out for path in group.quarantine}
+            if unreadable:
+                this_table = TableRow.name == row.table_name
+                known = connection.execute(locked(select(TableRow.quarantined).where(this_table))).scalar_one()
+                connection.execute(update(TableRow).where(this_table).values(quarantined={**known, **unreadable}))
+            _fenced_update(connection, claim, {"heartbeat_at_ms": db_now()})
+
+    def complete(
+        self, claim: Claim, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
+    ) -> None:
+        """One transaction: completed, figures, superseded versions, partitions freed. Raises LeaseLost.
+
+        Idempotent for the same plan: a second call with the same commit changes nothing.
+        """
+        plan_id = claim.plan.plan_id
+        with self._database.write() as connection:
+            stored = connection.execute(
+                locked(select(PlanRow.state, PlanRow.instant).where(PlanRow.id == plan_id))
+            ).one_or_none()
+            if stored is not None and stored.state == PlanState.COMPLETED and stored.instant == commit.instant:
+                return
+            row = _hold(connection, claim)
+            values = {
+                "instant": commit.instant,
+                "instants": [instant for instant in row.instants if instant != commit.instant],
+                "milliseconds": {**row.milliseconds, **milliseconds},
+                "figures": [
+                    [f.partition, f.files_before, f.bytes_before, f.files_after, f.bytes_after] for f in figures
+                ],
+                "files_before": sum(f.files_before for f in figures),
+                "bytes_before": sum(f.bytes_before for f in figures),
+                "files_after": sum(f.files_after for f in figures),
+                "bytes_after": sum(f.bytes_after for f in figures),
+                "step": Step.RECORD.value,
+                "error": None,
+            }
+            _leave_inflight(
+                connection, claim, PlanState.COMPLETED, values, claim.executor, f"committed as {commit.instant}"
+            )
+            now = connection.execute(select(db_now())).scalar_one()
+            versions = [
+                {
+                    "plan_id": plan_id, "table_name": row.table_name, "partition_path": v.partition, "path": v.path,
+                    "bytes": v.bytes, "instant": v.instant, "superseded_at_ms": now,
+                }
+                for v in commit.superseded
+            ]  # fmt: skip
+            if versions:
+                connection.execute(insert(SupersededRow), versions)
+
+    def requeue(self, claim: Claim, error: str) -> bool:
+        """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False).
+
+        A plan that somebody asked to cancel meanwhile is cancelled instead (False too). Raises LeaseLost.
+        """
+        with self._database.write() as connection:
+            row = _hold(connection, claim)
+            if row.cancel_requested_at_ms is not None:
+                values = {"error": storable(error)}
+                reason = row.cancel_reason or "cancel requested"
+                _leave_inflight(connection, claim, PlanState.CANCELLED, values, row.cancel_requested_by, reason)
+                return False
+            if row.attempts >= self._settings.max_attempts:
+                reason = f"attempt {row.attempts} of {self._settings.max_attempts} (max_attempts): {error}"
+                _leave_inflight(connection, claim, PlanState.FAILED, {"error": storable(error)}, claim.executor, reason)
+                return False
+            wait_ms = self._backoff_ms(row.attempts)
+            _leave_inflight(
+                connection, claim, PlanState.REQUESTED,
+                {"error": storable(error), "not_before_ms": db_now() + wait_ms, "step": None},
+                claim.executor, f"attempt {row.attempts}, again in {wait_ms / 1000:g} s: {error}",
+            )  # fmt: skip
+            return True
+
+    def fail(self, claim: Claim, error: str, *, halt: bool = False) -> None:
+        """Rejected or Integrity: failed, partitions freed; with ``halt`` the table is halted. Raises LeaseLost."""
+        with self._database.write() as connection:
+            row = _hold(connection, claim)
+            _leave_inflight(connection, claim, PlanState.FAILED, {"error": storable(error)}, claim.executor, error)
+            if halt:
+                # A second integrity error keeps the first one's reason: that is where the search begins.
+                connection.execute(
+                    update(TableRow)
+                    .where(TableRow.name == row.table_name, TableRow.halted_at_ms.is_(None))
+                    .values(halted_at_ms=db_now(), halted_reason=storable(f"plan {row.id}: {error}"))
+                )
+
+    def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
+        """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
+        with self._database.write() as connection:
+            _hold(connection, claim)
+            _leave_inflight(connection, claim, PlanState.CANCELLED, {"error": storable(reason)}, actor, reason)
+
+    @property
+    def _lease_ms(self) -> int:
+        return milliseconds(self._settings.lease)
+
+    def _backoff_ms(self, attempts: int) -> int:
+        # The exponent is capped as well: 2 ** 10,000 would not fit the column before min() sees it.
+        doubled = milliseconds(self._settings.backoff) << min(max(attempts - 1, 0), 32)
+        return min(doubled, milliseconds(self._settings.backoff_max))
+
+    def _claimable(self) -> Any:
+        """Due requested plans of tables that may have one more inflight, oldest first."""
+        held_back = select(TableRow.name).where(TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None))
+        busy = (
+            select(PlanRow.table_name)
+            .where(PlanRow.state == PlanState.INFLIGHT)
+            .group_by(PlanRow.table_name)
+            .having(func.count() >= self._settings.max_inflight_per_table)
+        )
+        everything_paused = select(TableRow.name).where(TableRow.name == ALL_TABLES, TableRow.paused_at_ms.is_not(None))
+        return (
+            select(PlanRow.id, PlanRow.table_name)
+            .where(
+                PlanRow.state == PlanState.REQUESTED,
+                PlanRow.not_before_ms <= db_now(),
+                PlanRow.table_name.not_in(held_back),
+                PlanRow.table_name.not_in(busy),
+                ~everything_paused.exists(),
+            )
+            .order_by(PlanRow.id)
+        )
+
+    def _claim_of(self, row: Row[Any]) -> Claim:
+        # In a transaction of its own: unpacking long lists of files must not hold SQLite's one write lock.
+        with self._database.read() as connection:
+            plan = load_plan(connection, row)
+        return Claim(
+            plan=plan,
+            epoch=row.epoch,
+            attempt=row.attempts,
+            executor=row.executor,
+            lease_until=moment(row.lease_until_ms),
+            instants=tuple(row.instants),
+            milliseconds=row.milliseconds,
+        )
+
+
+def _claimed_row(connection: Connection, plan_id: str, before: PlanState, executor: str, reason: str) -> Row[Any]:
+    row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
+    record_event(connection, plan_id, before, PlanState.INFLIGHT, epoch=row.epoch, actor=executor, reason=reason)
+    return row
+
+
+def _fence(claim: Claim) -> tuple[Any, ...]:
+    return (
+        PlanRow.id == claim.plan.plan_id,
+        PlanRow.epoch == claim.epoch,
+        PlanRow.executor == claim.executor,
+        PlanRow.state == PlanState.INFLIGHT,
+    )
+
+
+def _lost(claim: Claim) -> LeaseLost:
+    return LeaseLost(f"plan {claim.plan.plan_id} is no longer {claim.executor}'s (epoch {claim.epoch} has passed)")
+
+
+def _hold(connection: Connection, claim: Claim) -> Row[Any]:
+    """The plan's row, locked and still the claim's. Raises LeaseLost."""
+    row = connection.execute(locked(select(PlanRow.__table__).where(*_fence(claim)))).one_or_none()
+    if row is None:
+        raise _lost(claim)
+    return row
+
+
+def _fenced_update(connection: Connection, claim: Claim, values: Mapping[str, Any]) -> None:
+    if connection.execute(update(PlanRow).where(*_fence(claim)).values(**values)).rowcount != 1:
+        raise _lost(claim)
+
+
+def _leave_inflight(
+    connection: Connection, claim: Claim, to: PlanState, values: Mapping[str, Any], actor: str, reason: str
+) -> None:
+    """One of the four ways out of inflight, with its event; the partitions are freed unless the plan stays live."""
+    final = to is not PlanState.REQUESTED
+    _fenced_update(
+        connection, claim,
+        {**values, "state": to, "lease_until_ms": None, "finalized_at_ms": db_now() if final else None},
+    )  # fmt: skip
+    if final:
+        connection.execute(delete(LivePartitionRow).where(LivePartitionRow.plan_id == claim.plan.plan_id))
+    record_event(connection, claim.plan.plan_id, PlanState.INFLIGHT, to, epoch=claim.epoch, actor=actor, reason=reason)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading plans: lists, one plan, its events, and the figures behind metrics and status."""
+
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from lake.plan import PlanKind, PlanState
+from service.store.base import StorePart
+from service.store.clock import db_now, moment
+from service.store.errors import NotFound, StoreError
+from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, SupersededRow, TableRow
+from service.store.rows import group_view, plan_view, table_state
+from service.store.tables import is_paused
+from service.store.views import Figures, PlanEvent, PlanFigures, PlanView, SupersededFigures
+
+_GROUP_COLUMNS = tuple(column for column in GroupRow.__table__.c if column.name != "files")
+
+
+def plan_id_of(connection: Connection, prefix: str) -> str:
+    """The id of the one plan whose id begins with ``prefix``. Raises NotFound, StoreError when there are several."""
+    # A range and not LIKE: an index serves it on both databases, and % means nothing. Ids are hexadecimal.
+    found = connection.execute(
+        select(PlanRow.id).where(PlanRow.id >= prefix, PlanRow.id <= prefix + "g").order_by(PlanRow.id).limit(2)
+    ).scalars()
+    ids = [plan_id for plan_id in found if plan_id.startswith(prefix)]
+    if not prefix or not ids:
+        raise NotFound(f"no plan {prefix!r}")
+    if ids[0] != prefix and len(ids) > 1:
+        raise StoreError(f"plan {prefix!r} is ambiguous: {ids[0]}, {ids[1]} and maybe more begin with it")
+    return ids[0]
+
+
+class Listing(StorePart):
+    """Plans as people and metrics see them."""
+
+    def plans(
+        self,
+        *,
+        table: str | None = None,
+        state: PlanState | None = None,
+        request_id: str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> list[PlanView]:
+        """Plans newest first, at most ``limit``; the page after plan id ``after``."""
+        query = select(PlanRow.__table__).order_by(PlanRow.id.desc()).limit(limit)
+        for value, column in ((table, PlanRow.table_name), (state, PlanRow.state), (request_id, PlanRow.request_id)):
+            if value is not None:
+                query = query.where(column == value)
+        if after is not None:
+            query = query.where(PlanRow.id < after)
+        with self._database.read() as connection:
+            return [plan_view(row) for row in connection.execute(query)]
+
+    def plan(self, plan_id: str) -> PlanView:
+        """One plan with its groups and figures; a unique prefix will do. Raises NotFound, StoreError."""
+        with self._database.read() as connection:
+            plan_id = plan_id_of(connection, plan_id)
+            row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
+            groups = connection.execute(
+                select(*_GROUP_COLUMNS).where(GroupRow.plan_id == plan_id).order_by(GroupRow.number)
+            )
+            return plan_view(row, tuple(group_view(group) for group in groups))
+
+    def plan_state(self, plan_id: str) -> PlanState | None:
+        """The state of a plan, None when this database does not know it."""
+        with self._database.read() as connection:
+            state = connection.execute(select(PlanRow.state).where(PlanRow.id == plan_id)).scalar_one_or_none()
+        return None if state is None else PlanState(state)
+
+    def events(self, plan_id: str) -> list[PlanEvent]:
+        """What happened to a plan, oldest first; a unique prefix will do. Raises NotFound, StoreError."""
+        with self._database.read() as connection:
+            plan_id = plan_id_of(connection, plan_id)
+            rows = connection.execute(
+                select(EventRow.__table__).where(EventRow.plan_id == plan_id).order_by(EventRow.id)
+            )
+            return [
+                PlanEvent(
+                    plan_id=row.plan_id,
+                    at=moment(row.at_ms),
+                    from_state=None if row.from_state is None else PlanState(row.from_state),
+                    to_state=PlanState(row.to_state),
+                    epoch=row.epoch,
+                    actor=row.actor,
+                    reason=row.reason,
+                )
+                for row in rows
+            ]
+
+    def figures(self) -> Figures:
+        """The database in numbers, from indexes; cheap enough for every refresh of the metrics."""
+        key = (PlanRow.table_name, PlanRow.kind, PlanRow.state)
+        sums = (
+            PlanRow.input_files, PlanRow.input_bytes, PlanRow.files_before, PlanRow.bytes_before, PlanRow.files_after,
+            PlanRow.bytes_after,
+        )  # fmt: skip
+        plans = select(
+            *key,
+            func.count().label("plans"),
+            func.min(PlanRow.created_at_ms).label("oldest"),
+            *(func.sum(column).label(column.name) for column in sums),
+        ).group_by(*key)
+        superseded = (
+            select(SupersededRow.table_name, func.count().label("files"), func.sum(SupersededRow.bytes).label("bytes"))
+            .where(SupersededRow.deleted_at_ms.is_(None))
+            .group_by(SupersededRow.table_name)
+        )
+        with self._database.read() as connection:
+            tables = [
+                table_state(row)
+                for row in connection.execute(
+                    select(TableRow.__table__).where(TableRow.name != ALL_TABLES).order_by(TableRow.name)
+                )
+            ]
+            formats = {table.name: table.format for table in tables}
+            return Figures(
+                taken_at=moment(connection.execute(select(db_now())).scalar_one()),
+                plans=tuple(_plan_figures(row, formats) for row in connection.execute(plans.order_by(*key))),
+                superseded=tuple(
+                    SupersededFigures(
+                        table=row.table_name, format=formats[row.table_name], files=row.files, bytes=int(row.bytes)
+                    )
+                    for row in connection.execute(superseded.order_by(SupersededRow.table_name))
+                ),
+                tables=tuple(tables),
+                paused=is_paused(connection),
+            )
+
+
+def _plan_figures(row: Any, formats: dict[str, str]) -> PlanFigures:
+    # PostgreSQL sums bigints as numerics.
+    return PlanFigures(
+        table=row.table_name,
+        format=formats[row.table_name],
+        kind=PlanKind(row.kind),
+        state=PlanState(row.state),
+        plans=row.plans,
+        input_files=int(row.input_files),
+        input_bytes=int(row.input_bytes),
+        files_before=int(row.files_before),
+        bytes_before=int(row.bytes_before),
+        files_after=int(row.files_after),
+        bytes_after=int(row.bytes_after),
+        oldest_created_at=moment(row.oldest),
+    )

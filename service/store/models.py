@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the database. What must never be false is a key or a CHECK here, or a trigger in ``triggers.py``.
+
+Times are integers, milliseconds since 1970 in UTC: the same arithmetic on SQLite and PostgreSQL, always taken
+from the database's own clock (``clock.db_now``).
+"""
+
+import json
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+from lake.plan import LIVE_STATES, PlanKind, PlanState
+
+#: the row of ``table_state`` whose pause holds every table
+ALL_TABLES = "*"
+
+
+class Json(TypeDecorator[Any]):
+    """A small JSON document as text, compact and with sorted keys, so that equal documents are equal texts."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """See SQLAlchemy."""
+        return None if value is None else json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """See SQLAlchemy."""
+        return None if value is None else json.loads(value)
+
+
+#: 64 bits on both; SQLite numbers rows by itself only in a column declared INTEGER
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _one_of(column: str, values: Any) -> str:
+    return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
+
+
+class Base(DeclarativeBase):
+    """Names every constraint, so that a migration can name what it changes."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+
+
+class TableRow(Base):
+    """A registered table, and what operators and integrity errors did to it."""
+
+    __tablename__ = "table_state"
+    __table_args__ = (
+        CheckConstraint(_one_of("mode", ("observe", "compact", "off")), name="mode_known"),
+        CheckConstraint("(halted_at_ms IS NULL) = (halted_reason IS NULL)", name="halted_with_reason"),
+        CheckConstraint("(paused_at_ms IS NULL) = (paused_by IS NULL)", name="paused_by_somebody"),
+    )
+
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    format: Mapped[str] = mapped_column(String)
+    location: Mapped[str] = mapped_column(String)
+    concurrency: Mapped[str] = mapped_column(String)
+    write_options: Mapped[Any] = mapped_column(Json)
+    mode: Mapped[str] = mapped_column(String)
+    paused_by: Mapped[str | None] = mapped_column(String)
+    paused_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    halted_reason: Mapped[str | None] = mapped_column(Text)
+    halted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    quarantined: Mapped[Any] = mapped_column(Json, server_default="{}")
+    registered_at_ms: Mapped[int] = mapped_column(BigInteger)
+    last_scan_id: Mapped[int | None] = mapped_column(BigInteger)
+    last_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class ScanRow(Base):
+    """What a scan found; the newest ``scans_kept`` of each table."""
+
+    __tablename__ = "scan_history"
+    __table_args__ = (
+        CheckConstraint(_one_of("outcome", ("ok", "error")), name="outcome_known"),
+        CheckConstraint("(outcome = 'error') = (error IS NOT NULL)", name="error_told"),
+        Index(None, "table_name", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
+    taken_at_ms: Mapped[int] = mapped_column(BigInteger)
+    outcome: Mapped[str] = mapped_column(String)
+    error: Mapped[str | None] = mapped_column(Text)
+    record: Mapped[Any] = mapped_column(Json)
+
+
+class RequestRow(Base):
+    """A wish for plans, and the scheduler's answer."""
+
+    __tablename__ = "plan_request"
+    __table_args__ = (
+        CheckConstraint("(answered_at_ms IS NULL) = (answer IS NULL)", name="answered_with_answer"),
+        UniqueConstraint("idempotency_key"),
+        Index("ix_plan_request_open", "id", sqlite_where=text("answered_at_ms IS NULL"),
+              postgresql_where=text("answered_at_ms IS NULL")),
+    )  # fmt: skip
+
+    id: Mapped[str] = mapped_column(String, primary_key=True)
+    table_name: Mapped[str] = mapped_column(String)
+    partitions: Mapped[Any] = mapped_column(Json, nullable=True)
+    overrides: Mapped[Any] = mapped_column(Json)
+    dry_run: Mapped[bool] = mapped_column()
+    idempotency_key: Mapped[str | None] = mapped_column(String)
+    actor: Mapped[str] = mapped_column(String)
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    answered_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    plan_ids: Mapped[Any] = mapped_column(Json, server_default="[]")
+    answer: Mapped[Any] = mapped_column(Json, nullable=True)
+
+
+_IS_LIVE = _one_of("state", sorted(LIVE_STATES))
+
+
+class PlanRow(Base):
+    """A plan. ``executor`` stays as the last one after the plan has left inflight; its lease does not."""
+
+    __tablename__ = "plan"
+    __table_args__ = (
+        CheckConstraint(_one_of("state", PlanState), name="state_known"),
+        CheckConstraint(_one_of("kind", PlanKind), name="kind_known"),
+        CheckConstraint(f"(finalized_at_ms IS NULL) = ({_IS_LIVE})", name="finalized_iff_not_live"),
+        CheckConstraint("(lease_until_ms IS NOT NULL) = (state = 'inflight')", name="leased_iff_inflight"),
+        CheckConstraint("state <> 'inflight' OR executor IS NOT NULL", name="inflight_has_executor"),
+        CheckConstraint("(instant IS NOT NULL) = (state = 'completed')", name="instant_iff_completed"),
+        CheckConstraint("epoch >= 0 AND attempts >= 0 AND attempts <= epoch", name="counters_sane"),
+        CheckConstraint(
+            "(cancel_requested_at_ms IS NULL) = (cancel_requested_by IS NULL)", name="cancel_asked_by_somebody"
+        ),
+        Index(None, "state", "id"),
+        Index(None, "table_name", "id"),
+        Index(None, "request_id"),
+        Index("ix_plan_unfinished_instants", "table_name", sqlite_where=text("instants <> '[]'"),
+              postgresql_where=text("instants <> '[]'")),
+        # Everything figures() sums, so that it reads an index and not the wide rows.
+        Index("ix_plan_figures", "table_name", "kind", "state", "created_at_ms", "input_files", "input_bytes",
+              "files_before", "bytes_before", "files_after", "bytes_after"),
+    )  # fmt: skip
+
+    id: Mapped[str] = mapped_column(String, primary_key=True)
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
+    format: Mapped[str] = mapped_column(String)
+    location: Mapped[str] = mapped_column(String)
+    concurrency: Mapped[str] = mapped_column(String)
+    kind: Mapped[str] = mapped_column(String)
+    state: Mapped[str] = mapped_column(String)
+    snapshot_instant: Mapped[str] = mapped_column(String)
+    options: Mapped[Any] = mapped_column(Json)
+    estimate: Mapped[Any] = mapped_column(Json)
+    request_id: Mapped[str | None] = mapped_column(ForeignKey("plan_request.id"))
+    actor: Mapped[str] = mapped_column(String)
+    group_count: Mapped[int] = mapped_column(BigInteger)
+    partition_count: Mapped[int] = mapped_column(BigInteger)
+    input_files: Mapped[int] = mapped_column(BigInteger)
+    input_bytes: Mapped[int] = mapped_column(BigInteger)
+    output_files: Mapped[int] = mapped_column(BigInteger)
+
+    epoch: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    executor: Mapped[str | None] = mapped_column(String)
+    lease_until_ms: Mapped[int | None] = mapped_column(BigInteger)
+    heartbeat_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    not_before_ms: Mapped[int] = mapped_column(BigInteger)
+    step: Mapped[str | None] = mapped_column(String)
+    progress_bytes_done: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    progress_bytes_total: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    progress_rows_done: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    cancel_requested_by: Mapped[str | None] = mapped_column(String)
+    cancel_requested_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    cancel_reason: Mapped[str | None] = mapped_column(Text)
+    error: Mapped[str | None] = mapped_column(Text)
+
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    claimed_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    finalized_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    #: published on the table's timeline and not known to be completed, oldest first
+    instants: Mapped[Any] = mapped_column(Json, server_default="[]")
+    #: the completed instant that holds the plan's result
+    instant: Mapped[str | None] = mapped_column(String)
+    milliseconds: Mapped[Any] = mapped_column(Json, server_default="{}")
+    figures: Mapped[Any] = mapped_column(Json, server_default="[]")
+    files_before: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    bytes_before: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    files_after: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    bytes_after: Mapped[int] = mapped_column(BigInteger, server_default="0")
+
+
+class GroupRow(Base):
+    """A group of a plan; ``files`` is its list of slices (``blobs.py``)."""
+
+    __tablename__ = "plan_group"
+    __table_args__ = (CheckConstraint("number >= 0 AND input_bytes >= 0", name="figures_sane"),)
+
+    plan_id: Mapped[str] = mapped_column(ForeignKey("plan.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    partition_path: Mapped[str] = mapped_column(String)
+    slices: Mapped[int] = mapped_column(BigInteger)
+    input_files: Mapped[int] = mapped_column(BigInteger)
+    input_bytes: Mapped[int] = mapped_column(BigInteger)
+    output_files: Mapped[int] = mapped_column(BigInteger)
+    files: Mapped[bytes] = mapped_column(LargeBinary)
+    left_out: Mapped[str | None] = mapped_column(Text)
+
+
+class LivePartitionRow(Base):
+    """A partition held by its one live plan."""
+
+    __tablename__ = "live_partition"
+    __table_args__ = (Index(None, "plan_id"),)
+
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"), primary_key=True)
+    partition_path: Mapped[str] = mapped_column(String, primary_key=True)
+    plan_id: Mapped[str] = mapped_column(ForeignKey("plan.id"))
+
+
+class EventRow(Base):
+    """What happened to a plan: never changed, only added to."""
+
+    __tablename__ = "plan_event"
+    __table_args__ = (
+        CheckConstraint(_one_of("to_state", PlanState), name="to_state_known"),
+        CheckConstraint(f"from_state IS NULL OR {_one_of('from_state', PlanState)}", name="from_state_known"),
+        Index(None, "plan_id", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    plan_id: Mapped[str] = mapped_column(ForeignKey("plan.id"))
+    at_ms: Mapped[int] = mapped_column(BigInteger)
+    from_state: Mapped[str | None] = mapped_column(String)
+    to_state: Mapped[str] = mapped_column(String)
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    actor: Mapped[str] = mapped_column(String)
+    reason: Mapped[str] = mapped_column(Text)
+
+
+class SupersededRow(Base):
+    """A file that a completed plan replaced, until and after its deletion."""
+
+    __tablename__ = "superseded_version"
+    __table_args__ = (
+        CheckConstraint("bytes >= 0", name="bytes_not_negative"),
+        UniqueConstraint("plan_id", "path"),
+        Index("ix_superseded_version_waiting", "table_name", "instant", "id", "superseded_at_ms", "bytes",
+              sqlite_where=text("deleted_at_ms IS NULL"), postgresql_where=text("deleted_at_ms IS NULL")),
+    )  # fmt: skip
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    plan_id: Mapped[str] = mapped_column(ForeignKey("plan.id"))
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
+    partition_path: Mapped[str] = mapped_column(String)
+    path: Mapped[str] = mapped_column(String)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    instant: Mapped[str] = mapped_column(String)
+    superseded_at_ms: Mapped[int] = mapped_column(BigInteger)
+    deleted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class LeaderRow(Base):
+    """Who runs a loop that must run once, until when."""
+
+    __tablename__ = "leader"
+
+    role: Mapped[str] = mapped_column(String, primary_key=True)
+    holder: Mapped[str] = mapped_column(String)
+    acquired_at_ms: Mapped[int] = mapped_column(BigInteger)
+    expires_at_ms: Mapped[int] = mapped_column(BigInteger)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler's and the operator's side of a plan's life: add, cancel, retry, and who holds which partition."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from lake.plan import Plan, PlanState
+from service.store.base import StorePart, insert_if_absent, locked, record_event, storable
+from service.store.blobs import pack
+from service.store.clock import db_now
+from service.store.errors import ConstraintViolated, PartitionsTaken, StoreError, WrongState
+from service.store.listing import plan_id_of
+from service.store.models import GroupRow, LivePartitionRow, PlanRow, TableRow
+from service.store.rows import options_document
+from service.store.tables import table_values
+
+#: a partition whose holder ends in the very moment it is asked for is free at the next look
+_ATTEMPTS = 5
+
+
+class Planning(StorePart):
+    """Plans on their way in, and what people do to them."""
+
+    def add_plan(self, plan: Plan, *, request_id: str | None, actor: str, estimate: Mapping[str, Any]) -> None:
+        """Store ``plan`` as requested and take its partitions, both or neither.
+
+        A table nobody registered becomes known in mode ``observe``. Raises PartitionsTaken with the holders where
+        a live plan has one of the partitions.
+        """
+        groups = [
+            {
+                "plan_id": plan.plan_id, "number": number, "partition_path": group.partition,
+                "slices": len(group.slices), "input_files": sum(1 for s in group.slices if s.path is not None),
+                "input_bytes": group.bytes, "output_files": group.output_files, "files": pack(group.slices),
+            }
+            for number, group in enumerate(plan.groups)
+        ]  # fmt: skip
+        if not groups:
+            raise StoreError(f"plan {plan.plan_id} has no group; a plan rewrites at least one")
+
+        def add(connection: Connection) -> None:
+            insert_if_absent(connection, TableRow, **table_values(plan.table, "observe"))
+            connection.execute(
+                insert(PlanRow).values(
+                    id=plan.plan_id, table_name=plan.table.name, format=plan.table.format,
+                    location=plan.table.location, concurrency=plan.table.concurrency.value, kind=plan.kind.value,
+                    state=PlanState.REQUESTED, snapshot_instant=plan.snapshot_instant,
+                    options=options_document(plan.options), estimate=dict(estimate), request_id=request_id,
+                    actor=actor, group_count=len(groups), partition_count=len(plan.partitions),
+                    input_files=plan.input_files, input_bytes=plan.bytes,
+                    output_files=sum(g.output_files for g in plan.groups), progress_bytes_total=plan.bytes,
+                    created_at_ms=db_now(), not_before_ms=db_now(),
+                )
+            )  # fmt: skip
+            connection.execute(insert(GroupRow), groups)
+            _take(connection, plan.table.name, plan.plan_id, plan.partitions)
+            reason = "planned" if request_id is None else f"planned for request {request_id}"
+            record_event(connection, plan.plan_id, None, PlanState.REQUESTED, epoch=0, actor=actor, reason=reason)
+
+        self._with_partitions(plan.table.name, plan.partitions, add)
+
+    def held_partitions(self, name: str) -> dict[str, str]:
+        """Partition → live plan that holds it, for the table ``name``."""
+        with self._database.read() as connection:
+            return _held(connection, name)
+
+    def request_cancel(self, plan_id: str, actor: str, reason: str = "") -> PlanState:
+        """Cancel a requested plan at once; ask for it where the plan is inflight. The state it is in afterwards.
+
+        ``plan_id`` may be a unique prefix. Raises NotFound, or WrongState for a plan that has ended.
+        """
+        reason = storable(reason or f"cancelled by {actor}")
+        with self._database.write() as connection:
+            plan_id = plan_id_of(connection, plan_id)
+            row = connection.execute(locked(select(PlanRow.__table__).where(PlanRow.id == plan_id))).one()
+            asked = {"cancel_requested_by": actor, "cancel_requested_at_ms": db_now(), "cancel_reason": reason}
+            this_plan = update(PlanRow).where(PlanRow.id == plan_id)
+            if row.state == PlanState.REQUESTED:
+                connection.execute(
+                    this_plan.values(state=PlanState.CANCELLED, finalized_at_ms=db_now(), error=reason, **asked)
+                )
+                connection.execute(delete(LivePartitionRow).where(LivePartitionRow.plan_id == plan_id))
+                after = PlanState.CANCELLED
+            elif row.state == PlanState.INFLIGHT:
+                if row.cancel_requested_at_ms is not None:
+                    return PlanState.INFLIGHT
+                connection.execute(this_plan.values(**asked))
+                after, reason = PlanState.INFLIGHT, f"cancel requested: {reason}"
+            else:
+                raise WrongState(f"plan {plan_id} is {row.state}; only requested and inflight plans can be cancelled")
+            record_event(connection, plan_id, PlanState(row.state), after, epoch=row.epoch, actor=actor, reason=reason)
+            return after
+
+    def retry(self, plan_id: str, actor: str) -> None:
+        """Request a failed plan again with all its attempts, taking its partitions back.
+
+        ``plan_id`` may be a unique prefix. Raises NotFound, WrongState, or PartitionsTaken.
+        """
+        with self._database.read() as connection:
+            plan_id = plan_id_of(connection, plan_id)
+            table = connection.execute(select(PlanRow.table_name).where(PlanRow.id == plan_id)).scalar_one()
+            partitions = tuple(
+                connection.execute(
+                    select(GroupRow.partition_path).where(GroupRow.plan_id == plan_id).distinct()
+                ).scalars()
+            )
+
+        def again(connection: Connection) -> None:
+            row = connection.execute(locked(select(PlanRow.state, PlanRow.epoch).where(PlanRow.id == plan_id))).one()
+            if row.state != PlanState.FAILED:
+                raise WrongState(f"plan {plan_id} is {row.state}; only failed plans can be retried")
+            _take(connection, table, plan_id, partitions)
+            connection.execute(
+                update(PlanRow)
+                .where(PlanRow.id == plan_id, PlanRow.state == PlanState.FAILED)
+                .values(
+                    state=PlanState.REQUESTED, attempts=0, not_before_ms=db_now(), finalized_at_ms=None, step=None,
+                    cancel_requested_by=None, cancel_requested_at_ms=None, cancel_reason=None,
+                )
+            )  # fmt: skip
+            record_event(
+                connection, plan_id, PlanState.FAILED, PlanState.REQUESTED, epoch=row.epoch, actor=actor,
+                reason="retried",
+            )  # fmt: skip
+
+        self._with_partitions(table, partitions, again)
+
+    def _with_partitions(self, table: str, partitions: tuple[str, ...], work: Any) -> None:
+        """Run ``work`` in a transaction; name the holders where another plan has one of ``partitions``."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._database.write() as connection:
+                    self._refuse_taken(connection, table, partitions)
+                    work(connection)
+                return
+            except ConstraintViolated:
+                # Another process took a partition between our look and our insert, or the write is wrong in itself.
+                with self._database.read() as connection:
+                    self._refuse_taken(connection, table, partitions)
+                if attempt == _ATTEMPTS - 1:
+                    raise
+
+    @staticmethod
+    def _refuse_taken(connection: Connection, table: str, partitions: tuple[str, ...]) -> None:
+        held = _held(connection, table)
+        holders = {partition: held[partition] for partition in partitions if partition in held}
+        if holders:
+            raise PartitionsTaken(holders)
+
+
+def _held(connection: Connection, table: str) -> dict[str, str]:
+    rows = connection.execute(
+        select(LivePartitionRow.partition_path, LivePartitionRow.plan_id).where(LivePartitionRow.table_name == table)
+    )
+    return {row.partition_path: row.plan_id for row in rows}
+
+
+def _take(connection: Connection, table: str, plan_id: str, partitions: tuple[str, ...]) -> None:
+    # Sorted, so that two plans that want the same partitions never wait for each other in a circle.
+    connection.execute(
+        insert(LivePartitionRow),
+        [{"table_name": table, "partition_path": p, "plan_id": plan_id} for p in sorted(partitions)],
+    )

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of the database as the nouns of ``lake`` and the views of the store."""
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from lake.model import Concurrency, TableRef
+from lake.plan import (
+    ClusteringGroup,
+    PartitionFigures,
+    Plan,
+    PlanKind,
+    PlanState,
+    ReceiptLevel,
+    RewriteOptions,
+)
+from service.store.blobs import unpack
+from service.store.clock import moment, optional_moment
+from service.store.models import GroupRow, TableRow
+from service.store.views import GroupView, PlanView, TableState
+
+
+def options_document(options: RewriteOptions) -> dict[str, Any]:
+    """``options`` as JSON."""
+    return {
+        "target_file_max_bytes": options.target_file_max_bytes,
+        "engine": options.engine,
+        "compression": options.compression,
+        "sort_columns": list(options.sort_columns),
+        "layout": options.layout,
+        "receipt": options.receipt.value,
+    }
+
+
+def _options(document: dict[str, Any]) -> RewriteOptions:
+    return RewriteOptions(
+        target_file_max_bytes=document["target_file_max_bytes"],
+        engine=document["engine"],
+        compression=document["compression"],
+        sort_columns=tuple(document["sort_columns"]),
+        layout=document["layout"],
+        receipt=ReceiptLevel(document["receipt"]),
+    )
+
+
+def load_plan(connection: Connection, row: Row[Any]) -> Plan:
+    """The whole plan of a row of ``plan``, its lists of files included.
+
+    Location and concurrency are the plan's own; the write options are the table's of today, so that a lock's
+    corrected setting serves the next attempt.
+    """
+    write_options = connection.execute(
+        select(TableRow.write_options).where(TableRow.name == row.table_name)
+    ).scalar_one()
+    groups = connection.execute(
+        select(GroupRow.partition_path, GroupRow.files, GroupRow.output_files)
+        .where(GroupRow.plan_id == row.id)
+        .order_by(GroupRow.number)
+    )
+    return Plan(
+        plan_id=row.id,
+        table=TableRef(
+            name=row.table_name,
+            format=row.format,
+            location=row.location,
+            concurrency=Concurrency(row.concurrency),
+            write_options=write_options,
+        ),
+        kind=PlanKind(row.kind),
+        groups=tuple(
+            ClusteringGroup(
+                partition=group.partition_path,
+                slices=unpack(group.files, group.partition_path),
+                output_files=group.output_files,
+            )
+            for group in groups
+        ),
+        options=_options(row.options),
+        snapshot_instant=row.snapshot_instant,
+    )
+
+
+def table_state(row: Row[Any]) -> TableState:
+    """A row of ``table_state``."""
+    return TableState(
+        ref=TableRef(
+            name=row.name,
+            format=row.format,
+            location=row.location,
+            concurrency=Concurrency(row.concurrency),
+            write_options=row.write_options,
+        ),
+        mode=row.mode,
+        paused=row.paused_at_ms is not None,
+        paused_by=row.paused_by,
+        halted_reason=row.halted_reason,
+        halted_at=optional_moment(row.halted_at_ms),
+        quarantined=row.quarantined,
+        registered_at=moment(row.registered_at_ms),
+    )
+
+
+def group_view(row: Row[Any]) -> GroupView:
+    """A row of ``plan_group`` without its files."""
+    return GroupView(
+        number=row.number,
+        partition=row.partition_path,
+        slices=row.slices,
+        input_files=row.input_files,
+        input_bytes=row.input_bytes,
+        output_files=row.output_files,
+        left_out=row.left_out,
+    )
+
+
+def plan_view(row: Row[Any], groups: tuple[GroupView, ...] = ()) -> PlanView:
+    """A row of ``plan``; with ``groups`` also what only ``plan()`` shows."""
+    return PlanView(
+        plan_id=row.id,
+        table=row.table_name,
+        format=row.format,
+        location=row.location,
+        kind=PlanKind(row.kind),
+        state=PlanState(row.state),
+        snapshot_instant=row.snapshot_instant,
+        request_id=row.request_id,
+        actor=row.actor,
+        options=row.options,
+        estimate=row.estimate,
+        group_count=row.group_count,
+        partition_count=row.partition_count,
+        input_files=row.input_files,
+        input_bytes=row.input_bytes,
+        output_files=row.output_files,
+        epoch=row.epoch,
+        attempts=row.attempts,
+        executor=row.executor,
+        lease_until=optional_moment(row.lease_until_ms),
+        heartbeat_at=optional_moment(row.heartbeat_at_ms),
+        not_before=moment(row.not_before_ms),
+        step=row.step,
+        progress_bytes_done=row.progress_bytes_done,
+        progress_bytes_total=row.progress_bytes_total,
+        progress_rows_done=row.progress_rows_done,
+        cancel_requested_by=row.cancel_requested_by,
+        cancel_reason=row.cancel_reason,
+        error=row.error,
+        created_at=moment(row.created_at_ms),
+        claimed_at=optional_moment(row.claimed_at_ms),
+        finalized_at=optional_moment(row.finalized_at_ms),
+        instant=row.instant,
+        instants=(*row.instants, *([row.instant] if row.instant is not None else [])),
+        milliseconds=row.milliseconds,
+        files_before=row.files_before,
+        bytes_before=row.bytes_before,
+        files_after=row.files_after,
+        bytes_after=row.bytes_after,
+        groups=groups,
+        partitions=tuple(sorted({group.partition for group in groups})),
+        figures=tuple(
+            PartitionFigures(partition=p, files_before=fb, bytes_before=bb, files_after=fa, bytes_after=ba)
+            for p, fb, bb, fa, ba in row.figures
+        )
+        if groups
+        else (),
+    )

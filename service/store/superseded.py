@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that completed plans replaced, from their commit until the cleaner has deleted them."""
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Select, select, update
+
+from lake.model import TableRef
+from lake.plan import SupersededVersion
+from lake.ports import Due
+from service.store.base import StorePart
+from service.store.clock import db_now, milliseconds, moment
+from service.store.models import PlanRow, SupersededRow
+
+#: rows changed by one statement, well below what either database takes as parameters
+_CHUNK = 1000
+
+
+class Superseded(StorePart):
+    """Retention marks, the cleaner deletes; and the instants of ours that did not complete."""
+
+    def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
+        """Superseded versions older than ``retention`` (of now, not of then), oldest instant first."""
+        return self._due(
+            _waiting(table).where(SupersededRow.superseded_at_ms <= db_now() - milliseconds(retention)).limit(limit)
+        )
+
+    def superseded(self, table: TableRef) -> Sequence[Due]:
+        """All superseded versions of the table that are not deleted yet, oldest instant first."""
+        return self._due(_waiting(table))
+
+    def mark_deleted(self, rows: Sequence[int]) -> None:
+        """Set ``deleted_at`` now for these rows; those that have it already keep it."""
+        with self._database.write() as connection:
+            for start in range(0, len(rows), _CHUNK):
+                connection.execute(
+                    update(SupersededRow)
+                    .where(SupersededRow.id.in_(rows[start : start + _CHUNK]), SupersededRow.deleted_at_ms.is_(None))
+                    .values(deleted_at_ms=db_now())
+                )
+
+    def owned_instants(self, table: TableRef) -> Collection[str]:
+        """Instants that plans of ours published on ``table`` and that did not complete."""
+        with self._database.read() as connection:
+            lists = connection.execute(
+                select(PlanRow.instants).where(PlanRow.table_name == table.name, PlanRow.instants != [])
+            ).scalars()
+            return frozenset(instant for instants in lists for instant in instants)
+
+    def _due(self, query: Select[Any]) -> list[Due]:
+        with self._database.read() as connection:
+            return [
+                Due(
+                    row_id=row.id,
+                    plan_id=row.plan_id,
+                    version=SupersededVersion(
+                        partition=row.partition_path, path=row.path, bytes=row.bytes, instant=row.instant
+                    ),
+                    superseded_at=moment(row.superseded_at_ms),
+                )
+                for row in connection.execute(query)
+            ]
+
+
+def _waiting(table: TableRef) -> Select[Any]:
+    return (
+        select(SupersededRow.__table__)
+        .where(SupersededRow.table_name == table.name, SupersededRow.deleted_at_ms.is_(None))
+        .order_by(SupersededRow.instant, SupersededRow.id)
+    )

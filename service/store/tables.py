@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registered tables: mode, pause, halt, quarantine, and what their scans found."""
+
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from lake.model import TableRef
+from service.store.base import StorePart, insert_if_absent, storable
+from service.store.clock import db_now, moment, to_ms
+from service.store.errors import NotFound
+from service.store.models import ALL_TABLES, ScanRow, TableRow
+from service.store.rows import table_state
+from service.store.views import ScanRecord, TableState
+
+
+def table_values(table: TableRef, mode: str) -> dict[str, Any]:
+    """The columns of a newly registered table."""
+    return {
+        "name": table.name,
+        "format": table.format,
+        "location": table.location,
+        "concurrency": table.concurrency.value,
+        "write_options": dict(table.write_options),
+        "mode": mode,
+        "registered_at_ms": db_now(),
+    }
+
+
+class Tables(StorePart):
+    """Registered tables and their scans."""
+
+    def register(self, table: TableRef, mode: str) -> None:
+        """Make ``table`` known, or bring its location, write options and mode up to the configuration's.
+
+        Pause, halt and quarantine stay as they are.
+        """
+        values = table_values(table, mode)
+        with self._database.write() as connection:
+            if not insert_if_absent(connection, TableRow, **values):
+                changed = {key: value for key, value in values.items() if key not in ("name", "registered_at_ms")}
+                connection.execute(update(TableRow).where(TableRow.name == table.name).values(**changed))
+
+    def tables(self) -> list[TableState]:
+        """Every registered table by name."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                select(TableRow.__table__).where(TableRow.name != ALL_TABLES).order_by(TableRow.name)
+            )
+            return [table_state(row) for row in rows]
+
+    def table_state(self, name: str) -> TableState:
+        """The registered table ``name``. Raises NotFound."""
+        with self._database.read() as connection:
+            row = connection.execute(
+                select(TableRow.__table__).where(TableRow.name == name, TableRow.name != ALL_TABLES)
+            ).one_or_none()
+        if row is None:
+            raise NotFound(f"no table {name!r} is registered")
+        return table_state(row)
+
+    def pause(self, name: str | None, actor: str) -> None:
+        """Claim no plan of table ``name``, or of any table with None, until ``resume``. Raises NotFound."""
+        with self._database.write() as connection:
+            if name is None:
+                everything = TableRef(name=ALL_TABLES, format="", location="")
+                insert_if_absent(connection, TableRow, **table_values(everything, "observe"))
+            self._change(connection, name, paused_at_ms=db_now(), paused_by=actor)
+
+    def resume(self, name: str | None, actor: str) -> None:
+        """End the pause of table ``name``, its halt and its quarantine. Raises NotFound.
+
+        With None the pause of the whole service ends; tables that are paused or halted by themselves stay so.
+        """
+        with self._database.write() as connection:
+            if name is None:
+                self._set(connection, ALL_TABLES, paused_at_ms=None, paused_by=None)
+                return
+            self._change(
+                connection, name, paused_at_ms=None, paused_by=None, halted_at_ms=None, halted_reason=None,
+                quarantined={},
+            )  # fmt: skip
+
+    def paused(self) -> bool:
+        """Whether the whole service is paused."""
+        with self._database.read() as connection:
+            return is_paused(connection)
+
+    def record_scan(self, scan: ScanRecord) -> None:
+        """Remember what a scan found, forgetting the table's oldest scans. Raises NotFound for an unknown table."""
+        document = asdict(scan) | {
+            "taken_at": None, "skipped": dict(scan.skipped), "skipped_bytes": dict(scan.skipped_bytes)
+        }  # fmt: skip
+        error = storable(scan.error or "unknown error") if scan.outcome == "error" else None
+        with self._database.write() as connection:
+            known = connection.execute(select(TableRow.name).where(TableRow.name == scan.table)).one_or_none()
+            if known is None:
+                raise NotFound(f"no table {scan.table!r} is registered")
+            added = connection.execute(
+                insert(ScanRow)
+                .values(
+                    table_name=scan.table, taken_at_ms=to_ms(scan.taken_at), outcome=scan.outcome, error=error,
+                    record=document | {"error": error},
+                )
+                .returning(ScanRow.id)
+            ).scalar_one()  # fmt: skip
+            newest = {"last_scan_id": added} | ({"last_ok_scan_id": added} if scan.outcome == "ok" else {})
+            self._set(connection, scan.table, **newest)
+            oldest_kept = (
+                select(ScanRow.id)
+                .where(ScanRow.table_name == scan.table)
+                .order_by(ScanRow.id.desc())
+                .limit(1)
+                .offset(self._settings.scans_kept - 1)
+            )
+            last_ok = select(TableRow.last_ok_scan_id).where(TableRow.name == scan.table)
+            cut = connection.execute(oldest_kept).scalar_one_or_none()
+            if cut is not None:
+                keep = connection.execute(last_ok).scalar_one_or_none()
+                old = delete(ScanRow).where(ScanRow.table_name == scan.table, ScanRow.id < cut)
+                connection.execute(old if keep is None else old.where(ScanRow.id != keep))
+
+    def last_scan(self, name: str, *, ok: bool = False) -> ScanRecord | None:
+        """The newest scan of a table, or with ``ok`` the newest that succeeded; None without one."""
+        return self._last_scans(ok, TableRow.name == name).get(name)
+
+    def last_scans(self, *, ok: bool = False) -> dict[str, ScanRecord]:
+        """``last_scan`` of every table that has one."""
+        return self._last_scans(ok)
+
+    def scans(self, name: str, limit: int = 288) -> list[ScanRecord]:
+        """The newest scans of a table, newest first."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                select(ScanRow.record, ScanRow.taken_at_ms)
+                .where(ScanRow.table_name == name)
+                .order_by(ScanRow.id.desc())
+                .limit(limit)
+            )
+            return [_scan(row.record, row.taken_at_ms) for row in rows]
+
+    def _last_scans(self, ok: bool, *conditions: Any) -> dict[str, ScanRecord]:
+        pointer = TableRow.last_ok_scan_id if ok else TableRow.last_scan_id
+        with self._database.read() as connection:
+            rows = connection.execute(
+                select(ScanRow.table_name, ScanRow.record, ScanRow.taken_at_ms)
+                .join(TableRow, pointer == ScanRow.id)
+                .where(*conditions)
+                .order_by(ScanRow.table_name)
+            )
+            return {row.table_name: _scan(row.record, row.taken_at_ms) for row in rows}
+
+    def _change(self, connection: Any, name: str | None, **values: Any) -> None:
+        if name == ALL_TABLES or self._set(connection, name or ALL_TABLES, **values) != 1:
+            raise NotFound(f"no table {name!r} is registered")
+
+    @staticmethod
+    def _set(connection: Any, name: str, **values: Any) -> int:
+        return int(connection.execute(update(TableRow).where(TableRow.name == name).values(**values)).rowcount)
+
+
+def is_paused(connection: Any) -> bool:
+    """Whether the whole service is paused."""
+    everything = select(TableRow.name).where(TableRow.name == ALL_TABLES, TableRow.paused_at_ms.is_not(None))
+    return connection.execute(everything).one_or_none() is not None
+
+
+def _scan(document: dict[str, Any], taken_at_ms: int) -> ScanRecord:
+    return ScanRecord(
+        **{**document, "histogram": tuple(document["histogram"]), "taken_at": moment(taken_at_ms)},
+    )

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the store hands out and takes in besides the nouns of ``lake``: frozen, timezone-aware, units in names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+from lake.model import TableRef
+from lake.plan import PartitionFigures, PlanKind, PlanState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """The policy knobs that the store itself obeys; the defaults are the documented ones."""
+
+    lease: timedelta = timedelta(seconds=60)
+    max_attempts: int = 5
+    backoff: timedelta = timedelta(seconds=30)
+    backoff_max: timedelta = timedelta(minutes=30)
+    max_inflight_per_table: int = 1
+    #: scans remembered for each table; a day of them at the default interval
+    scans_kept: int = 288
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A registered table. ``quarantined`` maps paths relative to the table to why they are left alone."""
+
+    ref: TableRef
+    mode: str
+    paused: bool
+    paused_by: str | None
+    halted_reason: str | None
+    halted_at: datetime | None
+    quarantined: Mapping[str, str]
+    registered_at: datetime
+
+    @property
+    def name(self) -> str:
+        """The table's unique name."""
+        return self.ref.name
+
+    @property
+    def format(self) -> str:
+        """The table's format, such as 'hudi'."""
+        return self.ref.format
+
+    @property
+    def location(self) -> str:
+        """Path or URI of the table."""
+        return self.ref.location
+
+    @property
+    def halted(self) -> bool:
+        """Whether an integrity error stopped the table until ``resume``."""
+        return self.halted_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRecord:
+    """What one scan of a table found: its layout, what was not chosen and why, and what planning would rewrite.
+
+    ``histogram`` has the counts of ``lake.model.SizeHistogram``; ``skipped`` and ``skipped_bytes`` map a reason's
+    code to slices and their bytes. ``outcome`` is 'ok', or 'error' with ``error`` and no layout.
+    """
+
+    table: str
+    taken_at: datetime
+    seconds: float = 0.0
+    instant: str = ""
+    files: int = 0
+    bytes: int = 0
+    small_files: int = 0
+    small_bytes: int = 0
+    partitions: int = 0
+    histogram: tuple[int, ...] = ()
+    log_files: int = 0
+    log_bytes: int = 0
+    skipped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    skipped_bytes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    backlog_files: int = 0
+    backlog_bytes: int = 0
+    outcome: str = "ok"
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A person's or program's wish for plans; ``answer`` is None until the scheduler has answered it."""
+
+    request_id: str
+    table: str
+    partitions: tuple[str, ...] | None
+    overrides: Mapping[str, Any]
+    dry_run: bool
+    idempotency_key: str | None
+    actor: str
+    created_at: datetime
+    answered_at: datetime | None
+    plan_ids: tuple[str, ...]
+    answer: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """One group of a plan without its list of files; ``left_out`` says why it is not part of the commit."""
+
+    number: int
+    partition: str
+    slices: int
+    input_files: int
+    input_bytes: int
+    output_files: int
+    left_out: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """A plan as people see it.
+
+    ``groups``, ``partitions`` and ``figures`` are filled by ``plan()``; a listing leaves them empty and has the counts.
+    ``instants`` are those published on the table's timeline, the committed one last; ``instant`` is the committed one.
+    """
+
+    plan_id: str
+    table: str
+    format: str
+    location: str
+    kind: PlanKind
+    state: PlanState
+    snapshot_instant: str
+    request_id: str | None
+    actor: str
+    options: Mapping[str, Any]
+    estimate: Mapping[str, Any]
+    group_count: int
+    partition_count: int
+    input_files: int
+    input_bytes: int
+    output_files: int
+    epoch: int
+    attempts: int
+    executor: str | None
+    lease_until: datetime | None
+    heartbeat_at: datetime | None
+    not_before: datetime
+    step: str | None
+    progress_bytes_done: int
+    progress_bytes_total: int
+    progress_rows_done: int
+    cancel_requested_by: str | None
+    cancel_reason: str | None
+    error: str | None
+    created_at: datetime
+    claimed_at: datetime | None
+    finalized_at: datetime | None
+    instant: str | None
+    instants: tuple[str, ...]
+    milliseconds: Mapping[str, int]
+    files_before: int
+    bytes_before: int
+    files_after: int
+    bytes_after: int
+    groups: tuple[GroupView, ...] = ()
+    partitions: tuple[str, ...] = ()
+    figures: tuple[PartitionFigures, ...] = ()
+
+    @property
+    def left_out(self) -> tuple[GroupView, ...]:
+        """The groups that are not part of the commit, with their reasons."""
+        return tuple(group for group in self.groups if group.left_out is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEvent:
+    """What happened to a plan: a transition where the states differ, its birth where ``from_state`` is None."""
+
+    plan_id: str
+    at: datetime
+    from_state: PlanState | None
+    to_state: PlanState
+    epoch: int
+    actor: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who holds a singleton role. ``live`` compares the expiry with the database's clock."""
+
+    role: str
+    holder: str
+    acquired_at: datetime
+    expires_at: datetime
+    live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFigures:
+    """Plans of one table, kind and state; before and after are zero unless completed."""
+
+    table: str
+    format: str
+    kind: PlanKind
+    state: PlanState
+    plans: int
+    input_files: int
+    input_bytes: int
+    files_before: int
+    bytes_before: int
+    files_after: int
+    bytes_after: int
+    oldest_created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupersededFigures:
+    """Files of one table that completed plans replaced and that are not deleted yet."""
+
+    table: str
+    format: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The database in numbers, for metrics and the status line. ``taken_at`` is the database's clock."""
+
+    taken_at: datetime
+    plans: tuple[PlanFigures, ...]
+    superseded: tuple[SupersededFigures, ...]
+    tables: tuple[TableState, ...]
+    paused: bool
+
+    def _sum(self, name: str, *states: PlanState) -> int:
+        return sum(getattr(figures, name) for figures in self.plans if figures.state in states)
+
+    def count(self, *states: PlanState) -> int:
+        """Plans in any of ``states``."""
+        return self._sum("plans", *states)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Input bytes of all requested and inflight plans."""
+        return self._sum("input_bytes", PlanState.REQUESTED, PlanState.INFLIGHT)
+
+    @property
+    def oldest_requested_at(self) -> datetime | None:
+        """When the oldest requested plan was stored; None when none is requested."""
+        return min((f.oldest_created_at for f in self.plans if f.state is PlanState.REQUESTED), default=None)
+
+    @property
+    def halted(self) -> tuple[str, ...]:
+        """Names of the halted tables."""
+        return tuple(table.name for table in self.tables if table.halted)
+
+    @property
+    def files_removed(self) -> int:
+        """Files fewer, over all completed plans."""
+        return self._sum("files_before", PlanState.COMPLETED) - self._sum("files_after", PlanState.COMPLETED)
+
+    @property
+    def bytes_rewritten(self) -> int:
+        """Bytes written by all completed plans."""
+        return self._sum("bytes_after", PlanState.COMPLETED)
