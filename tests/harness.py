@@ -57,7 +57,9 @@ class Installation:
             **policy,
         }
         spark = {"master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2", **self.spark}
-        sources = [{"path": str(path), "name": name} for name, path in self.tables.items()] or [{"path": str(self.lake)}]
+        sources = [{"path": str(path), "name": name} for name, path in self.tables.items()] or [
+            {"path": str(self.lake)}
+        ]
         sections: list[tuple[str, Mapping[str, str | int]]] = [
             ("[database]", {"url": self.url}),
             ("[spark]", spark),

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 at each named failpoint, then another process: nothing lost, nothing twice, nothing left behind."""
 
+import os
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import pytest
 from conftest import SOAK
-from harness import Installation
+from harness import Installation, stop_group
 from hudi_tables import small_files, table_rows
 from invariants import check_plan_landed_once, ids_in_hudi_rs
 from sqlalchemy import create_engine, text
@@ -27,9 +30,8 @@ def template(spark, tmp_path_factory):
 def expire_leases(url: str) -> None:
     """Make the store believe that every executor has been silent for longer than its lease."""
     engine = create_engine(url)
-    past = "datetime('now', '-1 hour')" if engine.dialect.name == "sqlite" else "now() - interval '1 hour'"
     with engine.begin() as connection:
-        connection.execute(text(f"UPDATE plan SET lease_until = {past} WHERE state = 'inflight'"))
+        connection.execute(text("UPDATE plan SET lease_until_ms = 1 WHERE state = 'inflight'"))
     engine.dispose()
 
 
@@ -84,14 +86,9 @@ def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_c
         # SIGSTOP until well past two leases; the successor waits for the lease by itself.
         installation.run("worker", "--once", timeout=300)
         check_plan_landed_once(installation, "t.sleeper", base, plan)
-        import os
-        import signal
-
         os.killpg(sleeper.pid, signal.SIGCONT)
         sleeper.wait(timeout=120)
     finally:
-        from harness import stop_group
-
         stop_group(sleeper)
     check_plan_landed_once(installation, "t.sleeper", base, plan)
     assert table_rows(spark, base) == before
@@ -100,8 +97,6 @@ def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_c
 
 def wait_until_stopped(pid: int, seconds: float = 120) -> None:
     """Block until the process is in state T (stopped by a signal)."""
-    import time
-
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":

@@ -56,7 +56,12 @@ def spark_master(tmp_path):
             with log.open("ab") as sink:
                 running.append(
                     subprocess.Popen(
-                        [spark_class, *command], cwd=elsewhere, env=env, stdout=sink, stderr=sink, start_new_session=True
+                        [spark_class, *command],
+                        cwd=elsewhere,
+                        env=env,
+                        stdout=sink,
+                        stderr=sink,
+                        start_new_session=True,
                     )
                 )
         deadline = time.monotonic() + 60

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real writer in another JVM against the daemon's clustering and cleaning: the writer's ledger is the judge."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SOAK
+from harness import Installation, stop_group
+
+from service.demo.ledger import Ledger, compare, read_table
+
+COMMITS = 40 if SOAK else 8
+
+
+class Writer:
+    """``python -m service.demo.writer`` as a process; ``events`` are the JSON lines it printed so far."""
+
+    def __init__(self, home: Path, base: Path, *arguments: str) -> None:
+        self.base, self.hold_file, self.log = base, home / "hold", home / "writer.log"
+        self.ledger = Ledger(home / "ledger")
+        command = [sys.executable, "-m", "service.demo.writer", "--table", str(base), "--ledger", str(home / "ledger")]
+        with self.log.open("wb") as sink, (home / "writer.err").open("wb") as errors:
+            self.process = subprocess.Popen(
+                [*command, "--hold", str(self.hold_file), *arguments],
+                stdout=sink,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What the writer has said."""
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    def count(self, event: str) -> int:
+        """How many events of one kind there were."""
+        return sum(e["event"] == event for e in self.events)
+
+    def wait_for(self, event: str, count: int = 1, seconds: float = 180) -> None:
+        """Block until the writer has said ``event`` ``count`` times."""
+        deadline = time.monotonic() + seconds
+        while self.count(event) < count:
+            assert self.process.poll() is None or self.count(event) >= count, self.log.read_text()[-2000:]
+            assert time.monotonic() < deadline, f"no {event} from the writer: {self.log.read_text()[-2000:]}"
+            time.sleep(0.1)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No write is under way inside."""
+        if self.process.poll() is not None:
+            yield
+            return
+        holding = self.count("holding")
+        self.hold_file.touch()
+        while self.process.poll() is None and self.count("holding") == holding:
+            time.sleep(0.05)
+        try:
+            yield
+        finally:
+            self.hold_file.unlink()
+
+
+def in_spark(spark: Any, base: Path) -> Any:
+    """The table as Spark reads it now."""
+    spark.catalog.clearCache()
+    import pyarrow as pa
+
+    from service.demo.trips import TRIPS
+
+    frame = spark.read.format("hudi").load(str(base)).select(*TRIPS.names)
+    rows = [row.asDict(recursive=True) for row in frame.collect()]
+    return pa.Table.from_pylist(rows, schema=TRIPS)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(3600 if SOAK else 600)
+@pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"] if SOAK else ["copy_on_write"])
+def test_a_writers_ledger_equals_the_table_after_every_plan(kind, spark, tmp_path):
+    base = tmp_path / "lake" / "trips"
+    options = ["--fill-rows", "4000", "--fill-files", "4", "--days", "2", "--rows", "200", "--pause", "0.5"]
+    if kind == "merge_on_read":
+        options.append("--merge-on-read")
+    writer = Writer(tmp_path, base, *options, "--commits", str(COMMITS))
+    daemon = None
+    try:
+        writer.wait_for("commit", 2)
+        installation = Installation(
+            home=tmp_path,
+            url=f"sqlite:///{tmp_path}/lakefold.db",
+            policy={"scan_interval": "1s", "sweep_interval": "1s", "retention": "3s"},
+            daemon={"clean_interval": "2s"},
+        )
+        daemon = installation.start("serve", log=tmp_path / "daemon.log")
+        checked: set[str] = set()
+        comparisons = 0
+        while True:
+            ended = writer.process.poll() is not None
+            done = {plan["plan_id"] for plan in installation.json("plans", "list", "--state", "completed")}
+            if done - checked or ended:
+                with writer.held():
+                    expected = writer.ledger.rows()
+                    native = compare(expected, read_table(str(base)))
+                    assert native.equal, f"hudi-rs: {native}"
+                    classic = compare(expected, in_spark(spark, base))
+                    assert classic.equal, f"Spark: {classic}"
+                comparisons += 1
+                checked |= done
+            if ended:
+                break
+            assert daemon.poll() is None, (tmp_path / "daemon.log").read_text()[-4000:]
+            time.sleep(0.5)
+        assert writer.process.returncode == 0, writer.log.read_text()[-2000:]
+        assert writer.count("commit") >= COMMITS
+        plans = installation.json("plans", "list", "--limit", "1000")
+        states = Counter(plan["state"] for plan in plans)
+        assert states["completed"] >= 1
+        assert states["failed"] == 0, json.dumps([p for p in plans if p["state"] == "failed"], indent=1)[:3000]
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(timeout=60) == 0
+        status = installation.json("status")[0]
+        print(
+            f"{kind}: {writer.count('commit')} commits, {dict(states)} plans, {comparisons} comparisons; conflicts: "
+            f"{writer.count('conflict')} of the writer, {states['cancelled']} of lakefold; status {status}"
+        )
+    finally:
+        for process in (writer.process, daemon):
+            if process is not None:
+                stop_group(process)
+    final = compare(writer.ledger.rows(), read_table(str(base)))
+    assert final.equal, str(final)
