@@ -1,2 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Apache Hudi: table version 9, copy-on-write and merge-on-read."""
+
+from lake.formats.hudi.observe import HudiFormat
+
+FORMAT = HudiFormat()
+
+__all__ = ["FORMAT", "HudiFormat"]

@@ -4,7 +4,7 @@
 import getpass
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
@@ -84,6 +84,15 @@ class Storage:
         """Size in bytes, None where there is no such file."""
         info = self.info(relative)
         return info.size if info.type == pafs.FileType.File else None
+
+    def sizes(self, relative: Sequence[str]) -> dict[str, int]:
+        """Sizes in bytes of those of the files that exist."""
+        if not relative:
+            return {}
+        with self._outcomes(""):
+            infos = self.fs.get_file_info([self.path(path) for path in relative])
+        pairs = zip(relative, infos, strict=True)
+        return {path: info.size for path, info in pairs if info.type == pafs.FileType.File}
 
     def children(self, relative: str) -> list[pafs.FileInfo]:
         """Files and directories directly in ``relative``; none where it does not exist."""

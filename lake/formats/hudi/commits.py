@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which commits are ours, and which superseded files nobody needs any more."""
+
+from collections.abc import Mapping, Sequence
+
+from lake.formats.hudi.listing import committed_times, latest_slices
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import (
+    COMMIT_ACTIONS,
+    PLAN_KEY,
+    PLANNED_KINDS,
+    Timeline,
+    extra_metadata,
+    planned_slices,
+    write_stats,
+)
+from lake.plan import Commit, OutputFile, SupersededVersion
+
+_OURS = ("clustering", "compaction", "replacecommit")
+
+
+def find_commit(storage: Storage, timeline: Timeline, plan_id: str) -> Commit | None:
+    """The completed commit that names ``plan_id``: active timeline newest first, then the archived one."""
+    for instant in reversed(timeline.completed):
+        if instant.kind not in _OURS:
+            continue
+        plan, metadata = timeline.plan(instant), None
+        named = extra_metadata(plan).get(PLAN_KEY)
+        if named is None:
+            metadata = timeline.metadata(instant)
+            named = extra_metadata(metadata).get(PLAN_KEY)
+        if named == plan_id:
+            return _commit(storage, plan_id, instant.time, plan, metadata or timeline.metadata(instant))
+    for archived in timeline.archived({"replacecommit", "commit"}, containing=plan_id.encode()):
+        plan = archived.plan
+        if extra_metadata(plan).get(PLAN_KEY) == plan_id:
+            return _commit(storage, plan_id, archived.time, plan, archived.metadata)
+    return None
+
+
+def _commit(
+    storage: Storage,
+    plan_id: str,
+    instant: str,
+    plan: Mapping[str, object] | None,
+    metadata: Mapping[str, object] | None,
+) -> Commit:
+    outputs = tuple(
+        OutputFile(
+            partition=partition,
+            path=stat["path"],
+            bytes=stat.get("fileSizeInBytes") or 0,
+            rows=stat.get("numWrites") or 0,
+        )
+        for partition, stat in write_stats(metadata)
+        if stat.get("path")
+    )
+    inputs = [(entry.partition, path) for entry in planned_slices(plan or {}) for path in entry.paths]
+    sizes = storage.sizes([path for _, path in inputs])
+    superseded = tuple(
+        SupersededVersion(partition=partition, path=path, bytes=sizes.get(path, 0), instant=instant)
+        for partition, path in inputs
+    )
+    return Commit(plan_id=plan_id, instant=instant, outputs=outputs, superseded=superseded)
+
+
+def pending_plan_ids(timeline: Timeline) -> dict[str, str]:
+    """Pending rewrites that name a plan of ours: instant and plan id."""
+    found = {}
+    for instant, plan in timeline.pending_plans():
+        plan_id = extra_metadata(plan).get(PLAN_KEY)
+        if plan_id is not None:
+            found[instant.time] = plan_id
+    return found
+
+
+def reasons_to_keep(
+    storage: Storage, timeline: Timeline, versions: Sequence[SupersededVersion]
+) -> dict[str, str | None]:
+    """For each version's path why it must stay, None when it may go."""
+    if not versions:
+        return {}
+    completed = set(committed_times(timeline))
+    unknown = {v.instant for v in versions} - completed
+    if unknown:
+        completed.update(a.time for a in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False, times=unknown))
+    live = {path for entry in latest_slices(storage, timeline) for path, _ in entry.sized_paths}
+    needed: dict[str, str] = {}
+    for instant, plan in timeline.pending_plans():
+        kind = instant.kind if instant.kind in PLANNED_KINDS else "clustering"
+        for entry in planned_slices(plan):
+            needed.update((path, f"needed by pending {kind} {instant.time}") for path in entry.paths)
+    for savepoint, paths in timeline.savepoints().items():
+        needed.update((path, f"kept by savepoint {savepoint}") for path in paths)
+
+    def reason(version: SupersededVersion) -> str | None:
+        if version.instant not in completed:
+            return f"instant {version.instant} that replaced it is not completed (rolled back or restored)"
+        if version.path in live:
+            return "live: it is in a latest file slice"
+        return needed.get(version.path)
+
+    return {version.path: reason(version) for version in versions}

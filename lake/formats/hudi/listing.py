@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latest file slices of a table: hudi-rs lists them, the timeline says which are busy.
+
+hudi-rs leaves out two things, which are added here: file groups of logs only (it returns them neither as slices
+nor as rows), and that a pending plan or an inflight write already holds a file group.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from lake.errors import Transient
+from lake.formats.hudi.names import DataFile, data_file, log_order
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import (
+    COMMIT_ACTIONS,
+    PLANNED_KINDS,
+    InstantState,
+    Timeline,
+    instant_datetime,
+    join,
+    planned_slices,
+    write_stats,
+)
+from lake.model import SLICES_SCHEMA
+
+Group = tuple[str, str]
+"""Partition and file id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A latest slice as names: ``base`` null for logs only, ``logs`` oldest first with their sizes in bytes."""
+
+    partition: str
+    file_id: str
+    base: str | None
+    bytes: int
+    logs: tuple[str, ...]
+    log_sizes: tuple[int, ...]
+
+    @property
+    def sized_paths(self) -> Iterator[tuple[str, int]]:
+        """All files of the slice, relative to the table, with their sizes in bytes."""
+        if self.base is not None:
+            yield join(self.partition, self.base), self.bytes
+        for name, size in zip(self.logs, self.log_sizes, strict=True):
+            yield join(self.partition, name), size
+
+
+@dataclass(slots=True)
+class Busy:
+    """Why file groups must be left alone: reasons by group, by partition, and for the whole table."""
+
+    groups: dict[Group, str] = field(default_factory=dict)
+    partitions: dict[str, str] = field(default_factory=dict)
+    table: str | None = None
+
+    def reason(self, partition: str, file_id: str) -> str | None:
+        """Why this group is busy; None when it is free."""
+        return self.groups.get((partition, file_id)) or self.partitions.get(partition) or self.table
+
+
+def is_merge_on_read(timeline: Timeline) -> bool:
+    """Whether the table may have log files."""
+    return timeline.properties.get("hoodie.table.type", "COPY_ON_WRITE").upper() == "MERGE_ON_READ"
+
+
+def replaced_groups(timeline: Timeline) -> set[Group]:
+    """File groups that completed replacecommits of the active timeline took out of the table."""
+    gone: set[Group] = set()
+    for instant in timeline.commits:
+        if instant.action == "replacecommit":
+            record = timeline.metadata(instant) or {}
+            for partition, file_ids in (record.get("partitionToReplaceFileIds") or {}).items():
+                gone.update((partition, file_id) for file_id in file_ids)
+    return gone
+
+
+def latest_slices(storage: Storage, timeline: Timeline) -> list[Slice]:
+    """Every latest slice, as readers see the table. Raises Transient when the listing fails."""
+    import hudi
+
+    try:
+        found = hudi.HudiTableBuilder.from_base_uri(storage.base).build().get_file_slices()
+    except Exception as error:
+        raise Transient(f"{storage.location}: hudi-rs can't list the table ({str(error).splitlines()[0]})") from error
+    slices = []
+    for entry in found:
+        logs = entry.log_file_names
+        sizes = entry.log_file_sizes if logs else []
+        if len(logs) > 1:
+            ordered = sorted(zip(logs, sizes, strict=True), key=lambda pair: log_order(pair[0]))
+            logs, sizes = [name for name, _ in ordered], [size for _, size in ordered]
+        slices.append(
+            Slice(
+                partition=entry.partition_path,
+                file_id=entry.file_id,
+                base=entry.base_file_name,
+                bytes=entry.base_file_size,
+                logs=tuple(logs),
+                log_sizes=tuple(sizes),
+            )
+        )
+    if is_merge_on_read(timeline):
+        slices.extend(_slices_of_logs_only(storage, timeline, {(s.partition, s.file_id) for s in slices}))
+    return slices
+
+
+def _slices_of_logs_only(storage: Storage, timeline: Timeline, known: Collection[Group]) -> Iterator[Slice]:
+    logs: dict[Group, list[tuple[DataFile, int]]] = defaultdict(list)
+    committed = committed_times(timeline)
+    oldest = timeline.instants[0].time if timeline.instants else ""
+    for path, size in storage.data_files():
+        file = data_file(path)
+        if file is None or not file.is_log or file.is_cdc or file.group in known:
+            continue
+        # What is older than the active timeline was archived, and only completed instants are.
+        if file.instant in committed or file.instant < oldest:
+            logs[file.group].append((file, size))
+    if not logs:
+        return
+    gone = replaced_groups(timeline)
+    for (partition, file_id), files in sorted(logs.items()):
+        if (partition, file_id) not in gone:
+            files.sort(key=lambda pair: log_order(pair[0].name))
+            yield Slice(
+                partition=partition,
+                file_id=file_id,
+                base=None,
+                bytes=0,
+                logs=tuple(file.name for file, _ in files),
+                log_sizes=tuple(size for _, size in files),
+            )
+
+
+def committed_times(timeline: Timeline) -> frozenset[str]:
+    """Times of the completed instants of the active timeline that changed data."""
+    return frozenset(i.time for i in timeline.commits)
+
+
+def busy_groups(timeline: Timeline) -> Busy:
+    """File groups of every pending plan, whoever made it, and of inflight writes as far as they tell."""
+    busy = Busy()
+    planned = set()
+    for instant, plan in timeline.pending_plans():
+        planned.add(instant)
+        kind = "clustering" if plan.get("clusteringPlan") else instant.kind
+        reason = f"pending {kind} {instant.time}"
+        for entry in planned_slices(plan):
+            busy.groups.setdefault((entry.partition, entry.file_id), reason)
+    for instant in timeline.pending:
+        if instant in planned or instant.kind in PLANNED_KINDS:
+            continue
+        if instant.kind == "restore":
+            busy.table = f"pending restore {instant.time}"
+        if instant.kind not in COMMIT_ACTIONS:
+            continue
+        reason = f"inflight {instant.kind} {instant.time}"
+        record = timeline.inflight(instant) if instant.state is InstantState.INFLIGHT else None
+        targets = list(write_stats(record))
+        if instant.kind == "replacecommit":
+            # It replaces whole partitions; where it does not say which, it may be any.
+            busy.partitions.update((partition, reason) for partition, _ in targets)
+            if not targets:
+                busy.table = busy.table or reason
+        for partition, stat in targets:
+            if stat.get("fileId"):
+                busy.groups.setdefault((partition, stat["fileId"]), reason)
+    return busy
+
+
+def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.Table:
+    """``slices`` with ``SLICES_SCHEMA``, sorted by partition and file id."""
+    ordered = sorted(slices, key=lambda s: (s.partition, s.file_id))
+    modified = _ModifiedTimes(timeline)
+    partitions: dict[str, int] = {}
+    reasons: dict[str, int] = {}
+    columns: dict[str, pa.Array] = {
+        "partition": pa.DictionaryArray.from_arrays(
+            pa.array([partitions.setdefault(s.partition, len(partitions)) for s in ordered], pa.int32()),
+            pa.array(list(partitions), pa.string()),
+        ),
+        "file_id": pa.array([s.file_id for s in ordered], pa.string()),
+        "path": pa.array([None if s.base is None else join(s.partition, s.base) for s in ordered], pa.string()),
+        "bytes": pa.array([s.bytes for s in ordered], pa.int64()),
+        "rows": pa.nulls(len(ordered), pa.int64()),
+        "log_files": pa.array([s.logs for s in ordered], pa.list_(pa.string())),
+        "log_bytes": pa.array([sum(s.log_sizes) for s in ordered], pa.int64()),
+        "modified_at": pa.array([modified.of(s) for s in ordered], pa.timestamp("us", tz="UTC")),
+        "busy_reason": pa.DictionaryArray.from_arrays(
+            pa.array(
+                [
+                    None if reason is None else reasons.setdefault(reason, len(reasons))
+                    for reason in (busy.reason(s.partition, s.file_id) for s in ordered)
+                ],
+                pa.int32(),
+            ),
+            pa.array(list(reasons), pa.string()),
+        ),
+    }
+    return pa.table([columns[name] for name in SLICES_SCHEMA.names], schema=SLICES_SCHEMA)
+
+
+class _ModifiedTimes:
+    """When a slice's newest file became visible: its instant's completion where known, else the instant itself."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timezone = timeline.timezone
+        self._completion: Mapping[str, str] = {i.time: i.completed_at or i.time for i in timeline.commits}
+        self._known: dict[str, datetime] = {}
+
+    def of(self, entry: Slice) -> datetime:
+        # A log file ends in `.log.V_TOKEN`, a base file in `_INSTANT.parquet`; cutting is cheaper than matching.
+        instants = [name.rsplit(".log.", 1)[0].rpartition("_")[2] for name in entry.logs]
+        if entry.base is not None:
+            instants.append(entry.base.rpartition("_")[2].partition(".")[0])
+        return max((self._time(instant) for instant in instants), default=datetime.fromtimestamp(0, UTC))
+
+    def _time(self, instant: str) -> datetime:
+        known = self._known.get(instant)
+        if known is None:
+            known = instant_datetime(self._completion.get(instant, instant), self._timezone)
+            self._known[instant] = known
+        return known

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Hudi adapter: everything that looks at tables without changing them."""
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from pyarrow import fs as pafs
+
+from lake.errors import Rejected, Transient
+from lake.formats.hudi.commits import find_commit, pending_plan_ids, reasons_to_keep
+from lake.formats.hudi.describe import describe_table
+from lake.formats.hudi.listing import busy_groups, latest_slices, slices_table
+from lake.formats.hudi.refusals import check_table
+from lake.formats.hudi.storage import PROPERTIES, Storage, table_properties
+from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.verify import verify_table
+from lake.model import Snapshot, TableRef
+from lake.plan import Commit, SupersededVersion
+from lake.ports import SparkProvider, TableWriter, Verification
+
+log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+SEARCH_DEPTH = 4
+"""How many directory levels below a location are searched for tables."""
+
+
+class HudiFormat:
+    """Apache Hudi tables of version 9 on local file systems; implements ``lake.ports.TableFormat``."""
+
+    name = "hudi"
+    volatile_columns = frozenset({"_hoodie_file_name"})
+
+    def discover(self, location: str) -> Iterator[TableRef]:
+        """See ``TableFormat``. Searches four levels, never inside a table; Rejected when there is no such directory."""
+        top = Storage(location)
+        if top.info("").type != pafs.FileType.Directory:
+            raise Rejected(f"{location}: no such directory; give a Hudi table or a directory that holds some")
+        if not location.startswith("file:"):
+            location = os.path.abspath(location)
+        yield from _search(location.rstrip("/"), SEARCH_DEPTH)
+
+    def check(self, table: TableRef) -> None:
+        """See ``TableFormat``."""
+        _twice(table, lambda: check_table(table))
+
+    def snapshot(self, table: TableRef, partitions: Collection[str] | None = None) -> Snapshot:
+        """See ``TableFormat``."""
+        return _twice(table, lambda: _snapshot(table, partitions))
+
+    def committed(self, table: TableRef, plan_id: str) -> Commit | None:
+        """See ``TableFormat``."""
+
+        def look_up() -> Commit | None:
+            storage = Storage(table.location)
+            return find_commit(storage, Timeline(storage), plan_id)
+
+        return _twice(table, look_up)
+
+    def pending(self, table: TableRef) -> Mapping[str, str]:
+        """See ``TableFormat``."""
+        return _twice(table, lambda: pending_plan_ids(Timeline(Storage(table.location))))
+
+    def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+        """See ``TableFormat``."""
+
+        def ask() -> Mapping[str, str | None]:
+            storage = Storage(table.location)
+            return reasons_to_keep(storage, Timeline(storage), versions)
+
+        return _twice(table, ask)
+
+    def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
+        """See ``TableFormat``. Rejected when ``rows`` is asked of a table with slices of logs only."""
+        return _twice(table, lambda: verify_table(Storage(table.location), superseded, rows=rows))
+
+    def describe(self, table: TableRef) -> Mapping[str, str]:
+        """See ``TableFormat``."""
+        return _twice(table, lambda: describe_table(table))
+
+    def writer(self, table: TableRef, spark: SparkProvider) -> TableWriter:
+        """See ``TableFormat``."""
+        from lake.formats.hudi.writer import HudiWriter
+
+        return HudiWriter(table, spark)
+
+
+def _search(location: str, depth: int) -> Iterator[TableRef]:
+    storage = Storage(location)
+    if storage.is_file(PROPERTIES) or storage.is_file(PROPERTIES + ".backup"):
+        properties = table_properties(storage)
+        name = properties.get("hoodie.table.name") or location.rpartition("/")[2]
+        database = properties.get("hoodie.database.name")
+        yield TableRef(name=f"{database}.{name}" if database else name, format="hudi", location=location)
+        return
+    if depth == 0:
+        return
+    for child in sorted(storage.children(""), key=lambda info: info.path):
+        if child.type != pafs.FileType.Directory or child.base_name.startswith((".", "_")):
+            continue
+        try:
+            yield from _search(f"{location}/{child.base_name}", depth - 1)
+        except Rejected as error:
+            log.warning("not searched: %s", error)
+
+
+def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
+    storage = Storage(table.location)
+    # The timeline is listed first: what a commit adds in between is in the slices and at worst looks too new.
+    timeline = Timeline(storage)
+    taken_at = datetime.now(UTC)
+    busy = busy_groups(timeline)
+    slices = latest_slices(storage, timeline)
+    if partitions is not None:
+        wanted = frozenset(partitions)
+        slices = [entry for entry in slices if entry.partition in wanted]
+    return Snapshot(
+        table=table, instant=timeline.newest, taken_at=taken_at, slices=slices_table(slices, timeline, busy)
+    )
+
+
+def _twice(table: TableRef, look: Callable[[], _Result]) -> _Result:
+    """``look``, once more when a file vanished under it: writers, cleaners and archivers go on meanwhile."""
+    try:
+        return look()
+    except (FileNotFoundError, Transient) as error:
+        log.debug("%s: looking again after %s", table.name, error)
+    try:
+        return look()
+    except FileNotFoundError as error:
+        raise Transient(f"{table.name}: a file vanished twice while the table was read ({error.filename})") from error

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which Hudi tables are not served, each refusal with its rule, the value found and what changes it."""
+
+from collections.abc import Iterator, Mapping
+
+from lake.errors import Rejected
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import COMMIT_ACTIONS, Timeline, write_stats
+from lake.model import Concurrency, TableRef
+
+TABLE_VERSION = "9"
+TIMELINE_LAYOUT = "2"
+_MIRRORED_INDEXES = frozenset({"files", "column_stats", "partition_stats", "bloom_filters", "record_index"})
+_LOCK_PROVIDER = "hoodie.write.lock.provider"
+_CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
+
+
+def check_table(table: TableRef) -> None:
+    """Raise Rejected for the first rule that ``table`` breaks; Transient when it can't be reached."""
+    storage = Storage(table.location)
+    timeline = Timeline(storage)
+    for refusal in _refusals(table, storage, timeline):
+        raise Rejected(f"{table.name}: {refusal}")
+
+
+def _refusals(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator[str]:
+    properties = timeline.properties
+    yield from _layout(properties)
+    yield from _options(table.write_options)
+    yield from _metadata_table(table.write_options, properties)
+    yield from _concurrency(table)
+    yield from _bucket_index(table.write_options, storage, timeline)
+
+
+def _layout(properties: Mapping[str, str]) -> Iterator[str]:
+    version = properties.get("hoodie.table.version", "")
+    if version != TABLE_VERSION:
+        yield (
+            f"hoodie.table.version = {version or 'unset'}, only {TABLE_VERSION} is served; upgrade the table with its "
+            "own writer (hoodie.write.table.version = 9 with auto upgrade on) and try again"
+        )
+    layout = properties.get("hoodie.timeline.layout.version", "")
+    if layout != TIMELINE_LAYOUT:
+        yield (
+            f"hoodie.timeline.layout.version = {layout or 'unset'}, only {TIMELINE_LAYOUT} is served; it comes with "
+            "table version 9, upgrade the table with its own writer"
+        )
+    kind = properties.get("hoodie.table.type", "COPY_ON_WRITE").upper()
+    if kind not in {"COPY_ON_WRITE", "MERGE_ON_READ"}:
+        yield f"hoodie.table.type = {kind} is unknown; COPY_ON_WRITE and MERGE_ON_READ are served"
+    table_format = properties.get("hoodie.table.format", "native")
+    if table_format.lower() != "native":
+        yield f"hoodie.table.format = {table_format}, only native is served; leave this table to its own format's tools"
+    base_format = properties.get("hoodie.table.base.file.format", "PARQUET")
+    if base_format.upper() != "PARQUET":
+        yield f"hoodie.table.base.file.format = {base_format}, only PARQUET is served; nothing to set, leave it out"
+    if _true(properties, "hoodie.table.multiple.base.file.formats.enable"):
+        yield "hoodie.table.multiple.base.file.formats.enable = true, only PARQUET base files are served; leave it out"
+    bootstrap = properties.get("hoodie.bootstrap.base.path")
+    if bootstrap:
+        yield (
+            f"bootstrap table (hoodie.bootstrap.base.path = {bootstrap}): its rows lie in files of another directory; "
+            "rewrite it as a regular table first"
+        )
+    if _true(properties, "hoodie.datasource.write.drop.partition.columns"):
+        yield (
+            "hoodie.datasource.write.drop.partition.columns = true: the data files lack their partition columns and "
+            "can't be proved equal; write the table with false"
+        )
+
+
+def _options(options: Mapping[str, str]) -> Iterator[str]:
+    wanted = {
+        "hoodie.write.auto.upgrade": ("false", "a compaction must not change the table's version"),
+        "hoodie.write.table.version": (TABLE_VERSION, "a compaction must not change the table's version"),
+        "hoodie.metadata.auto.delete.partitions": ("false", "indexes of the metadata table would be dropped"),
+        "hoodie.table.service.manager.enabled": ("false", "plans would be sent away instead of executed"),
+    }
+    for key, (value, why) in wanted.items():
+        given = options.get(key)
+        if given is not None and given.strip().lower() != value:
+            yield f"write_options {key} = {given}: {why}; remove the key or set it to {value}"
+
+
+def _metadata_table(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
+    indexes = [name for name in properties.get("hoodie.table.metadata.partitions", "").split(",") if name]
+    enabled = options.get("hoodie.metadata.enable")
+    if enabled is not None and _is_true(enabled) != ("files" in indexes):
+        has = f"has a metadata table ({', '.join(indexes)})" if "files" in indexes else "has no metadata table"
+        consequence = "dropped" if "files" in indexes else "created"
+        yield (
+            f"write_options hoodie.metadata.enable = {enabled}, but the table {has}, which would be {consequence}; "
+            "remove the key, it is taken from the table"
+        )
+    foreign = [name for name in indexes if name not in _MIRRORED_INDEXES]
+    if foreign:
+        yield (
+            f"hoodie.table.metadata.partitions has {', '.join(foreign)}: a rewrite is not proved to keep that index; "
+            "drop it with its own writer or leave the table out"
+        )
+
+
+def _concurrency(table: TableRef) -> Iterator[str]:
+    options = table.write_options
+    mode = options.get(_CONCURRENCY_MODE, "").lower()
+    if mode == "non_blocking_concurrency_control":
+        yield (
+            f"write_options {_CONCURRENCY_MODE} = {mode}: its writers skip the conflict check that keeps a rewrite "
+            'safe; use optimistic_concurrency_control on every writer and concurrency = "occ"'
+        )
+    if table.concurrency is not Concurrency.OCC:
+        return
+    provider = options.get(_LOCK_PROVIDER)
+    if not provider:
+        yield (
+            f'concurrency = "occ" needs the lock that the writers use: set write_options {_LOCK_PROVIDER} (and its '
+            'settings) as they do, or concurrency = "single_writer" when nobody else writes meanwhile'
+        )
+    elif provider.rpartition(".")[2] == "InProcessLockProvider":
+        yield (
+            f"write_options {_LOCK_PROVIDER} = {provider} locks within one JVM only, no other writer sees it; use the "
+            "provider that all writers share"
+        )
+    if mode and mode != "optimistic_concurrency_control":
+        yield f'write_options {_CONCURRENCY_MODE} = {mode} contradicts concurrency = "occ"; remove the key'
+
+
+def _bucket_index(options: Mapping[str, str], storage: Storage, timeline: Timeline) -> Iterator[str]:
+    for source, settings in (("write_options", options), ("hoodie.properties", timeline.properties)):
+        if settings.get("hoodie.index.type", "").upper() == "BUCKET":
+            yield f"{source} hoodie.index.type = BUCKET: {_BUCKET}"
+    if _has_hashing_metadata(storage):
+        yield f"the table has bucket index metadata (.hoodie/.hashing_meta or .bucket_index): {_BUCKET}"
+    file_ids = _newest_file_ids(timeline)
+    if file_ids and all(_is_bucket_id(file_id) for file_id in file_ids):
+        yield f"file ids number buckets ({min(file_ids)}): {_BUCKET}"
+
+
+_BUCKET = (
+    "with a bucket index the file id decides where a key lives and merging files breaks it; "
+    "leave the table out, its number of buckets sets its file sizes"
+)
+
+
+def _has_hashing_metadata(storage: Storage) -> bool:
+    names = {info.base_name for info in storage.children(".hoodie")}
+    return bool(names & {".hashing_meta", ".bucket_index"})
+
+
+def _newest_file_ids(timeline: Timeline) -> list[str]:
+    """File ids that the newest writing commit wrote; the index type itself is recorded nowhere in the table."""
+    for instant in reversed(timeline.commits):
+        if instant.action in COMMIT_ACTIONS and instant.kind not in {"clustering", "logcompaction"}:
+            try:
+                metadata = timeline.metadata(instant)
+            except FileNotFoundError:
+                continue  # archived meanwhile, older ones too
+            found = [stat["fileId"] for _, stat in write_stats(metadata) if stat.get("fileId")]
+            if found:
+                return found
+    return []
+
+
+def _is_bucket_id(file_id: str) -> bool:
+    # Eight decimal digits of a bucket number in place of a random UUID's head; fewer than 100,000 buckets are
+    # assumed, which a random head meets once in 40,000 times.
+    head = file_id.partition("-")[0]
+    return len(head) == 8 and head.isdecimal() and int(head) < 100_000
+
+
+def _true(properties: Mapping[str, str], key: str) -> bool:
+    return _is_true(properties.get(key, "false"))
+
+
+def _is_true(value: str) -> bool:
+    return value.strip().lower() == "true"
