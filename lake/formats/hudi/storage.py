@@ -5,7 +5,7 @@ import getpass
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ def _user() -> str:
 
 
 class Storage:
-    """Reads below one directory; every path given and returned is relative to it, '' being the directory itself.
+    """Files below one directory; every path given and returned is relative to it, '' being the directory itself.
 
     Raises Rejected where the location can't be opened or read at all, Transient for I/O that may work later;
     ``FileNotFoundError`` passes, because a listing and a read race with writers and cleaners by nature.
@@ -102,6 +102,11 @@ class Storage:
     def names(self, relative: str) -> list[str]:
         """Names of the files directly in ``relative``."""
         return [i.base_name for i in self.children(relative) if i.type == pafs.FileType.File]
+
+    def delete(self, relative: str) -> None:
+        """Remove the file; one that is gone already is fine."""
+        with self._outcomes(relative), suppress(FileNotFoundError):
+            self.fs.delete_file(self.path(relative))
 
     def relative(self, path: str) -> str:
         """The inverse of ``path``."""
