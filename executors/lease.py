@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps one claim alive from a thread, and learns there what the executor of the plan has to obey."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Self
+
+from lake.errors import CancelRequested, LeaseLost, Transient
+from lake.plan import Claim, Progress
+from lake.ports import PlanStore, TableWriter
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
+_CANCEL_AGAIN_SECONDS = 1.0
+
+
+class Aborted(Transient):
+    """This process was told to stop at once; the plan goes back to requested."""
+
+
+class Lease:
+    """Renews ``claim`` every ``every`` from entering to leaving the ``with`` block.
+
+    ``check`` raises what was learned: LeaseLost, CancelRequested, or Aborted once ``abort`` is set. The store is
+    called from a second thread and must allow that.
+    """
+
+    def __init__(self, claim: Claim, store: PlanStore, *, every: timedelta, abort: threading.Event | None = None):
+        self._claim, self._store, self._every = claim, store, every.total_seconds()
+        self._abort = abort or threading.Event()
+        self._ended = threading.Event()
+        self._beating = threading.Lock()
+        self._progress: Progress | None = None
+        self._renewed = time.monotonic()
+        self._lost: LeaseLost | None = None
+        self._cancel_requested = False
+        self._writer: TableWriter | None = None
+        self._thread = threading.Thread(target=self._run, name=f"heartbeat {claim.plan.plan_id}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def report(self, progress: Progress) -> None:
+        """Take note of how far the rewrite is; the next heartbeat stores it."""
+        self._progress = progress
+
+    def check(self) -> None:
+        """Raise LeaseLost, CancelRequested or Aborted where one of them is so."""
+        if self._lost is not None:
+            raise LeaseLost(*self._lost.args)
+        if self._cancel_requested:
+            raise CancelRequested("cancelled before its commit, as requested")
+        if self._abort.is_set():
+            raise Aborted("the executor was stopped before the plan ended")
+
+    def renew(self) -> None:
+        """Renew now, then ``check``. Whatever the store raises goes through: without an answer nobody owns the plan."""
+        self._beat()
+        self.check()
+
+    def renew_if_stale(self) -> None:
+        """``renew`` unless that happened within one interval: the process may have been stopped in between."""
+        if time.monotonic() - self._renewed >= self._every:
+            self.renew()
+        self.check()
+
+    @contextmanager
+    def cancelling(self, writer: TableWriter) -> Iterator[None]:
+        """Within this block, ``writer.cancel`` is called as soon as ``check`` would raise; it raises at the end too."""
+        self.check()
+        self._writer = writer
+        try:
+            yield
+        except Exception:
+            self.check()
+            raise
+        finally:
+            self._writer = None
+        self.check()
+
+    def _beat(self) -> None:
+        with self._beating:
+            begun = time.monotonic()
+            try:
+                self._cancel_requested |= self._store.heartbeat(self._claim, self._progress)
+            except LeaseLost as error:
+                self._lost = error
+            else:
+                self._renewed = begun
+
+    def _run(self) -> None:
+        next_beat = time.monotonic()
+        next_cancel = 0.0
+        while not self._ended.wait(min(_POLL_SECONDS, self._every)):
+            now = time.monotonic()
+            if now >= next_beat and self._lost is None:
+                next_beat = now + self._every
+                try:
+                    self._beat()
+                except Exception as error:
+                    # The plan goes on: it asks again before its commit, and does not commit without an answer.
+                    log.warning("plan %s: heartbeat failed: %s", self._claim.plan.plan_id, error)
+            writer = self._writer
+            if writer is not None and now >= next_cancel and self._must_stop():
+                next_cancel = now + _CANCEL_AGAIN_SECONDS  # again, since the job may have started only after the call
+                try:
+                    writer.cancel()
+                except Exception as error:
+                    log.warning("plan %s: its job can't be cancelled: %s", self._claim.plan.plan_id, error)
+
+    def _must_stop(self) -> bool:
+        return self._lost is not None or self._cancel_requested or self._abort.is_set()

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proof before a commit: what was written holds the rows that were read, partition by partition.
+
+Footers first, since they cost a fraction of a millisecond a file: rows, types, and per leaf column null count and
+bounds, compared where exact on both sides. With ``receipt = hash`` every value is read again and compared as an
+order-free fingerprint. No footer tells the rows of slices with logs: their merged rows are always fingerprinted.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from executors.footers import Facts, Leaf, LeafType, facts, render
+from executors.rowhash import Fingerprint
+from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient
+from lake.model import FileSlice
+from lake.plan import LeftOut, OutputFile, ReceiptLevel
+from lake.ports import MergedReads, Rewrite, TableWriter
+
+_BATCH_BYTES = 16 << 20
+_BATCH_ROWS = 1 << 17
+#: how Hadoop spells the schemes that pyarrow knows under another name
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """One partition of a rewrite: the slices of its live groups, each with its group's index, and the new files."""
+
+    name: str
+    slices: Sequence[tuple[int, FileSlice]]
+    outputs: Sequence[OutputFile]
+
+    @property
+    def has_logs(self) -> bool:
+        return any(item.log_files for _, item in self.slices)
+
+    def differ(self, what: str, expected: object, found: object) -> Integrity:
+        """The error for one difference, as one line."""
+        return Integrity(f"partition {self.name!r}, {what}: expected {expected}, found {found}")
+
+
+def prove(
+    rewrite: Rewrite,
+    *,
+    writer: TableWriter,
+    volatile: Collection[str] = (),
+    check: Callable[[], None] = lambda: None,
+    threads: int | None = None,
+) -> None:
+    """Compare the outputs of ``rewrite`` with its inputs at the level its plan asks for.
+
+    ``volatile`` columns may differ. ``check`` is called between batches and may raise to end the work. Raises
+    Integrity with one line naming partition, column, expected and found; Conflict where an input is gone, with
+    ``LeftOut`` groups where its content can't be read; Transient where storage fails; Rejected where slices
+    with logs can't be read merged.
+    """
+    plan = rewrite.prepared.plan
+    with ThreadPoolExecutor(threads or min(8, 2 * (os.cpu_count() or 1)), "receipt") as pool:
+        files = _Files(plan.table.location, pool, volatile, check)
+        for part in _parts(rewrite):
+            check()
+            inputs = files.footers([(_Input(group), item.path) for group, item in part.slices if item.path])
+            outputs = files.footers([(_Output(part), output.path) for output in part.outputs])
+            _compare_counts(part, outputs)
+            expected, found = _facts(inputs, volatile), _facts(outputs, volatile)
+            _compare_types(part, expected, found)
+            if not part.has_logs:
+                _compare_facts(part, expected, found)
+            if part.has_logs or plan.options.receipt is ReceiptLevel.HASH:
+                files.casts = _casts(expected, found, outputs)
+                before = (
+                    files.fingerprint_of_logs(writer, rewrite, part) if part.has_logs else files.fingerprint(inputs)
+                )
+                _compare_fingerprints(part, before, files.fingerprint(outputs))
+
+
+def _parts(rewrite: Rewrite) -> Iterator[_Part]:
+    slices: dict[str, list[tuple[int, FileSlice]]] = defaultdict(list)
+    for index in rewrite.prepared.groups:
+        group = rewrite.prepared.plan.groups[index]
+        slices[group.partition] += [(index, item) for item in group.slices]
+    outputs: dict[str, list[OutputFile]] = defaultdict(list)
+    for output in rewrite.outputs:
+        outputs[output.partition].append(output)
+    for name in sorted(slices.keys() | outputs.keys()):
+        yield _Part(name, slices.get(name, ()), outputs.get(name, ()))
+
+
+# What a file that can't be read means depends on whose it is.
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    group: int
+
+    def unreadable(self, path: str, error: Exception) -> LakefoldError:
+        left_out = LeftOut(group=self.group, reason=f"{path} can't be read: {_line(error)}", quarantine=(path,))
+        return Conflict(left_out.reason, (left_out,))
+
+    def gone(self, path: str) -> LakefoldError:
+        return Conflict(f"{path} was deleted while the plan ran")
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    part: _Part
+
+    def unreadable(self, path: str, error: Exception) -> LakefoldError:
+        return self.part.differ(f"file {path}", "a readable Parquet file", _line(error))
+
+    def gone(self, path: str) -> LakefoldError:
+        return Transient(f"the new file {path} is gone before its commit")
+
+
+_Source = tuple[_Input | _Output, str]
+_Footers = Sequence[tuple[_Source, pq.FileMetaData]]
+
+
+class _Files:
+    """Reads the data files of one table: footers, and fingerprints with bounded memory."""
+
+    def __init__(
+        self, location: str, pool: ThreadPoolExecutor, volatile: Collection[str], check: Callable[[], None]
+    ) -> None:
+        self._filesystem, self._base = _open(location)
+        self._pool, self._volatile, self._check = pool, volatile, check
+        #: columns to be read as another type, where a widening changes how values are hashed
+        self.casts: Mapping[str, pa.DataType] = {}
+
+    def footers(self, sources: Sequence[_Source]) -> _Footers:
+        """The footers of some files, by file."""
+
+        def read(source: _Source) -> pq.FileMetaData:
+            with self._opened(source) as file:
+                return file.metadata
+
+        return list(zip(sources, self._pool.map(read, sources), strict=True))
+
+    def fingerprint(self, footers: _Footers) -> Fingerprint:
+        """The rows of some files together."""
+        total = Fingerprint()
+        for one in self._pool.map(self._fingerprint_file, [source for source, _ in footers]):
+            total.merge(one)
+        return total
+
+    def fingerprint_of_logs(self, writer: TableWriter, rewrite: Rewrite, part: _Part) -> Fingerprint:
+        """The rows of slices with logs, as the format's reader merges them."""
+        if not isinstance(writer, MergedReads):
+            table = rewrite.prepared.plan.table
+            raise Rejected(f"table {table.name}: format {table.format} can't prove a rewrite of slices with logs")
+        total = Fingerprint()
+        for batch in writer.read_inputs(rewrite.prepared, part.name):
+            self._add(total, batch)
+        return total
+
+    def _fingerprint_file(self, source: _Source) -> Fingerprint:
+        total = Fingerprint()
+        with self._opened(source) as file:
+            columns = [name for name in file.schema_arrow.names if name not in self._volatile]
+            for group in range(file.num_row_groups):
+                shape = file.metadata.row_group(group)
+                rows = max(1024, min(_BATCH_ROWS, _BATCH_BYTES * shape.num_rows // max(1, shape.total_byte_size)))
+                # Dots mean nesting to `columns`; a name that has one is read with everything else.
+                wanted = None if any("." in name for name in columns) else columns
+                for batch in file.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False):
+                    self._add(total, batch)
+        return total
+
+    def _add(self, total: Fingerprint, batch: pa.RecordBatch) -> None:
+        self._check()
+        for index, (name, kind) in enumerate(zip(batch.schema.names, batch.schema.types, strict=True)):
+            wanted = self.casts.get(name, kind)
+            if wanted != kind:
+                batch = batch.set_column(index, name, batch.column(index).cast(wanted))
+        total.add(batch, self._volatile)
+
+    def _opened(self, source: _Source) -> "_Opened":
+        return _Opened(self._filesystem, f"{self._base}/{source[1]}", source)
+
+
+class _Opened:
+    """A Parquet file within a ``with`` block that turns its errors into outcomes."""
+
+    def __init__(self, filesystem: fs.FileSystem, full_path: str, source: _Source) -> None:
+        self._filesystem, self._full_path, self._source = filesystem, full_path, source
+        self._file: pq.ParquetFile | None = None
+
+    def __enter__(self) -> pq.ParquetFile:
+        try:
+            handle = self._filesystem.open_input_file(self._full_path)
+            self._file = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
+        except (OSError, pa.ArrowException) as error:
+            raise self._outcome(error) from error
+        return self._file
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._file is not None:
+            self._file.close(force=True)
+        if isinstance(error, (OSError, pa.ArrowException)):
+            raise self._outcome(error) from error
+
+    def _outcome(self, error: Exception) -> LakefoldError:
+        role, path = self._source
+        if isinstance(error, FileNotFoundError):
+            return role.gone(path)
+        # Arrow reports broken pages as OSError too, without a number; a remote store's failures look the same.
+        local = isinstance(self._filesystem, fs.LocalFileSystem)
+        if isinstance(error, OSError) and (error.errno is not None or not local):
+            return Transient(f"{path} can't be read now: {_line(error)}")
+        return role.unreadable(path, error)
+
+
+def _open(location: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a table's location and the table's path in it."""
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        return fs.LocalFileSystem(), re.sub(r"^file:(//[^/]*)?", "", location).rstrip("/")
+    uri = location.replace(parts.scheme, _SCHEMES.get(parts.scheme, parts.scheme), 1)
+    try:
+        filesystem, path = fs.FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError) as error:
+        raise Rejected(f"{location} can't be opened for the receipt: {_line(error)}") from error
+    return filesystem, path.rstrip("/")
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _facts(footers: _Footers, volatile: Collection[str]) -> Facts:
+    return facts((footer for _, footer in footers), volatile)
+
+
+def _compare_counts(part: _Part, outputs: _Footers) -> None:
+    if not part.slices:
+        raise part.differ("files", "none, as the plan has no group here", len(part.outputs))
+    for output, (_, footer) in zip(part.outputs, outputs, strict=True):
+        if footer.num_rows != output.rows:
+            raise part.differ(f"rows reported for {output.path}", footer.num_rows, output.rows)
+
+
+def _compare_types(part: _Part, expected: Facts, found: Facts) -> None:
+    if not part.outputs:
+        return  # then the rows decide
+    for path in sorted(expected.leaves.keys() | found.leaves.keys()):
+        before, after = expected.leaves.get(path), found.leaves.get(path)
+        if after is None:
+            raise part.differ(f"column {path}", _kinds(before), "no such column")
+        if len(after.kinds) != 1:
+            raise part.differ(f"column {path}", "one type in all new files", _kinds(after))
+        if before is not None and not all(kind.widens_to(_kind(after)) for kind in before.kinds):
+            raise part.differ(f"column {path}", _kinds(before), _kinds(after))
+
+
+def _compare_facts(part: _Part, expected: Facts, found: Facts) -> None:
+    if expected.rows != found.rows:
+        raise part.differ("rows", expected.rows, found.rows)
+    for path, after in sorted(found.leaves.items()):
+        before = expected.leaves.get(path)
+        if before is None:  # added to the table since the inputs were written: they read as nulls
+            before = Leaf(after.kinds, after.repeated)
+            before.absent_in(expected.rows)
+        if before.nulls is not None and after.nulls is not None and before.nulls != after.nulls:
+            raise part.differ(f"column {path}, nulls", before.nulls, after.nulls)
+        if not (before.bounded and after.bounded and before.bounds_compare_with(after)):
+            continue
+        for what, old, new in (("min", before.low, after.low), ("max", before.high, after.high)):
+            if old != new:
+                kind = _kind(after)
+                raise part.differ(f"column {path}, {what}", render(kind, old), render(kind, new))
+
+
+def _compare_fingerprints(part: _Part, before: Fingerprint, after: Fingerprint) -> None:
+    if before.rows != after.rows:
+        raise part.differ("rows", before.rows, after.rows)
+    column = before.differing_column(after)
+    if column is not None:
+        old, new = before.columns.get(column, 0), after.columns.get(column, 0)
+        raise part.differ(f"column {column}, hash of its values", f"{old:016x}", f"{new:016x}")
+    if (before.first, before.second) != (after.first, after.second):
+        raise part.differ("values moved between rows, hash of the rows", f"{before.first:016x}", f"{after.first:016x}")
+
+
+def _casts(expected: Facts, found: Facts, outputs: _Footers) -> Mapping[str, pa.DataType]:
+    """Types of the new files' columns where integers were widened to floating point, else nothing."""
+    widened = any(
+        kind.family == "int" and _kind(found.leaves[path]).family == "float"
+        for path, leaf in expected.leaves.items()
+        if path in found.leaves
+        for kind in leaf.kinds
+    )
+    if not widened:
+        return {}
+    schema = outputs[0][1].schema.to_arrow_schema()
+    return dict(zip(schema.names, schema.types, strict=True))
+
+
+def _kind(leaf: Leaf) -> LeafType:
+    return next(iter(leaf.kinds))
+
+
+def _kinds(leaf: Leaf | None) -> str:
+    return " or ".join(sorted(map(str, leaf.kinds))) if leaf else "no such column"

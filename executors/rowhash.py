@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An order-free fingerprint of rows: equal for equal multisets of rows, whatever file or batch they are in.
+
+Every value becomes 64 bits, by numpy over whole columns. A null is 0 and adds nothing, so that a column which
+older files do not have equals a column of nulls. A row is the mixed sum of its columns, each mixed with its
+name; rows are summed modulo 2^64, twice and differently. Encodings do not count: width of an integer, unit of a
+timestamp, precision of a decimal, dictionary, large and view variants, payload of a NaN, sign of a zero,
+order of the entries of a map.
+"""
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from lake.errors import Rejected
+
+Words = npt.NDArray[np.uint64]
+Signed = npt.NDArray[np.int64]
+
+_MASK = (1 << 64) - 1
+# Odd constants without structure: one a place where two things must not be taken for each other.
+_PLACE = np.uint64(0x9E3779B97F4A7C15)
+_LENGTH = np.uint64(0xD1342543DE82EF95)
+_VALUE = np.uint64(0xA0761D6478BD642F)
+_STRUCT = np.uint64(0xE7037ED1A0B428DB)
+_HIGH = np.uint64(0x8EBC6AF09C88C6E3)
+_ROW = np.uint64(0x589965CC75374CC3)
+_SECOND = np.uint64(0x1D8E4E27C47D124F)
+_BYTES_IN_WORD = np.arange(9)
+#: keeps the lowest n bytes of a word
+_KEEP = np.array([(1 << 8 * int(count)) - 1 for count in _BYTES_IN_WORD], dtype=np.uint64)
+
+
+@dataclass(slots=True)
+class Fingerprint:
+    """What a multiset of rows adds up to. ``columns`` names the sum of each top-level column that is not all null."""
+
+    rows: int = 0
+    columns: dict[str, int] = field(default_factory=dict)
+    first: int = 0
+    second: int = 0
+
+    def add(self, batch: pa.RecordBatch, ignore: Collection[str] = ()) -> None:
+        """Count the rows of ``batch`` in, without the top-level columns in ``ignore``. Rejected for unknown types."""
+        if batch.num_rows == 0:
+            return
+        row = np.full(batch.num_rows, _ROW, np.uint64)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if name not in ignore:
+                hashes = _named(_hash(column, name), name)
+                row += hashes
+                self.columns[name] = (self.columns.get(name, 0) + int(hashes.sum())) & _MASK
+        row = _mix(row)
+        self.rows += batch.num_rows
+        self.first = (self.first + int(row.sum())) & _MASK
+        self.second = (self.second + int(_mix(row ^ _SECOND).sum())) & _MASK
+
+    def merge(self, other: "Fingerprint") -> None:
+        """Count the rows of ``other`` in."""
+        self.rows += other.rows
+        for name, value in other.columns.items():
+            self.columns[name] = (self.columns.get(name, 0) + value) & _MASK
+        self.first = (self.first + other.first) & _MASK
+        self.second = (self.second + other.second) & _MASK
+
+    def differing_column(self, other: "Fingerprint") -> str | None:
+        """The first column, by name, whose values are not the same; None when there is none."""
+        names = sorted(self.columns.keys() | other.columns.keys())
+        return next((n for n in names if self.columns.get(n, 0) != other.columns.get(n, 0)), None)
+
+
+def _mix(words: Words) -> Words:
+    """The finalizer of splitmix64: a bijection in which each input bit moves about half of the output bits."""
+    mixed = words ^ (words >> np.uint64(30))
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+@lru_cache(maxsize=4096)
+def _seed(name: str) -> np.uint64:
+    return np.uint64(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
+
+
+def _named(hashes: Words, name: str) -> Words:
+    """Hashes of a column under its name; a null stays 0."""
+    return np.where(hashes == 0, np.uint64(0), _mix(hashes + _seed(name)))
+
+
+def _hash(array: pa.Array, name: str) -> Words:
+    """64 bits a value, 0 for a null."""
+    if len(array) == array.null_count:
+        return np.zeros(len(array), np.uint64)
+    if isinstance(array, pa.ExtensionArray):
+        return _hash(array.storage, name)
+    kind = array.type
+    if pat.is_dictionary(kind):
+        hashes = _hash(array.dictionary, name)[np.asarray(array.indices.fill_null(0))]
+    elif pat.is_boolean(kind) or pat.is_integer(kind):
+        hashes = _integers(array)
+    elif pat.is_floating(kind):
+        hashes = _floats(array)
+    elif pat.is_decimal(kind):
+        hashes = _decimals(array)
+    elif pat.is_temporal(kind) and not pat.is_interval(kind):
+        hashes = _times(array)
+    elif _is_bytes(kind):
+        hashes = _strings(array)
+    elif pat.is_struct(kind):
+        hashes = np.full(len(array), _STRUCT, np.uint64)
+        for index in range(kind.num_fields):
+            child = kind.field(index).name
+            hashes += _named(_hash(array.field(index), f"{name}.{child}"), child)
+        hashes = _mix(hashes)
+    elif pat.is_map(kind) or pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
+        hashes = _lists(array, name)
+    elif pat.is_list_view(kind) or pat.is_large_list_view(kind):
+        hashes = _lists(array.cast(pa.large_list(kind.value_field)), name)
+    else:
+        raise Rejected(f"column {name} has type {kind}, which receipt = hash can't compare; set receipt = footer")
+    if array.null_count:
+        hashes[np.asarray(array.is_null())] = 0
+    result: Words = hashes
+    return result
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return any(
+        check(kind)
+        for check in (
+            pat.is_string,
+            pat.is_binary,
+            pat.is_large_string,
+            pat.is_large_binary,
+            pat.is_fixed_size_binary,
+            pat.is_string_view,
+            pat.is_binary_view,
+        )
+    )
+
+
+def _values(array: pa.Array, dtype: str, words: int = 1) -> npt.NDArray[Any]:
+    """The data buffer of a fixed-width array, ``words`` numbers a value."""
+    kind = np.dtype(dtype)
+    return np.frombuffer(array.buffers()[1], kind, len(array) * words, array.offset * words * kind.itemsize)
+
+
+def _integers(array: pa.Array) -> Words:
+    if pat.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    sign, target = ("u", np.uint64) if pat.is_unsigned_integer(array.type) else ("i", np.int64)
+    values = _values(array, f"<{sign}{array.type.bit_width // 8}").astype(target)
+    return _mix(values.view(np.uint64) + _PLACE)
+
+
+def _floats(array: pa.Array) -> Words:
+    values = _values(array, f"<f{array.type.bit_width // 8}").astype(np.float64)
+    values += 0.0  # the negative zero becomes the positive one
+    values[np.isnan(values)] = np.nan
+    return _mix(values.view(np.uint64) + _PLACE)
+
+
+def _decimals(array: pa.Array) -> Words:
+    if array.type.bit_width < 128:
+        array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
+    words = array.type.bit_width // 64
+    parts = _values(array, "<i8", words).reshape(len(array), words)
+    hashes: Words = _mix(parts[:, 0].view(np.uint64) + _PLACE) + parts[:, 1].view(np.uint64) * _HIGH
+    sign = parts[:, 1] >> 63
+    for index in range(2, words):  # words that only repeat the sign add nothing: 128 and 256 bits agree
+        hashes += (parts[:, index] ^ sign).view(np.uint64) * (_LENGTH + np.uint64(2 * index))
+    return _mix(hashes)
+
+
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def _times(array: pa.Array) -> Words:
+    """Days of a date; else microseconds, and what is below them."""
+    kind = array.type
+    values: Signed = _values(array, f"<i{kind.bit_width // 8}").astype(np.int64)
+    if pat.is_date(kind):
+        return _mix((values // 86_400_000 if pat.is_date64(kind) else values).view(np.uint64) + _PLACE)
+    if kind.unit == "ns":
+        whole, rest = np.divmod(values, 1000)
+        return _mix(whole.view(np.uint64) + rest.view(np.uint64) * _HIGH + _PLACE)
+    return _mix((values * (1_000_000 // _PER_SECOND[kind.unit])).view(np.uint64) + _PLACE)
+
+
+def _strings(array: pa.Array) -> Words:
+    """Strings and bytes: eight bytes at a time, each word mixed with its place, and the length."""
+    if len(array) > 64 and array.null_count == 0 and pc.all(pc.equal(array, array[0])).as_py():
+        return np.full(len(array), _strings(array[:1])[0], np.uint64)  # commit times and partition values: one value
+    if not (pat.is_large_binary(array.type)):
+        if pat.is_fixed_size_binary(array.type) or pat.is_string_view(array.type):
+            array = array.cast(pa.binary() if pat.is_fixed_size_binary(array.type) else pa.string())
+        array = array.cast(pa.large_binary())
+    offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
+    data = array.buffers()[2]
+    padded = np.zeros(int(offsets[-1] - offsets[0]) + 8, np.uint8)
+    if padded.size > 8:
+        padded[:-8] = np.frombuffer(data, np.uint8, padded.size - 8, int(offsets[0]))
+    # One eight-byte word at each byte: taking those that start a word of a string needs no loop and no alignment.
+    window = np.ndarray((padded.size - 7,), np.dtype("<u8"), padded, strides=(1,))
+    starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
+    counts = (lengths + 7) // 8
+    ends = np.zeros(len(array) + 1, np.int64)
+    np.cumsum(counts, out=ends[1:])
+    place = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
+    words = window[np.repeat(starts, counts) + place * 8]
+    words &= _KEEP[np.minimum(np.repeat(lengths, counts) - place * 8, 8)]
+    words += (place.view(np.uint64) + np.uint64(1)) * _PLACE
+    return _mix(_sums(_mix(words), ends) + lengths.view(np.uint64) * _LENGTH + _PLACE)
+
+
+def _lists(array: pa.Array, name: str) -> Words:
+    """Lists by element and place; maps by entry without place, since their order carries no meaning."""
+    kind = array.type
+    if pat.is_fixed_size_list(kind):
+        offsets: Signed = (np.arange(len(array) + 1) + array.offset) * kind.list_size
+    else:
+        width = "<i8" if pat.is_large_list(kind) else "<i4"
+        itemsize = np.dtype(width).itemsize
+        raw = np.frombuffer(array.buffers()[1], width, len(array) + 1, array.offset * itemsize)
+        offsets = raw.astype(np.int64)
+    low, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    offsets = offsets - low
+    lengths = np.diff(offsets)
+    if pat.is_map(kind):
+        keys = _hash(array.keys.slice(low, count), f"{name}.key")
+        items = _hash(array.items.slice(low, count), f"{name}.value")
+        elements = _mix(keys + _mix(items + _VALUE))
+    else:
+        place = np.arange(count) - np.repeat(offsets[:-1], lengths)
+        elements = _mix(_hash(array.values.slice(low, count), f"{name}.element") + (place + 1).view(np.uint64) * _PLACE)
+    return _mix(_sums(elements, offsets) + lengths.view(np.uint64) * _LENGTH + _VALUE)
+
+
+def _sums(values: Words, offsets: Signed) -> Words:
+    """Sum modulo 2^64 of the values between each offset and the next."""
+    running = np.zeros(values.size + 1, np.uint64)
+    np.cumsum(values, out=running[1:])
+    return running[offsets[1:]] - running[offsets[:-1]]
