@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long planning takes and how much memory it needs above the listing, as a table grows.
+
+Prints one row for each size (slices by partitions). Each runs in a process of its own, so that its peak memory is
+its own; the listing is in memory before the clock starts. Exits 1 where one million slices miss the bar.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+if __name__ == "__main__":  # runs from a clone without being installed
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from lake.model import SLICES_SCHEMA, Snapshot, TableRef
+from planner.planner import plan_table
+from planner.policy import SizingPolicy
+
+SIZES = ((10_000, 100), (100_000, 1_000), (1_000_000, 10_000))
+BAR_SECONDS = 0.5
+BAR_MIB = 300
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def generated(slices: int, partitions: int, seed: int = 7) -> Snapshot:
+    """A listing as lakes have it: log-normal sizes around 24 MiB, files of a commit sharing its second."""
+    rng = np.random.default_rng(seed)
+    sizes = np.minimum(rng.lognormal(np.log(24 << 20), 1.4, slices), 4 << 30).astype(np.int64)
+    commits = rng.integers(0, max(slices // 20, 1), slices)
+    modified = int((NOW - timedelta(days=30)).timestamp()) + commits * (30 * 86400) // (slices // 20)
+    logs = np.where(rng.random(slices) < 0.1, rng.integers(1 << 10, 1 << 22, slices), 0)
+    has_log = pa.array(logs > 0)
+    number = pa.array(np.arange(slices)).cast(pa.string())
+    file_id = pa.compute.binary_join_element_wise("6f1c2f0e-8d3b-4c5a-9e77", number, "-0", "-")
+    names = pa.array([f"dt=2026-01-{i % 31 + 1:02d}/hour={i // 31:04d}" for i in range(partitions)])
+    where = pa.array(rng.integers(0, partitions, slices).astype(np.int32))
+    log_name = pa.compute.binary_join_element_wise(".", file_id, ".log.1", "")
+    offsets = np.concatenate(([0], np.cumsum(logs > 0))).astype(np.int32)
+    columns = {
+        "partition": pa.DictionaryArray.from_arrays(where, names),
+        "file_id": file_id,
+        "path": pa.compute.binary_join_element_wise(names.take(where), file_id, "/"),
+        "bytes": pa.array(sizes),
+        "rows": pa.array(sizes // 200),
+        "log_files": pa.ListArray.from_arrays(pa.array(offsets), log_name.filter(has_log)),
+        "log_bytes": pa.array(logs),
+        "modified_at": pa.array(modified * 1_000_000, type=pa.timestamp("us", tz="UTC")),
+        "busy_reason": pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(slices, dtype=np.int32), mask=rng.random(slices) > 0.01), ["pending compaction"]
+        ),
+    }
+    table = pa.table(columns, schema=SLICES_SCHEMA)
+    return Snapshot(
+        table=TableRef(name="bench", format="hudi", location="/lake/bench"), instant="1", taken_at=NOW, slices=table
+    )
+
+
+def measure(slices: int, partitions: int, strategy: str) -> str:
+    """Plan once in this process; a line of the table and whether it is within the bar."""
+    policy = SizingPolicy.from_settings({"strategy": strategy})
+    plan_table(generated(1_000, 10), policy, now=NOW, plan_id="warm")  # imports and code paths, not data
+    snapshot = generated(slices, partitions)
+    _reset_peak()
+    before = _resident_mib()
+    start = time.perf_counter()
+    planning = plan_table(snapshot, policy, now=NOW, plan_id="bench")
+    seconds = time.perf_counter() - start
+    extra = _peak_mib() - before
+    groups = len(planning.plan.groups) if planning.plan else 0
+    return (
+        f"{slices:>10,} {partitions:>10,}  {strategy:<9} {seconds:>8.3f} {extra:>9.0f} {groups:>7} "
+        f"{planning.estimate.files_removed:>10,} {planning.backlog_files:>11,}"
+    )
+
+
+def _reset_peak() -> None:
+    """Let the kernel forget the peak of generating the listing; elsewhere the peak counts that too."""
+    clear = Path("/proc/self/clear_refs")
+    if clear.exists():
+        clear.write_text("5")
+
+
+def _status_mib(field: str) -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+    raise KeyError(field)
+
+
+def _peak_mib() -> float:
+    if Path("/proc/self/status").exists():
+        return _status_mib("VmHWM")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / (1 << 20)
+
+
+def _resident_mib() -> float:
+    return _status_mib("VmRSS") if Path("/proc/self/status").exists() else _peak_mib()
+
+
+def main() -> int:
+    """Print the table; 1 where the bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--one", nargs=3, metavar=("SLICES", "PARTITIONS", "STRATEGY"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(measure(int(arguments.one[0]), int(arguments.one[1]), arguments.one[2]))
+        return 0
+    print("    slices partitions  strategy   seconds  MiB over  groups    removed     backlog")
+    missed = False
+    for strategy in ("balanced", "hudi"):
+        for slices, partitions in SIZES:
+            command = [sys.executable, __file__, "--one", str(slices), str(partitions), strategy]
+            line = subprocess.run(command, check=True, capture_output=True, text=True).stdout.rstrip()
+            print(line, flush=True)
+            seconds, extra = (float(word) for word in line.split()[3:5])
+            missed |= seconds > BAR_SECONDS or extra > BAR_MIB
+    if missed:
+        print(f"missed the bar of {BAR_SECONDS} s and {BAR_MIB} MiB above the listing", file=sys.stderr)
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of Hudi, Flink and Spark's Hive auto-merge that an existing configuration may contain.
+
+Each known key either sets a knob of ``planner.policy.SizingPolicy`` or is accepted with a note that says why it
+has no effect. Sizes under these keys follow Hudi's documentation, where 300 MB is 300 × 1024 × 1024 bytes.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from planner.values import hudi_bytes, mebibytes
+
+DFS_BLOCK_BYTES = 128 << 20  # HDFS' default for dfs.blocksize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alias:
+    """A foreign key that sets ``knob``. ``read`` turns its value into the knob's (None: as the knob itself does)."""
+
+    knob: str
+    read: Callable[[Any], Any] | None = None
+    note: str = ""
+
+
+def _filter_mode(value: Any) -> str:
+    modes = {
+        "none": "all",
+        "recent_days": "recent_days",
+        "selected_partitions": "selected",
+        "day_rolling": "day_rolling",
+    }
+    mode = modes.get(str(value).strip().lower())
+    if mode is None:
+        raise ValueError(f"{value!r} is not one of {', '.join(modes).upper()}")
+    return mode
+
+
+def _layout(value: Any) -> str:
+    return re.sub(r"[-_]", "", str(value).strip().lower())
+
+
+_STRATEGY = {
+    "small.file.limit": Alias(knob="small_file_limit_bytes", read=hudi_bytes),
+    "target.file.max.bytes": Alias(knob="target_file_max_bytes", read=hudi_bytes),
+    "max.bytes.per.group": Alias(knob="max_bytes_per_group", read=hudi_bytes),
+    "max.num.groups": Alias(knob="max_num_groups"),
+    "sort.columns": Alias(knob="sort_columns"),
+    "file.slices.sort.by": Alias(knob="file_slices_sort_by", note="used with strategy = hudi only"),
+    "daybased.lookback.partitions": Alias(knob="recent_partitions"),
+    "daybased.skipfromlatest.partitions": Alias(knob="skip_latest_partitions"),
+    "cluster.begin.partition": Alias(knob="partition_begin"),
+    "cluster.end.partition": Alias(knob="partition_end"),
+    "partition.selected": Alias(knob="partition_selected"),
+    "partition.regex.pattern": Alias(knob="partition_regex"),
+}
+_MISSING_BASE = "a write-time setting; only strategy = hudi reads it, as the size of a slice without a base file"
+
+ALIASES: Mapping[str, Alias] = MappingProxyType(
+    {
+        **{f"hoodie.clustering.plan.strategy.{key}": alias for key, alias in _STRATEGY.items()},
+        **{f"clustering.plan.strategy.{key}": alias for key, alias in _STRATEGY.items()},
+        # the one key whose unit differs between the two: Flink's is a bare number of MiB
+        "clustering.plan.strategy.small.file.limit": Alias(knob="small_file_limit_bytes", read=mebibytes),
+        "hoodie.clustering.plan.partition.filter.mode": Alias(knob="partition_filter", read=_filter_mode),
+        "clustering.plan.partition.filter.mode": Alias(knob="partition_filter", read=_filter_mode),
+        "hoodie.layout.optimize.strategy": Alias(knob="layout", read=_layout),
+        "hoodie.parquet.compression.codec": Alias(knob="compression"),
+        "hoodie.parquet.max.file.size": Alias(knob="missing_base_bytes", read=hudi_bytes, note=_MISSING_BASE),
+        "write.parquet.max.file.size": Alias(knob="missing_base_bytes", read=mebibytes, note=_MISSING_BASE),
+        "spark.hive.automerge.least.filenum": Alias(knob="min_input_files"),
+    }
+)
+"""Foreign keys that set a knob."""
+
+_WRITE_TIME = "it sizes files while they are written; lakefold sizes them afterwards"
+_OWN_CLUSTERING = "lakefold schedules and runs clustering itself; turn this off at the writer or both will plan"
+_EXECUTION = "lakefold chooses how a plan is executed; see engine and strategy"
+
+IGNORED: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            [
+                "hoodie.parquet.small.file.limit",
+                "hoodie.parquet.block.size",
+                "hoodie.parquet.page.size",
+                "hoodie.parquet.compression.ratio",
+                "hoodie.copyonwrite.insert.split.size",
+                "hoodie.copyonwrite.insert.auto.split",
+                "hoodie.copyonwrite.record.size.estimate",
+                "hoodie.record.size.estimation.threshold",
+                "hoodie.merge.small.file.group.candidates.limit",
+                "hoodie.logfile.max.size",
+                "hoodie.logfile.data.block.max.size",
+                "hoodie.logfile.to.parquet.compression.ratio",
+                "write.parquet.block.size",
+                "write.parquet.page.size",
+                "write.log.max.size",
+                "write.log_block.size",
+            ],
+            _WRITE_TIME,
+        ),
+        **dict.fromkeys(
+            [
+                "hoodie.clustering.inline",
+                "hoodie.clustering.inline.max.commits",
+                "hoodie.clustering.async.enabled",
+                "hoodie.clustering.async.max.commits",
+                "hoodie.clustering.schedule.inline",
+                "hoodie.datasource.clustering.inline.enable",
+                "hoodie.datasource.clustering.async.enable",
+                "clustering.schedule.enabled",
+                "clustering.async.enabled",
+                "clustering.delta_commits",
+                "clustering.tasks",
+            ],
+            _OWN_CLUSTERING,
+        ),
+        **dict.fromkeys(
+            [
+                "hoodie.clustering.plan.strategy.class",
+                "hoodie.clustering.execution.strategy.class",
+                "clustering.plan.strategy.class",
+                "hoodie.clustering.max.parallelism",
+                "hoodie.clustering.group.read.parallelism",
+                "hoodie.clustering.plan.generation.use.local.engine.context",
+                "hoodie.clustering.plan.strategy.binary.copy.schema.evolution.enable",
+                "hoodie.layout.optimize.enable",
+                "hoodie.layout.optimize.curve.build.method",
+                "hoodie.layout.optimize.build.curve.sample.size",
+                "spark.hive.automerge.shuffle.enabled",
+            ],
+            _EXECUTION,
+        ),
+        **dict.fromkeys(
+            [
+                "hoodie.clustering.updates.strategy",
+                "hoodie.clustering.rollback.pending.replacecommit.on.conflict",
+                "hoodie.clustering.enable.expirations",
+                "hoodie.clustering.expiration.threshold.mins",
+                "hoodie.clustering.fail.on.pending.ingestion.during.conflict.resolution",
+                "hoodie.clustering.preserve.commit.metadata",
+            ],
+            "it belongs among the table's write options, not into its policy",
+        ),
+        **dict.fromkeys(
+            [
+                "hoodie.clustering.plan.strategy.single.group.clustering.enabled",
+                "clustering.plan.strategy.single.group.clustering.enabled",
+            ],
+            "a file that would stay one file is never rewritten, whatever this says",
+        ),
+        "hoodie.clustering.plan.strategy.earliest.commit.to.cluster": "every latest slice is considered",
+    }
+)
+"""Foreign keys that are accepted without effect, and why."""
+
+_NOT_SIZING = "it says nothing about file sizes"
+IGNORED_PREFIXES: Mapping[str, str] = MappingProxyType(
+    {
+        f"hoodie.{family}.": _NOT_SIZING
+        for family in (
+            "archive", "bloom", "bulkinsert", "clean", "cleaner", "cleanup", "client", "commits", "compact",
+            "compaction", "consistency", "database", "datasource", "deltastreamer", "embed", "fail", "finalize",
+            "index", "insert", "keep", "log", "memory", "metadata", "meta", "metrics", "optimistic", "partition",
+            "record", "rollback", "simple", "spark", "streamer", "table", "upsert", "write",
+        )
+    }
+)  # fmt: skip
+"""Families of Hudi keys that a pasted writer configuration brings along."""
+
+
+def translate_rest(
+    rest: dict[str, Any], values: Mapping[str, Any], origins: Mapping[str, str], notes: list[str]
+) -> Iterator[tuple[str, Any, str]]:
+    """Settings that only make sense together: (knob, value, key) for each; takes what it knows out of ``rest``.
+
+    ``values`` are the knobs set so far, ``origins`` the key each was set by; lines for a person go to ``notes``.
+    Raises ValueError through the reader of the knob only.
+    """
+    yield from _auto_merge(rest, origins, notes)
+    mode = values.get("partition_filter", "all")
+    ineffective = {
+        "skip_latest_partitions": (mode != "recent_days", 0, "RECENT_DAYS"),
+        "partition_begin": (mode != "selected", None, "SELECTED_PARTITIONS"),
+        "partition_end": (mode != "selected", None, "SELECTED_PARTITIONS"),
+    }
+    for knob, (unused, default, needed) in ineffective.items():
+        key = origins.get(knob, "")
+        if unused and key in ALIASES and values[knob] != default:
+            notes.append(f"{key} = {values[knob]} is not used: like in Hudi it needs the filter mode {needed}")
+            yield knob, default, key
+
+
+def _auto_merge(rest: dict[str, Any], origins: Mapping[str, str], notes: list[str]) -> Iterator[tuple[str, Any, str]]:
+    """``spark.hive.automerge.*``: the ideal file is a share of a DFS block, and any smaller file is worth merging."""
+    prefix = "spark.hive.automerge."
+    enabled = rest.pop(f"{prefix}enabled", None)
+    if enabled is not None:
+        notes.append(f"{prefix}enabled = {enabled} is not used: a table's mode, compact or observe, decides")
+    block = rest.pop("dfs.blocksize", None)
+    percent_key = f"{prefix}block.percent"
+    if percent_key not in rest:
+        if block is not None:
+            notes.append(f"dfs.blocksize = {block} is not used: it only scales {percent_key}")
+        return
+    percent = rest.pop(percent_key)
+    try:
+        ideal = int(float(percent) * (DFS_BLOCK_BYTES if block is None else hudi_bytes(block)))
+    except (TypeError, ValueError):
+        ideal = -1
+    if ideal <= 0:
+        # the knob's reader refuses it under the key it was given by
+        yield "target_file_max_bytes", f"{percent} of dfs.blocksize {block or DFS_BLOCK_BYTES}", percent_key
+        return
+    for knob in ("target_file_max_bytes", "small_file_limit_bytes"):
+        if knob in origins:
+            notes.append(f"{percent_key} = {percent} does not override {origins[knob]}")
+        else:
+            yield knob, ideal, percent_key

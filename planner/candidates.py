@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which slices of a snapshot may be planned, and why the others may not: one typed reason for each slice."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.model import Snapshot
+from lake.units import format_bytes, format_duration
+from planner.partitions import select_partitions
+from planner.policy import SizingPolicy
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int8]
+
+
+class Reason(StrEnum):
+    """Why a slice is part of the plan or not. The first that holds, in this order, is the slice's reason."""
+
+    ABOVE_LIMIT = "above_limit"  #: it is no small file
+    FILTERED = "filtered"  #: its partition is not asked for
+    QUARANTINED = "quarantined"  #: its content could not be read before
+    BUSY = "busy"  #: the table itself says so: pending clustering, pending compaction …
+    RECENT = "recent"  #: somebody may still be writing next to it
+    HELD = "held"  #: a live plan holds its partition
+    OVERSIZED = "oversized"  #: with its logs it is larger than a group or a plan may be
+    ALONE = "alone"  #: no other slice of its partition may be planned
+    FEW_FILES = "few_files"  #: its group is smaller than worth a rewrite
+    NO_GAIN = "no_gain"  #: rewriting its group would leave as many files
+    NEXT_PLAN_GROUPS = "next_plan_groups"  #: this plan has all the groups it may have
+    NEXT_PLAN_BYTES = "next_plan_bytes"  #: its group does not fit into this plan any more
+    CHOSEN = "chosen"  #: it is rewritten by this plan
+
+    @property
+    def knob(self) -> str:
+        """The setting that decides, or the command that changes it; '' where nothing does."""
+        return _KNOBS.get(self, "")
+
+    @property
+    def waits(self) -> bool:
+        """True when the slice would be planned later without anything being configured differently."""
+        return self in (Reason.BUSY, Reason.RECENT, Reason.HELD, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_BYTES)
+
+
+_KNOBS = {
+    Reason.ABOVE_LIMIT: "small_file_limit",
+    Reason.FILTERED: "partition_filter",
+    Reason.QUARANTINED: "lakefold resume",
+    Reason.RECENT: "quiet_period",
+    Reason.OVERSIZED: "max_bytes_per_group",
+    Reason.ALONE: "min_input_files",
+    Reason.FEW_FILES: "min_input_files",
+    Reason.NO_GAIN: "target_file_max",
+    Reason.NEXT_PLAN_GROUPS: "max_num_groups",
+    Reason.NEXT_PLAN_BYTES: "max_bytes_per_plan",
+}
+REASONS: tuple[Reason, ...] = tuple(Reason)
+CODE: dict[Reason, int] = {reason: code for code, reason in enumerate(REASONS)}
+UNDECIDED = -1
+
+
+def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str = "") -> str:
+    """One reason as a person reads it.
+
+    ``number`` is the reason's own: bytes for ``above_limit``, ``oversized`` and ``next_plan_bytes`` (of the group),
+    seconds of age for ``recent``, files for ``few_files`` and ``no_gain`` (outputs), the group's index in the plan
+    for ``chosen``. ``detail`` is the table's own words for ``busy`` and the plan id for ``held``.
+    """
+    match reason:
+        case Reason.ABOVE_LIMIT:
+            return f"above limit {format_bytes(number)} ≥ {format_bytes(policy.small_file_limit_bytes)}"
+        case Reason.FILTERED:
+            return f"partition not selected ({policy.partition_filter})"
+        case Reason.QUARANTINED:
+            return "quarantined: its content could not be read"
+        case Reason.BUSY:
+            return detail
+        case Reason.RECENT:
+            age, quiet = format_duration(max(number, 0)), format_duration(policy.quiet_period)
+            return f"modified {age.removesuffix(quiet[quiet.index(' ') :])} of {quiet} ago"
+        case Reason.HELD:
+            return f"live plan {detail}"
+        case Reason.OVERSIZED:
+            return f"{format_bytes(number)} with its logs > {format_bytes(policy.max_bytes_per_group)} a group"
+        case Reason.ALONE:
+            return "alone in its partition"
+        case Reason.FEW_FILES:
+            return f"{number} of {policy.min_input_files} input files"
+        case Reason.NO_GAIN:
+            return f"no gain: its group would become {number} {'file' if number == 1 else 'files'} again"
+        case Reason.NEXT_PLAN_GROUPS:
+            return f"next plan: this one has its {policy.max_num_groups} groups"
+        case Reason.NEXT_PLAN_BYTES:
+            return f"next plan: {format_bytes(number)} more would exceed {format_bytes(policy.max_bytes_per_plan)}"
+        case Reason.CHOSEN:
+            return f"chosen, group {number}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Candidates:
+    """A snapshot as arrays, one entry a slice in the snapshot's order, and the decisions made so far.
+
+    ``partition`` indexes ``partitions``, which are sorted; ``order`` are the selected partitions' indices in the
+    order in which Hudi would plan them; ``codes`` are indices into ``REASONS`` or ``UNDECIDED``: what may be planned.
+    """
+
+    partitions: list[str]
+    order: Ints
+    partition: npt.NDArray[np.int32]
+    bytes: Ints
+    log_bytes: Ints
+    modified_us: Ints
+    codes: Codes
+    numbers: Ints
+
+    def decide(self, rows: Mask | Ints, reason: Reason, numbers: Ints | int = 0) -> None:
+        """Give ``rows`` their reason and its number."""
+        self.codes[rows] = CODE[reason]
+        self.numbers[rows] = numbers
+
+
+def find_candidates(
+    snapshot: Snapshot,
+    policy: SizingPolicy,
+    *,
+    now: datetime,
+    quarantined: Collection[str] = (),
+    partitions: Collection[str] | None = None,
+) -> Candidates:
+    """Decide every slice that needs no look at its neighbours; the others stay ``UNDECIDED``.
+
+    ``partitions`` are those somebody asked for by name: they replace the policy's partition filter.
+    """
+    slices = snapshot.slices
+    names, partition = _partitions(slices["partition"])
+    sizes = _ints(slices["bytes"])
+    found = Candidates(
+        partitions=names,
+        order=np.empty(0, dtype=np.int64),
+        partition=partition,
+        bytes=sizes,
+        log_bytes=_ints(slices["log_bytes"]),
+        modified_us=_ints(slices["modified_at"].cast(pa.int64())),
+        codes=np.full(len(sizes), UNDECIDED, dtype=np.int8),
+        numbers=np.zeros(len(sizes), dtype=np.int64),
+    )
+    index = {name: place for place, name in enumerate(names)}
+    if partitions is None:
+        selected = select_partitions(names, policy, now=now)
+    else:
+        selected = sorted(set(names).intersection(path.strip("/") for path in partitions))
+    found.order = np.asarray([index[name] for name in selected], dtype=np.int64)
+
+    # last first: each decision overrides those that come after it in the order of Reason
+    ages_us = int(now.timestamp() * 1_000_000) - found.modified_us
+    recent = ages_us < int(policy.quiet_period.total_seconds() * 1_000_000)
+    if policy.quiet_period and recent.any():
+        found.decide(recent, Reason.RECENT, ages_us[recent] // 1_000_000)
+    del ages_us, recent
+    busy = slices["busy_reason"]
+    if busy.null_count < len(busy):
+        found.decide(_mask(pc.is_valid(busy)), Reason.BUSY)
+    if quarantined:
+        wanted = pa.array(sorted(quarantined), type=pa.string())
+        found.decide(_mask(pc.is_in(slices["path"], value_set=wanted)), Reason.QUARANTINED)
+    if len(selected) < len(names):
+        left_out = np.ones(len(names), dtype=np.bool_)
+        left_out[found.order] = False
+        found.decide(left_out[partition], Reason.FILTERED)
+    large = sizes >= policy.small_file_limit_bytes
+    found.decide(large, Reason.ABOVE_LIMIT, sizes[large])
+    return found
+
+
+def _partitions(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """The distinct partitions in use, sorted, and each row's index among them."""
+    encoded = column.unify_dictionaries().combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):  # no chunk at all
+        return [], np.empty(0, dtype=np.int32)
+    words: list[str] = encoded.dictionary.to_pylist()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    used = np.bincount(codes, minlength=len(words)) > 0
+    names = sorted({word for word, in_use in zip(words, used, strict=True) if in_use})
+    index = {name: place for place, name in enumerate(names)}
+    places = np.asarray([index.get(word, -1) for word in words], dtype=np.int32)
+    return names, places[codes] if len(words) else np.empty(0, dtype=np.int32)
+
+
+def _ints(column: Any) -> Ints:
+    """An int64 column without nulls as an array; no copy where it is one chunk."""
+    return np.asarray(column.to_numpy(), dtype=np.int64)
+
+
+def _mask(column: Any) -> Mask:
+    return np.asarray(column.to_numpy(), dtype=np.bool_)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which partitions of a table are planned, and in which order: Hudi's partition filters."""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+
+from planner.policy import PartitionFilter, SizingPolicy
+
+_HOURS = 24
+
+
+def select_partitions(paths: Iterable[str], policy: SizingPolicy, *, now: datetime) -> list[str]:
+    """The partitions among ``paths`` that ``policy`` plans, in the order in which Hudi would.
+
+    A list of partitions (else a pattern, which must match the whole path) narrows the table first, as in Hudi;
+    then the filter's mode applies, on partitions sorted by path, whatever their paths mean. ``day_rolling``
+    takes those whose place modulo 24 is the hour of ``now`` in its own time zone. ``skip_latest_partitions``
+    leaves out the last ones by path in every mode. Newest first for ``recent_days``, else by path.
+    """
+    chosen = sorted(set(paths))
+    if policy.partition_selected:
+        wanted = {path.strip("/") for path in policy.partition_selected}
+        chosen = [path for path in chosen if path in wanted]
+    elif policy.partition_regex is not None:
+        pattern = re.compile(policy.partition_regex)
+        chosen = [path for path in chosen if pattern.fullmatch(path)]
+    if policy.skip_latest_partitions:
+        chosen = chosen[: -policy.skip_latest_partitions]
+    match policy.partition_filter:
+        case PartitionFilter.RECENT_DAYS:
+            chosen = chosen[-policy.recent_partitions :][::-1]
+        case PartitionFilter.DAY_ROLLING:
+            chosen = chosen[now.hour :: _HOURS]
+        case PartitionFilter.SELECTED:
+            low, high = policy.partition_begin, policy.partition_end
+            chosen = [path for path in chosen if (low is None or path >= low) and (high is None or path <= high)]
+    return chosen

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what a table looks like and how it should look to the next plan, with a reason for every slice."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.model import FileSlice, Snapshot
+from lake.plan import ClusteringGroup, Plan, PlanKind
+from planner.candidates import CODE, REASONS, Candidates, Ints, Reason, find_candidates, reason_text
+from planner.groups import Groups, form_groups
+from planner.policy import SizingPolicy, Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a plan is expected to do. All zero but the small files where there is no plan.
+
+    ``bytes_to_move`` are read and written again, logs included. ``small_files_*`` count the base files of the
+    whole snapshot below the limit; outputs are taken to be of equal size.
+    """
+
+    groups: int = 0
+    input_files: int = 0
+    output_files: int = 0
+    bytes_to_move: int = 0
+    small_files_before: int = 0
+    small_files_after: int = 0
+
+    @property
+    def files_removed(self) -> int:
+        """Files fewer than before."""
+        return self.input_files - self.output_files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Slices of one partition (or of the table, where ``partition`` is None) that share a reason."""
+
+    partition: str | None
+    reason: Reason
+    text: str
+    files: int
+    bytes: int
+    log_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planning:
+    """The next plan of a table, or None, and the account of every slice.
+
+    ``decisions`` has one row a slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason
+    (a ``Reason``, dictionary-encoded) and number (what ``reason_text`` says it is). ``backlog_*`` are what would be
+    rewritten if everything worth it were planned now, whatever a plan may hold and live plans hold.
+    """
+
+    snapshot: Snapshot
+    policy: SizingPolicy
+    held: Mapping[str, str]
+    plan: Plan | None
+    decisions: pa.Table
+    estimate: Estimate
+    backlog_files: int
+    backlog_bytes: int
+
+    def reason_text(self, row: int) -> str:
+        """The reason of the slice in row ``row`` of ``decisions``, for a person."""
+        return self.reason_texts([row])[0]
+
+    def reason_texts(self, rows: Iterable[int]) -> list[str]:
+        """The reasons of these rows of ``decisions``, for a person."""
+        index = pa.array(rows, type=pa.int64())
+        taken = self.decisions.select(["partition", "reason", "number"]).take(index)
+        busy = self.snapshot.slices["busy_reason"].take(index).to_pylist()
+        texts = []
+        for row, words in zip(taken.to_pylist(), busy, strict=True):
+            reason = Reason(row["reason"])
+            detail = words if reason == Reason.BUSY else self.held.get(row["partition"], "")
+            texts.append(reason_text(reason, row["number"], self.policy, detail or ""))
+        return texts
+
+    def summary(self, *, by_partition: bool = True) -> list[Skipped]:
+        """Slices and bytes by (partition, reason), or by reason alone; together they are the whole snapshot.
+
+        Sorted by partition, then in the order of ``Reason``. ``text`` is that of one slice among them.
+        """
+        codes = self._codes()
+        if by_partition:
+            encoded = self.decisions["partition"].unify_dictionaries().combine_chunks()
+            names = encoded.dictionary.to_pylist() if len(codes) else []
+            cells = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64) if len(codes) else codes
+            cells = cells * len(REASONS) + codes
+        else:
+            names, cells = [], codes
+        used, first, inverse = np.unique(cells, return_index=True, return_inverse=True)
+        files = np.bincount(inverse, minlength=len(used))
+        sums = [np.zeros(len(used), dtype=np.int64) for _ in range(2)]
+        for column, name in zip(sums, ("bytes", "log_bytes"), strict=True):
+            np.add.at(column, inverse, self.decisions[name].to_numpy())
+        lines = [
+            Skipped(
+                partition=names[cell // len(REASONS)] if by_partition else None,
+                reason=REASONS[cell % len(REASONS)],
+                text=text,
+                files=int(files[place]),
+                bytes=int(sums[0][place]),
+                log_bytes=int(sums[1][place]),
+            )
+            for place, (cell, text) in enumerate(zip(used.tolist(), self.reason_texts(first.tolist()), strict=True))
+        ]
+        return sorted(lines, key=lambda line: (line.partition or "", CODE[line.reason]))
+
+    def rows(self, reason: Reason) -> Ints:
+        """Rows of ``decisions`` with this reason."""
+        return np.flatnonzero(self._codes() == CODE[reason])
+
+    def _codes(self) -> Ints:
+        reasons = self.decisions["reason"].combine_chunks()
+        if isinstance(reasons, pa.ChunkedArray):
+            return np.empty(0, dtype=np.int64)
+        return np.asarray(reasons.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def plan_table(
+    snapshot: Snapshot,
+    policy: SizingPolicy,
+    *,
+    now: datetime,
+    plan_id: str,
+    held: Mapping[str, str] | None = None,
+    quarantined: Collection[str] = (),
+    partitions: Collection[str] | None = None,
+) -> Planning:
+    """The next plan for ``snapshot`` under ``policy``, with the reason of every slice that is not part of it.
+
+    ``now`` is timezone-aware; ``plan_id`` names the plan if there is one. ``held`` are partitions with the id of
+    the live plan that holds them, ``quarantined`` paths relative to the table that could not be read.
+    ``partitions`` are asked for by name and replace the policy's partition filter; unknown ones have no slices.
+    Reads nothing but its arguments; the same slices in any order give the same plan.
+    """
+    if now.tzinfo is None:
+        raise ValueError("now must be timezone-aware")
+    held = dict(held or {})
+    found = find_candidates(snapshot, policy, now=now, quarantined=quarantined, partitions=partitions)
+    before = _small_base_files(snapshot, found, policy)
+    groups = form_groups(snapshot, found, policy)
+    chosen = _decide(groups, found, policy, held)
+    picked = np.flatnonzero(chosen)
+    estimate = Estimate(
+        groups=len(picked),
+        input_files=int(groups.files[picked].sum()),
+        output_files=int(groups.outputs[picked].sum()),
+        bytes_to_move=int(groups.bytes[picked].sum()),
+        small_files_before=before,
+        small_files_after=before - int((groups.files - groups.small_after)[picked].sum()),
+    )
+    plan = None
+    if len(picked):
+        plan = Plan(
+            plan_id=plan_id,
+            table=snapshot.table,
+            kind=PlanKind.CLUSTERING,
+            groups=_materialise(snapshot, found, groups, picked),
+            options=policy.options,
+            snapshot_instant=snapshot.instant,
+        )
+    return Planning(
+        snapshot=snapshot,
+        policy=policy,
+        held=held,
+        plan=plan,
+        decisions=_account(snapshot, found),
+        estimate=estimate,
+        backlog_files=int(groups.files[groups.keep].sum()),
+        backlog_bytes=int(groups.bytes[groups.keep].sum()),
+    )
+
+
+def _small_base_files(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> int:
+    small = int(np.count_nonzero(found.bytes < policy.small_file_limit_bytes))
+    return small - int(snapshot.slices["path"].null_count)  # a slice without a base file counts 0 bytes
+
+
+def _decide(groups: Groups, found: Candidates, policy: SizingPolicy, held: Mapping[str, str]) -> np.ndarray:
+    """Choose the groups of this plan and give every slice of every group its reason."""
+    free = np.ones(len(found.partitions), dtype=np.bool_)
+    free[[place for place, name in enumerate(found.partitions) if name in held]] = False
+    codes = groups.why_not.copy()
+    numbers = np.where(codes == CODE[Reason.NO_GAIN], groups.outputs, groups.files)
+    numbers[codes == CODE[Reason.OVERSIZED]] = groups.bytes[codes == CODE[Reason.OVERSIZED]]
+    codes[~free[groups.partition]] = CODE[Reason.HELD]
+
+    wanted = np.flatnonzero(groups.keep & free[groups.partition])
+    taken, room = _take(wanted[_preference(groups, wanted, found, policy)], groups, policy)
+    full = len(taken) == policy.max_num_groups
+    waiting = groups.bytes[wanted]
+    codes[wanted] = np.where(full & (waiting <= room), CODE[Reason.NEXT_PLAN_GROUPS], CODE[Reason.NEXT_PLAN_BYTES])
+    numbers[wanted] = waiting
+    chosen = np.zeros(len(codes), dtype=np.bool_)
+    chosen[taken] = True
+    codes[chosen] = CODE[Reason.CHOSEN]
+    numbers[chosen] = np.arange(len(taken))
+
+    if not free.all():
+        found.decide((found.codes == CODE[Reason.OVERSIZED]) & ~free[found.partition], Reason.HELD)
+    found.codes[groups.rows] = np.repeat(codes, groups.files)
+    found.numbers[groups.rows] = np.repeat(numbers, groups.files)
+    return chosen
+
+
+def _preference(groups: Groups, wanted: Ints, found: Candidates, policy: SizingPolicy) -> Ints:
+    """The order in which ``wanted`` groups are offered to the plan.
+
+    Hudi goes by partition. Otherwise the most small files removed for the share of the plan used up, of its bytes
+    and of its groups together: by bytes alone, pairs of tiny files would take every place there is.
+    """
+    place = np.zeros(len(found.partitions), dtype=np.int64)
+    place[found.order] = np.arange(len(found.order))
+    if policy.strategy == Strategy.HUDI:
+        return np.lexsort((groups.start[wanted], place[groups.partition[wanted]]))
+    share = groups.bytes[wanted] / policy.max_bytes_per_plan + 1 / policy.max_num_groups
+    gain = (groups.files - groups.small_after)[wanted] / share
+    return np.lexsort((groups.start[wanted], groups.bytes[wanted], -gain))
+
+
+def _take(offered: Ints, groups: Groups, policy: SizingPolicy) -> tuple[Ints, int]:
+    """The groups that fit, first come first served, in the order of partitions; and the bytes still free."""
+    sizes = groups.bytes[offered]
+    room = policy.max_bytes_per_plan
+    taken: list[int] = []
+    place = 0
+    while len(taken) < policy.max_num_groups and place < len(offered):
+        fits = sizes[place:] <= room
+        step = int(fits.argmax())
+        if not fits[step]:
+            break
+        place += step
+        taken.append(int(offered[place]))
+        room -= int(sizes[place])
+        place += 1
+    return np.asarray(sorted(taken), dtype=np.int64), room
+
+
+def _materialise(snapshot: Snapshot, found: Candidates, groups: Groups, picked: Ints) -> tuple[ClusteringGroup, ...]:
+    """The chosen groups as objects."""
+    rows = np.concatenate([groups.rows[groups.start[place] : groups.end[place]] for place in picked.tolist()])
+    taken = snapshot.slices.select(["file_id", "path", "rows", "log_files"]).take(pa.array(rows))
+    file_ids, paths = (_strings(taken[name]) for name in ("file_id", "path"))
+    records = taken["rows"].to_pylist() if taken["rows"].null_count < len(rows) else [None] * len(rows)
+    logs: dict[int, tuple[str, ...]] = {}
+    with_logs = np.flatnonzero(np.asarray(pc.list_value_length(taken["log_files"]).to_numpy()) > 0)
+    for place, names in zip(with_logs.tolist(), taken["log_files"].take(pa.array(with_logs)).to_pylist(), strict=True):
+        logs[place] = tuple(names)
+    sizes, log_sizes = found.bytes[rows].tolist(), found.log_bytes[rows].tolist()
+    made = []
+    at = 0
+    for place in picked.tolist():
+        partition = found.partitions[groups.partition[place]]
+        upto = at + int(groups.files[place])
+        slices = tuple(
+            FileSlice(
+                partition=partition,
+                file_id=file_ids[i],
+                path=paths[i],
+                bytes=sizes[i],
+                rows=records[i],
+                log_files=logs.get(i, ()),
+                log_bytes=log_sizes[i],
+            )
+            for i in range(at, upto)
+        )
+        made.append(ClusteringGroup(partition=partition, slices=slices, output_files=int(groups.outputs[place])))
+        at = upto
+    return tuple(made)
+
+
+def _strings(column: pa.ChunkedArray) -> list[str]:
+    values: list[str] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+def _account(snapshot: Snapshot, found: Candidates) -> pa.Table:
+    slices = snapshot.slices
+    words = pa.array([reason.value for reason in REASONS], type=pa.string())
+    columns = {name: slices[name] for name in ("partition", "file_id", "path", "bytes", "log_bytes")}
+    columns["reason"] = pa.DictionaryArray.from_arrays(pa.array(found.codes), words)
+    columns["number"] = pa.array(found.numbers)
+    return pa.table(columns)

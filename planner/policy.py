@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What "the right size" means for a table: every knob of planning, rewriting and cleaning, validated.
+
+A policy is made from settings under lakefold's own names or under those of Hudi, Flink and Spark's Hive
+auto-merge (``planner.aliases``), so that an existing configuration can be pasted in.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from datetime import timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Literal
+
+from lake.plan import ReceiptLevel, RewriteOptions
+from lake.units import format_bytes, format_duration
+from planner.aliases import ALIASES, IGNORED, IGNORED_PREFIXES, translate_rest
+from planner.values import (
+    read_bytes,
+    read_count,
+    read_duration,
+    read_flag,
+    read_lower_words,
+    read_one_of,
+    read_ratio,
+    read_text,
+    read_word,
+    read_words,
+)
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+ENGINES = ("auto", "stitch", "arrow", "spark")
+LAYOUTS = ("linear", "zorder", "hilbert")
+COMPRESSIONS = ("uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli")
+SORT_FIELDS = ("size", "instant_time")
+
+Dialect = Literal["spark", "flink"]
+
+
+class PolicyError(ValueError):
+    """A setting can't be used; the text is one line with the rule, the value and the setting to change."""
+
+
+class Strategy(StrEnum):
+    """How the candidates of a partition are put into groups."""
+
+    BALANCED = "balanced"  #: neighbours in time together, outputs filled evenly, most files removed for the bytes
+    HUDI = "hudi"  #: Hudi's own size-based grouping
+
+
+class PartitionFilter(StrEnum):
+    """Which partitions are planned."""
+
+    ALL = "all"
+    RECENT_DAYS = "recent_days"  #: the newest ``recent_partitions`` by path, after ``skip_latest_partitions``
+    DAY_ROLLING = "day_rolling"  #: every 24th partition by path, another one each hour
+    SELECTED = "selected"  #: those in ``partition_selected`` and between ``partition_begin`` and ``partition_end``
+    REGEX = "regex"  #: those that ``partition_regex`` matches as a whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizingPolicy:
+    """All knobs, with the defaults of a table nobody configured. Raises PolicyError when they contradict.
+
+    ``notes`` are lines worth showing about the settings the policy was made from: keys that were accepted but
+    have no effect here, and values that override each other. They take no part in comparisons.
+    """
+
+    # selection
+    small_file_limit_bytes: int = 300 * MIB  #: a base file strictly below is small
+    target_file_max_bytes: int = GIB  #: no output is planned larger
+    min_input_files: int = 2  #: a group of fewer files is left alone
+    quiet_period: timedelta = timedelta(minutes=15)  #: files modified since are left alone
+    partition_filter: PartitionFilter = PartitionFilter.ALL
+    recent_partitions: int = 2  #: for ``recent_days``; 0 means all
+    skip_latest_partitions: int = 0  #: the newest by path are left alone
+    partition_selected: tuple[str, ...] = ()
+    partition_begin: str | None = None  #: inclusive, for ``selected``
+    partition_end: str | None = None  #: inclusive, for ``selected``
+    partition_regex: str | None = None
+
+    # grouping
+    strategy: Strategy = Strategy.BALANCED
+    max_bytes_per_group: int = 2 * GIB
+    max_files_per_group: int = 10_000  #: bounds what one group costs to publish; not for ``strategy = hudi``
+    max_num_groups: int = 30  #: groups of one plan
+    max_bytes_per_plan: int = 60 * GIB  #: bytes rewritten and carried
+    max_carried_ratio: float = 4.0  #: bytes carried along for each byte rewritten (hard links count 0)
+    file_slices_sort_by: tuple[str, ...] = ("size",)  #: for ``strategy = hudi``
+    missing_base_bytes: int = 120 * MIB  #: for ``strategy = hudi``: what a slice of logs only counts as
+
+    # rewriting
+    engine: str = "auto"
+    compression: str | None = None  #: None keeps what the table's own writer uses
+    sort_columns: tuple[str, ...] = ()
+    layout: str = "linear"
+    receipt: ReceiptLevel = ReceiptLevel.FOOTER
+
+    # running
+    retention: timedelta = timedelta(days=7)
+    scan_interval: timedelta = timedelta(minutes=5)
+    sweep_interval: timedelta = timedelta(seconds=15)
+    lease: timedelta = timedelta(seconds=60)
+    heartbeat: timedelta = timedelta(seconds=15)
+    max_attempts: int = 5
+    backoff: timedelta = timedelta(seconds=30)
+    backoff_max: timedelta = timedelta(minutes=30)
+    max_inflight_per_table: int = 1
+
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        """Raise PolicyError for the first rule that does not hold."""
+        for problem in _problems(self):
+            raise PolicyError(problem)
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Mapping[str, Any],
+        *,
+        dialect: Dialect = "spark",
+        base: "SizingPolicy | None" = None,
+    ) -> "SizingPolicy":
+        """A policy from ``settings`` over ``base`` (default: the defaults).
+
+        Keys are lakefold's own (``small_file_limit``, with or without ``_bytes``) or any of ``planner.aliases``;
+        a nested mapping is read as dotted keys. Values may be numbers, ``"300MiB"``, ``"15min"``; what follows
+        in parentheses is a comment. Where two keys set the same knob the later one wins, with a note. With
+        ``dialect="flink"`` and no ``base``, what is not set has Flink's default (small files below 600 MiB).
+        Raises PolicyError in one line.
+        """
+        if dialect not in ("spark", "flink"):
+            raise PolicyError(f"dialect must be spark or flink, not {dialect!r}")
+        values: dict[str, Any] = {} if base is None else {f.name: getattr(base, f.name) for f in fields(cls)}
+        notes: list[str] = list(base.notes) if base else []
+        if base is None and dialect == "flink":
+            values["small_file_limit_bytes"] = 600 * MIB
+        origins: dict[str, str] = {}
+        leftover: dict[str, Any] = {}
+        for key, raw in _flatten(settings):
+            remark = _REMARK.fullmatch(raw) if isinstance(raw, str) else None
+            value = remark.group(1).strip() if remark else raw
+            knob, parse = _resolve(key)
+            if knob is None:
+                note = _ignored(key)
+                if note is None:
+                    leftover[key] = value
+                else:
+                    notes.append(f"{key} = {value} is not used: {note}")
+                continue
+            if knob in origins:
+                notes.append(f"{key} = {value} overrides {origins[knob]}")
+            values[knob] = _parsed(key, value, parse)
+            origins[knob] = key
+            if (alias := ALIASES.get(key)) is not None and alias.note:
+                notes.append(f"{key} = {value}: {alias.note}")
+        for knob, value, origin in translate_rest(leftover, values, origins, notes):
+            values[knob] = _parsed(origin, value, KNOBS[knob])
+        for key in leftover:
+            raise PolicyError(_unknown(key))
+        return cls(**{**values, "notes": tuple(notes)})
+
+    @property
+    def options(self) -> RewriteOptions:
+        """What an executor needs to know of this policy."""
+        return RewriteOptions(
+            target_file_max_bytes=self.target_file_max_bytes,
+            engine=self.engine,
+            compression=self.compression,
+            sort_columns=self.sort_columns,
+            layout=self.layout,
+            receipt=self.receipt,
+        )
+
+    def settings(self) -> dict[str, str]:
+        """Every knob under its own name with a value as a person writes it; ``from_settings`` reads it back."""
+        return {
+            setting_name(f.name): _written(getattr(self, f.name)) if KNOBS[f.name] is not read_bytes
+            else _bytes_written(getattr(self, f.name))
+            for f in fields(self)
+            if f.name in KNOBS and getattr(self, f.name) not in (None, ())
+        }  # fmt: skip
+
+
+def setting_name(knob: str) -> str:
+    """The name under which a knob is set: its field's without the unit (``small_file_limit_bytes`` → ``…limit``)."""
+    return knob.removesuffix("_bytes")
+
+
+#: a plain value with a remark behind it, as documents print them: ``125829120 ( 120MB )``
+_REMARK = re.compile(r"\s*([0-9.]+\s*[a-zA-Z]*|true|false)\s*\([^()]*\)\s*")
+
+_PARSERS_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
+    int: read_count,
+    float: read_ratio,
+    bool: read_flag,
+    timedelta: read_duration,
+    str: read_word,
+    Strategy: read_one_of(Strategy),
+    PartitionFilter: read_one_of(PartitionFilter),
+    ReceiptLevel: read_one_of(ReceiptLevel),
+    str | None: read_text,
+    tuple[str, ...]: read_words,
+}
+_PARSERS_BY_NAME: Mapping[str, Callable[[Any], Any]] = {
+    "max_bytes_per_group": read_bytes,
+    "max_bytes_per_plan": read_bytes,
+    "compression": read_word,
+    "file_slices_sort_by": read_lower_words,
+}
+
+
+def _parsers() -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    for knob in fields(SizingPolicy):
+        if knob.name != "notes":
+            by_unit = read_bytes if knob.name.endswith("_bytes") else _PARSERS_BY_TYPE[knob.type]
+            yield knob.name, _PARSERS_BY_NAME.get(knob.name, by_unit)
+
+
+KNOBS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(dict(_parsers()))
+"""Every knob (field of SizingPolicy) and how its value is read; a reader raises ValueError."""
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _resolve(key: str) -> tuple[str | None, Callable[[Any], Any]]:
+    """The knob that ``key`` sets and how its value is read; None for a key of another kind."""
+    alias = ALIASES.get(key)
+    if alias is not None:
+        return alias.knob, alias.read or KNOBS[alias.knob]
+    for knob in (key, f"{key}_bytes"):
+        if knob in KNOBS:
+            return knob, KNOBS[knob]
+    return None, read_text
+
+
+def _parsed(key: str, value: Any, parse: Callable[[Any], Any]) -> Any:
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise PolicyError(f"{key}: {error}") from None
+
+
+def _ignored(key: str) -> str | None:
+    if key in IGNORED:
+        return IGNORED[key]
+    return next((why for prefix, why in IGNORED_PREFIXES.items() if key.startswith(prefix)), None)
+
+
+def _unknown(key: str) -> str:
+    known = [*map(setting_name, KNOBS), *ALIASES, *IGNORED]
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {close[0]}?" if close else "; `lakefold config show` lists the settings"
+    return f"{key} is not a setting{hint}"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g}s"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _bytes_written(count: int) -> str:
+    for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
+        if count and count % size == 0:
+            return f"{count // size}{unit}"
+    return str(count)
+
+
+# --- rules ---------------------------------------------------------------------------------------------------------
+
+
+def _problems(policy: SizingPolicy) -> Iterator[str]:
+    """One line for each rule that does not hold: value, rule, and the setting to change."""
+    for knob in ("small_file_limit_bytes", "target_file_max_bytes", "max_bytes_per_group", "max_bytes_per_plan"):
+        if getattr(policy, knob) <= 0:
+            yield f"{setting_name(knob)} is {getattr(policy, knob)} B but must be above 0; set {setting_name(knob)}"
+    for low, high in (
+        ("small_file_limit_bytes", "target_file_max_bytes"),
+        ("target_file_max_bytes", "max_bytes_per_group"),
+        ("max_bytes_per_group", "max_bytes_per_plan"),
+    ):
+        if getattr(policy, low) > getattr(policy, high):
+            names = setting_name(low), setting_name(high)
+            yield (
+                f"{names[0]} {_size(getattr(policy, low))} is above {names[1]} {_size(getattr(policy, high))} "
+                f"but must not be; lower {names[0]} or raise {names[1]}"
+            )
+    for knob, least in (
+        ("min_input_files", 1),
+        ("max_files_per_group", 2),
+        ("max_num_groups", 1),
+        ("max_attempts", 1),
+        ("max_inflight_per_table", 1),
+        ("recent_partitions", 0),
+        ("skip_latest_partitions", 0),
+        ("missing_base_bytes", 0),
+        ("max_carried_ratio", 0),
+    ):
+        if not getattr(policy, knob) >= least:
+            name = setting_name(knob)
+            yield f"{name} is {getattr(policy, knob)} but must be at least {least}; set {name}"
+    if policy.min_input_files > policy.max_files_per_group:
+        yield (
+            f"min_input_files {policy.min_input_files} is above max_files_per_group {policy.max_files_per_group}, "
+            "so no group could ever form; lower min_input_files or raise max_files_per_group"
+        )
+    yield from _time_problems(policy)
+    yield from _word_problems(policy)
+
+
+def _time_problems(policy: SizingPolicy) -> Iterator[str]:
+    for knob in ("quiet_period", "retention"):
+        if getattr(policy, knob) < timedelta(0):
+            yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must not be negative; set {knob}"
+    for knob in ("scan_interval", "sweep_interval", "lease", "heartbeat", "backoff", "backoff_max"):
+        if getattr(policy, knob) <= timedelta(0):
+            yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must be above 0; set {knob}"
+    if policy.heartbeat >= policy.lease:
+        yield (
+            f"heartbeat {format_duration(policy.heartbeat)} must be shorter than lease "
+            f"{format_duration(policy.lease)}, or a living executor loses its plan; lower heartbeat or raise lease"
+        )
+    if policy.backoff > policy.backoff_max:
+        yield (
+            f"backoff {format_duration(policy.backoff)} is above backoff_max {format_duration(policy.backoff_max)} "
+            "but must not be; lower backoff or raise backoff_max"
+        )
+
+
+def _word_problems(policy: SizingPolicy) -> Iterator[str]:
+    kinds: Mapping[str, tuple[str, ...]] = {
+        "strategy": tuple(Strategy),
+        "partition_filter": tuple(PartitionFilter),
+        "receipt": tuple(ReceiptLevel),
+        "engine": ENGINES,
+        "layout": LAYOUTS,
+        "compression": COMPRESSIONS,
+    }
+    for knob, known in kinds.items():
+        value = getattr(policy, knob)
+        if value not in known and not (knob == "compression" and value is None):
+            yield f"{knob} is {str(value)!r} but must be one of {', '.join(known)}; set {knob}"
+    if not policy.file_slices_sort_by or not set(policy.file_slices_sort_by) <= set(SORT_FIELDS):
+        given = ",".join(policy.file_slices_sort_by)
+        yield f"file_slices_sort_by is {given!r} but must list {' or '.join(SORT_FIELDS)}; set file_slices_sort_by"
+    if policy.layout != "linear" and not policy.sort_columns:
+        yield f"layout {policy.layout} needs the columns to cluster by but sort_columns is empty; set sort_columns"
+    bounds = (policy.partition_begin, policy.partition_end)
+    if policy.partition_filter == PartitionFilter.SELECTED:
+        if not policy.partition_selected and bounds == (None, None):
+            yield (
+                "partition_filter selected names no partition; set partition_selected, or partition_begin and "
+                "partition_end"
+            )
+    elif bounds != (None, None):
+        yield (
+            f"partition_begin and partition_end have no effect with partition_filter {policy.partition_filter}; "
+            "set partition_filter = selected"
+        )
+    if None not in bounds and str(bounds[0]) > str(bounds[1]):
+        yield f"partition_begin {bounds[0]!r} sorts after partition_end {bounds[1]!r}; set partition_begin"
+    if policy.partition_filter == PartitionFilter.REGEX and policy.partition_regex is None:
+        yield "partition_filter regex has no pattern; set partition_regex"
+    if policy.partition_regex is not None:
+        try:
+            re.compile(policy.partition_regex)
+        except re.error as error:
+            yield f"partition_regex {policy.partition_regex!r} is not a regular expression ({error})"
+
+
+def _size(count: int) -> str:
+    """Readable, and exact where rounding would make two different sizes look alike."""
+    return f"{format_bytes(count)} ({count} B)"
+
+
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {knob.name: knob.default for knob in fields(SizingPolicy) if knob.default is not MISSING and knob.name != "notes"}
+)
+"""The default of every knob."""

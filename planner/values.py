@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the value of a setting is read, by what it means. Every reader raises ValueError in one line."""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from lake.units import parse_bytes, parse_duration
+
+_DECIMAL_UNIT = re.compile(r"(?<=[kmgtKMGT])[bB]\s*$")
+
+
+def read_bytes(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError(f"{value!r} is not a size; write a number of bytes or one with a unit, such as 300MiB")
+    return parse_bytes(value)
+
+
+def read_count(value: Any) -> int:
+    try:
+        if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+            raise ValueError
+        return int(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{value!r} is not a whole number") from None
+
+
+def read_ratio(value: Any) -> float:
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{value!r} is not a number") from None
+
+
+def read_duration(value: Any) -> timedelta:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, timedelta)):
+        raise ValueError(f"{value!r} is not a duration; write a number with s, min, h, d or w, such as 15min or 7d")
+    return parse_duration(value)
+
+
+def read_flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
+    raise ValueError(f"{value!r} is neither true nor false")
+
+
+def read_text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def read_word(value: Any) -> str | None:
+    return None if value is None else str(value).strip().lower()
+
+
+def read_words(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple, set, frozenset)):
+        raise ValueError(f"{value!r} is not a list; write names separated by commas")
+    return tuple(stripped for part in parts if (stripped := str(part).strip()))
+
+
+def read_lower_words(value: Any) -> tuple[str, ...]:
+    return tuple(word.lower() for word in read_words(value))
+
+
+def read_one_of(kinds: type[StrEnum]) -> Callable[[Any], StrEnum]:
+    def parse(value: Any) -> StrEnum:
+        try:
+            return kinds(str(value).strip().lower())
+        except ValueError:
+            raise ValueError(f"{str(value)!r} is not one of {', '.join(kinds)}") from None
+
+    return parse
+
+
+def hudi_bytes(value: Any) -> int:
+    """A size as Hudi's documentation means it: bare numbers are bytes, MB and GB are powers of 1024."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError(f"{value!r} is not a size; write a number of bytes")
+    return parse_bytes(_DECIMAL_UNIT.sub("iB", value)) if isinstance(value, str) else value
+
+
+def mebibytes(value: Any) -> int:
+    """A size under a key whose bare numbers are MiB, as Flink's."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError(f"{value!r} is not a size; write a number of MiB")
+    text = str(value).strip()
+    return int(text) << 20 if text.isdigit() else hudi_bytes(text)
