@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hudi's Java write client over py4j: opened for one table, every symbol probed, its lock guarded.
+
+Two Java clients serve one table. The *guard* has the table's own concurrency settings and only locks and resolves
+conflicts. The *worker* writes, commits, rolls back and cleans; it takes no lock, because it is called inside a lock
+section of the guard. The split is a safeguard: where Hudi 1.2 fails to get the lock inside a commit or a clean, it
+"releases" it all the same, which with the lock-file provider deletes the lock of whoever holds it.
+"""
+
+import io
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+
+from lake.errors import Rejected
+from lake.formats.hudi.outcomes import translate
+from lake.formats.hudi.settings import index_options, plan_options
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import Timeline
+from lake.model import Concurrency, TableRef
+from lake.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLE_VERSION = 9
+LOCK_PROVIDER = "hoodie.write.lock.provider"
+_MODE = "hoodie.write.concurrency.mode"
+_FILE_LOCK = "FileSystemBasedLockProvider"
+_HUDI = "org.apache.hudi."
+
+SYMBOLS: Mapping[str, tuple[str, ...]] = {
+    "client.SparkRDDWriteClient": (
+        "cluster",
+        "purgePendingClustering",
+        "clean",
+        "createNewInstantTime",
+        "getTransactionManager",
+        "getTableServiceClient",
+        "getHeartbeatClient",
+        "close",
+    ),
+    "client.SparkRDDTableServiceClient": ("triggerWritesAndFetchWriteStats",),
+    "client.BaseHoodieTableServiceClient": ("commitClustering", "preCommit"),
+    "client.TableWriteStats": ("getDataTableWriteStats",),
+    "client.WriteStatus": ("setStat", "setFileId", "setPartitionPath", "setTotalRecords", "setTotalErrorRecords"),
+    "client.common.HoodieSparkEngineContext": (),
+    "client.transaction.TransactionManager": ("beginStateChange", "endStateChange"),
+    "client.heartbeat.HoodieHeartbeatClient": ("isHeartbeatExpired",),
+    "config.HoodieWriteConfig": ("newBuilder",),
+    "common.config.HoodieMetadataConfig": ("newBuilder",),
+    "common.table.HoodieTableMetaClient": ("builder", "reloadActiveTimeline", "getInstantGenerator", "getBasePath"),
+    "common.table.TableSchemaResolver": ("getTableSchema",),
+    "common.table.timeline.HoodieActiveTimeline": (
+        "saveToPendingClusterCommit",
+        "saveToCleanRequested",
+        "deletePending",
+    ),
+    "common.table.timeline.InstantGenerator": (
+        "getClusteringCommitRequestedInstant",
+        "getClusteringCommitInflightInstant",
+        "getCleanRequestedInstant",
+    ),
+    "common.table.timeline.TimelineMetadataUtils": ("deserializeAvroMetadata",),
+    "common.table.view.FileSystemViewManager": ("createInMemoryFileSystemView",),
+    "common.table.view.HoodieTableFileSystemView": ("loadPartitions", "getLatestFileSlices", "close"),
+    "common.util.ClusteringUtils": ("createClusteringPlan",),
+    "common.util.Option": ("of", "empty"),
+    "common.model.HoodieCommitMetadata": ("addMetadata",),
+    "avro.model.HoodieRequestedReplaceMetadata": ("getSchema",),
+    "avro.model.HoodieCleanerPlan": ("getSchema",),
+    "hadoop.fs.HadoopFSUtils": ("getStorageConfWithCopy",),
+    "table.HoodieSparkTable": ("create",),
+    "HoodieSchemaConversionUtils": ("convertHoodieSchemaToStructType",),
+}
+"""Every Java class we use (below ``org.apache.hudi.``) with its methods, public or not."""
+
+_probed: set[int] = set()
+_local_locks: dict[str, threading.RLock] = {}
+_registry = threading.Lock()
+
+
+def _java_class(jvm: Any, name: str) -> Any:
+    found = jvm
+    for part in (_HUDI + name).split("."):
+        found = getattr(found, part)
+    return found
+
+
+def probe(jvm: Any, symbols: Mapping[str, tuple[str, ...]] = SYMBOLS) -> None:
+    """Raise Rejected naming every class and method of ``symbols`` that this Hudi bundle lacks."""
+    from py4j.java_gateway import JavaClass, get_java_class
+
+    missing = []
+    for name, methods in symbols.items():
+        found = _java_class(jvm, name)
+        if not isinstance(found, JavaClass):
+            missing.append(name)
+            continue
+        if not methods:
+            continue
+        declared = get_java_class(found)
+        # One call for all methods: hasattr() on a Java object is always true, and a call per method costs seconds.
+        arrays = jvm.org.apache.commons.lang3.ArrayUtils
+        text = arrays.toString(declared.getMethods()) + arrays.toString(declared.getDeclaredMethods())
+        have = set(re.findall(r"\.(\w+)\(", text))
+        missing += [f"{name}.{method}" for method in methods if method not in have]
+    if missing:
+        raise Rejected(
+            f"this Hudi bundle lacks what lakefold calls ({', '.join(missing)}); use "
+            "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+        )
+
+
+class HudiClient:
+    """One table opened for changing. Used by one thread, except where a method says otherwise.
+
+    ``plan`` adds the write settings for its execution. Raises Rejected where the bundle, the session or the table
+    can't be served.
+    """
+
+    def __init__(self, table: TableRef, spark: "SparkSession", plan: Plan | None = None) -> None:
+        self.table = table
+        self.spark = spark
+        self.plan = plan
+        self.storage = Storage(table.location)
+        self.jvm: Any = spark._jvm
+        self._lock_was_busy = False
+        try:
+            self._open()
+        except Exception as error:
+            raise translate(error, table, "opening the table") from error
+
+    def _open(self) -> None:
+        jvm = self.jvm
+        gateway = id(self.spark.sparkContext._gateway)
+        if gateway not in _probed:
+            probe(jvm)
+            _probed.add(gateway)
+        self._check_session()
+        java_context = self.spark.sparkContext._jsc
+        hudi = jvm.org.apache.hudi
+        conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(java_context.hadoopConfiguration())
+        builder = hudi.common.table.HoodieTableMetaClient.builder()
+        self.meta: Any = builder.setConf(conf).setBasePath(self.table.location).build()
+        config = self.meta.getTableConfig()
+        version = config.getTableVersion().versionCode()
+        if version != TABLE_VERSION:
+            raise Rejected(
+                f"{self.table.name}: table version {version} is not served, only {TABLE_VERSION}; upgrade it with a "
+                "Hudi 1.1 or newer writer"
+            )
+        self.base: str = self.meta.getBasePath().toString()
+        self.has_metadata_table: bool = config.isMetadataTableAvailable()
+        self.context: Any = hudi.client.common.HoodieSparkEngineContext(java_context)
+        self.schema: Any = hudi.common.table.TableSchemaResolver(self.meta).getTableSchema(False)
+        self.has_meta_fields: bool = config.populateMetaFields()
+        indexes = index_options([str(name) for name in config.getMetadataPartitions()])
+        fixed = {
+            "hoodie.write.auto.upgrade": "false",
+            "hoodie.write.table.version": str(version),
+            "hoodie.metadata.enable": str(self.has_metadata_table).lower(),
+            # Nothing of the metadata table may be written before the commit, so not along with the data files.
+            "hoodie.metadata.streaming.write.enabled": "false",
+            "hoodie.embed.timeline.server": "false",
+            "hoodie.write.markers.type": "DIRECT",
+            "hoodie.table.service.manager.enabled": "false",
+            "hoodie.clean.automatic": "false",
+            "hoodie.archive.automatic": "false",
+            "hoodie.compact.inline": "false",
+            "hoodie.clustering.inline": "false",
+            **indexes,
+            **self._plan_options(),
+        }
+        self._guard = self._client({**dict(self.table.write_options), **self._concurrency(), **fixed})
+        unlocked = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
+        self.worker_config = self._config(
+            {**unlocked, **fixed, _MODE: "SINGLE_WRITER", "hoodie.clean.failed.writes.policy": "NEVER"}
+        )
+        self.worker: Any = hudi.client.SparkRDDWriteClient(self.context, self.worker_config)
+
+    def _plan_options(self) -> dict[str, str]:
+        if self.plan is None:
+            return {}
+        convert = self.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType
+        return plan_options(self.plan, convert(self.schema).json(), meta_columns=self.has_meta_fields)
+
+    def _check_session(self) -> None:
+        for key in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
+            if str(self.spark.conf.get(key, "false")).lower() == "true":
+                raise Rejected(f"{key} = true would drop rows silently in a rewrite; set it to false for lakefold")
+
+    def _concurrency(self) -> dict[str, str]:
+        if self.table.concurrency is Concurrency.SINGLE_WRITER:
+            return {_MODE: "SINGLE_WRITER"}
+        if not self.table.write_options.get(LOCK_PROVIDER):
+            raise Rejected(
+                f'{self.table.name}: concurrency = "occ" needs the lock of the writers: set {LOCK_PROVIDER} and its '
+                "settings in the table's write_options"
+            )
+        return {_MODE: "OPTIMISTIC_CONCURRENCY_CONTROL", "hoodie.clean.failed.writes.policy": "LAZY"}
+
+    def _config(self, options: Mapping[str, str]) -> Any:
+        properties = self.jvm.java.util.HashMap()
+        for key, value in options.items():
+            properties.put(key, value)
+        config = self.meta.getTableConfig()
+        builder = self.jvm.org.apache.hudi.config.HoodieWriteConfig.newBuilder()
+        builder = builder.withPath(self.base).withSchema(self.schema.toString()).forTable(config.getTableName())
+        return builder.withProps(config.getProps()).withProps(properties).build()
+
+    def _client(self, options: Mapping[str, str]) -> Any:
+        return self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self._config(options))
+
+    @property
+    def optimistic(self) -> bool:
+        """Whether other writers may be active, each under the table's lock."""
+        return self.table.concurrency is Concurrency.OCC
+
+    @cached_property
+    def absent(self) -> Any:
+        """Hudi's empty Option."""
+        return self.jvm.org.apache.hudi.common.util.Option.empty()
+
+    def present(self, value: Any) -> Any:
+        """Hudi's Option of ``value``."""
+        return self.jvm.org.apache.hudi.common.util.Option.of(value)
+
+    def timeline(self) -> Timeline:
+        """The active timeline as it is now."""
+        return Timeline(self.storage)
+
+    @contextmanager
+    def locked(self, doing: str, owner: Any = None) -> Iterator[None]:
+        """Hold the table's lock (a lock of this process too) while the block runs, with a fresh timeline.
+
+        ``owner`` is the Java instant on whose behalf the lock is held, for Hudi's conflict resolution. Raises
+        Transient naming the lock file where the lock is not to be had.
+        """
+        with _registry:
+            local = _local_locks.setdefault(self.storage.base, threading.RLock())
+        held = self.absent if owner is None else self.present(owner)
+        with local:
+            manager = self._guard.getTableServiceClient().getTransactionManager()
+            try:
+                manager.beginStateChange(held, self.absent)
+            except Exception as error:
+                self._lock_was_busy = True
+                raise translate(error, self.table, doing) from error
+            try:
+                self.meta.reloadActiveTimeline()
+                yield
+            finally:
+                manager.endStateChange(held)
+
+    def new_instant(self) -> str:
+        """A new instant time; call it inside ``locked``."""
+        return str(self.worker.createNewInstantTime(False))
+
+    def avro(self, name: str, record: Mapping[str, Any]) -> Any:
+        """The Java object of ``org.apache.hudi.avro.model.NAME`` for a dict, in one call."""
+        blank = getattr(self.jvm.org.apache.hudi.avro.model, name)()
+        schema = json.loads(blank.getSchema().toString())
+        known = {field["name"] for field in schema["fields"]}
+        buffer = io.BytesIO()
+        fastavro.writer(buffer, fastavro.parse_schema(schema), [{k: v for k, v in record.items() if k in known}])
+        stream = self.jvm.java.io.ByteArrayInputStream(buffer.getvalue())
+        reader = self.jvm.org.apache.hudi.common.table.timeline.TimelineMetadataUtils
+        return reader.deserializeAvroMetadata(stream, blank.getClass())
+
+    def remove_file(self, relative: str) -> None:
+        """Delete a file of the table, its checksum file included."""
+        path = self.jvm.org.apache.hudi.storage.StoragePath(f"{self.base}/{relative}")
+        self.meta.getStorage().deleteFile(path)
+
+    def array(self, java_class: Any, items: list[Any]) -> Any:
+        """A Java array."""
+        array = self.spark.sparkContext._gateway.new_array(java_class, len(items))
+        for position, item in enumerate(items):
+            array[position] = item
+        return array
+
+    def call_hidden(self, target: Any, method: str, *arguments: Any) -> Any:
+        """Call a private or protected method of ``target`` by its name and number of arguments."""
+        java_class = target.getClass()
+        while java_class is not None:
+            for candidate in java_class.getDeclaredMethods():
+                # Erased generics leave bridge methods beside the real ones; those would recurse.
+                if (
+                    candidate.getName() == method
+                    and candidate.getParameterCount() == len(arguments)
+                    and not candidate.isBridge()
+                ):
+                    candidate.setAccessible(True)
+                    return candidate.invoke(target, self.array(self.jvm.java.lang.Object, list(arguments)))
+            java_class = java_class.getSuperclass()
+        raise Rejected(f"this Hudi bundle has no {method} with {len(arguments)} arguments")
+
+    def resolve_conflicts(self, commit_metadata: Any) -> None:
+        """Hudi's own conflict resolution, as the table's settings choose it; call it inside ``locked(owner)``."""
+        self.call_hidden(self._guard.getTableServiceClient(), "preCommit", commit_metadata, True)
+
+    def heartbeat_expired(self, instant: str) -> bool:
+        """Whether the writer of a pending instant is dead by Hudi's own rule (optimistic writers only)."""
+        return bool(self._guard.getHeartbeatClient().isHeartbeatExpired(instant))
+
+    def close(self) -> None:
+        """Close both Java clients; never raises."""
+        clients = [self.worker]
+        # A lock-file provider that did not get the lock deletes the holder's file when it is closed.
+        if not (self._lock_was_busy and _FILE_LOCK in self.table.write_options.get(LOCK_PROVIDER, "")):
+            clients.append(self._guard)
+        for client in clients:
+            with suppress(Exception):
+                client.close()

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a published plan through Hudi's write client, in two halves so that proof stands before the commit.
+
+``write`` lets the client write the data files and takes their statistics; ``complete`` commits them. Between the
+two nothing but the data files and their markers exists, which no reader sees and a rollback removes.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
+from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.inputs import unreadable
+from lake.formats.hudi.outcomes import cause_chain, is_jvm_gone, translate
+from lake.formats.hudi.publish import unchanged
+from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, join
+from lake.plan import Commit, OutputFile, Progress, SupersededVersion
+from lake.ports import Prepared, Report, Rewrite
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+_REPORT_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Data files on disk that no commit names yet; ``java`` is Hudi's write metadata for the commit."""
+
+    rewrite: Rewrite
+    java: Any
+
+
+class ProgressReporter:
+    """Reports how many input bytes the jobs of one tag have read, about twice a second, from its own thread.
+
+    The figure never falls and never passes the total; the total itself is reported by ``finish``.
+    """
+
+    def __init__(self, spark: "SparkSession", tag: str, bytes_total: int, report: Report) -> None:
+        self._spark = spark
+        self._tag = tag
+        self._report = report
+        self._last = Progress(bytes_done=0, bytes_total=bytes_total)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"progress {tag}", daemon=True)
+
+    def __enter__(self) -> "ProgressReporter":
+        self._report(self._last)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def finish(self, rows: int) -> None:
+        """Everything is read and written."""
+        self._stop.set()
+        self._thread.join()
+        total = self._last.bytes_total
+        self._report(Progress(bytes_done=total, bytes_total=total, rows_done=max(rows, self._last.rows_done)))
+
+    def _run(self) -> None:
+        while not self._stop.wait(_REPORT_SECONDS):
+            # Spark may be stopping, or may have forgotten a stage: then this round has no news.
+            with contextlib.suppress(Exception):
+                self._report(self._next())
+
+    def _next(self) -> Progress:
+        context = self._spark.sparkContext._jsc.sc()
+        tracker, store = context.statusTracker(), context.statusStore()
+        bytes_read = rows_read = 0
+        for job in tracker.getJobIdsForTag(self._tag):
+            info = tracker.getJobInfo(job)
+            for stage in info.get().stageIds() if info.isDefined() else ():
+                with contextlib.suppress(Exception):
+                    data = store.lastStageAttempt(stage)
+                    bytes_read += data.inputBytes()
+                    rows_read += data.inputRecords()
+        total = self._last.bytes_total
+        self._last = Progress(
+            bytes_done=min(total, max(self._last.bytes_done, bytes_read)),
+            bytes_total=total,
+            rows_done=max(self._last.rows_done, rows_read),
+        )
+        return self._last
+
+
+@contextlib.contextmanager
+def _tagged(spark: "SparkSession", tag: str) -> Iterator[None]:
+    context = spark.sparkContext
+    context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):
+            context.removeJobTag(tag)
+
+
+def _make_sorts_exact(spark: "SparkSession", outputs: int) -> None:
+    # A sort's output is cut into as many files as the plan says only when its shuffle has at least that many
+    # partitions and adaptive execution does not merge them.
+    spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+    if int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200) < outputs:
+        spark.conf.set("spark.sql.shuffle.partitions", str(outputs))
+
+
+def write(client: HudiClient, prepared: Prepared, tag: str, report: Report, cancelled: threading.Event) -> Written:
+    """Write the data files of a published plan and collect their statistics.
+
+    Raises Conflict with ``LeftOut`` groups as second argument where inputs can't be read, CancelRequested,
+    Transient.
+    """
+    plan = prepared.plan
+    groups = [plan.groups[index] for index in prepared.groups]
+    if plan.options.sort_columns:
+        _make_sorts_exact(client.spark, sum(group.output_files for group in groups))
+    if cancelled.is_set():
+        raise CancelRequested(f"{plan.table.name}: cancelled before the rewrite")
+    total = sum(group.bytes for group in groups)
+    try:
+        with _tagged(client.spark, tag), ProgressReporter(client.spark, tag, total, report) as progress:
+            java = client.worker.cluster(prepared.instant, False)
+            stats = _force(client, java)
+            rows = sum(stat.getNumWrites() for stat in stats)
+            progress.finish(rows)
+    except Exception as error:
+        raise _blame(client, prepared, error, cancelled) from error
+    if cancelled.is_set():
+        raise CancelRequested(f"{plan.table.name}: cancelled during the rewrite")
+    outputs = tuple(
+        OutputFile(
+            partition=str(stat.getPartitionPath() or ""),
+            path=str(stat.getPath()),
+            bytes=int(stat.getFileSizeInBytes()),
+            rows=int(stat.getNumWrites()),
+        )
+        for stat in stats
+    )
+    return Written(rewrite=Rewrite(prepared=prepared, outputs=outputs), java=java)
+
+
+def _force(client: HudiClient, java: Any) -> list[Any]:
+    """Run the lazy write exactly once; its statistics take the place of the job in ``java``.
+
+    Hudi would count on its cache when the commit asks for them again; a lost executor would then write all files a
+    second time.
+    """
+    guard = client.worker.getTableServiceClient()
+    stats = list(client.call_hidden(guard, "triggerWritesAndFetchWriteStats", java).getDataTableWriteStats())
+    failed = sum(stat.getTotalWriteErrors() for stat in stats)
+    if failed:
+        raise Integrity(f"{client.table.name}: Hudi could not write {failed} rows of the plan")
+    statuses = client.jvm.java.util.ArrayList()
+    for stat in stats:
+        status = client.jvm.org.apache.hudi.client.WriteStatus(False, 0.0)
+        status.setFileId(stat.getFileId())
+        status.setPartitionPath(stat.getPartitionPath())
+        status.setStat(stat)
+        status.setTotalRecords(stat.getNumWrites())
+        status.setTotalErrorRecords(0)
+        statuses.add(status)
+    java.setWriteStatuses(client.spark.sparkContext._jsc.parallelize(statuses, 1))
+    return stats
+
+
+def _blame(client: HudiClient, prepared: Prepared, error: Exception, cancelled: threading.Event) -> LakefoldError:
+    """What a failed rewrite means: cancelled, an input that can't be read, or what the cause chain says."""
+    name = client.table.name
+    if cancelled.is_set():
+        return CancelRequested(f"{name}: cancelled during the rewrite")
+    outcome = translate(error, client.table, "rewriting")
+    if not isinstance(outcome, Transient) or is_jvm_gone(error):
+        return outcome
+    complaint = " ".join([str(error), *(message for _, message in cause_chain(error))])
+    left_out = unreadable(client.storage, prepared.plan, prepared.groups, complaint)
+    if left_out:
+        return Conflict(f"{name}: {left_out[0].reason}", left_out)
+    return outcome
+
+
+def complete(client: HudiClient, written: Written) -> Commit:
+    """Commit what ``write`` wrote, with plan id and epoch in the commit's metadata.
+
+    The table's lock is held from the last look at the inputs to the end of the commit.
+    """
+    prepared = written.rewrite.prepared
+    plan, instant = prepared.plan, prepared.instant
+    # Sizes are taken now: after the commit a cleaner of another process may delete the files.
+    commit = Commit(
+        plan_id=plan.plan_id,
+        instant=instant,
+        outputs=written.rewrite.outputs,
+        superseded=_superseded(client, prepared),
+    )
+    inflight = client.meta.getInstantGenerator().getClusteringCommitInflightInstant(instant)
+    called = False
+    try:
+        with client.locked("committing", owner=inflight):
+            unchanged(client, prepared)
+            metadata = written.java.getCommitMetadata().get()
+            metadata.addMetadata(PLAN_KEY, plan.plan_id)
+            metadata.addMetadata(EPOCH_KEY, str(prepared.epoch))
+            if client.optimistic:
+                client.resolve_conflicts(metadata)
+            table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+            called = True
+            client.call_hidden(client.worker.getTableServiceClient(), "commitClustering", written.java, table, instant)
+    except Exception as error:
+        outcome = translate(error, plan.table, "committing", committing=called)
+        if called and _landed(client, instant):
+            log.warning("%s: commit %s landed although Hudi reported: %s", plan.table.name, instant, outcome)
+            return commit
+        raise outcome from error
+    return commit
+
+
+def _landed(client: HudiClient, instant: str) -> bool:
+    """Whether the table's timeline, read without a JVM, has ``instant`` completed."""
+    try:
+        found = client.timeline().find(instant, action="replacecommit")
+    except (LakefoldError, OSError) as error:
+        raise CommitUnknown(f"{client.table.name}: can't tell whether {instant} was committed ({error})") from error
+    return found is not None and not found.pending
+
+
+def _superseded(client: HudiClient, prepared: Prepared) -> tuple[SupersededVersion, ...]:
+    versions = []
+    for index in prepared.groups:
+        for slice_ in prepared.plan.groups[index].slices:
+            files = [(slice_.path, slice_.bytes)] if slice_.path else []
+            for name in slice_.log_files:
+                path = join(slice_.partition, name)
+                files.append((path, client.storage.size(path) or 0))
+            versions += [
+                SupersededVersion(partition=slice_.partition, path=path, bytes=size, instant=prepared.instant)
+                for path, size in files
+            ]
+    return tuple(versions)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Hudi, Spark and py4j throw, turned into one of the outcomes of ``lake.errors`` by the cause chain."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from lake.errors import CommitUnknown, Conflict, Integrity, LakefoldError, Rejected, Transient
+from lake.formats.hudi.storage import Storage
+from lake.model import TableRef
+from lake.units import format_duration
+
+LOCK_PATH_OPTION = "hoodie.write.lock.filesystem.path"
+
+_CONFLICT = (
+    "org.apache.hudi.exception.HoodieWriteConflictException",
+    "org.apache.hudi.exception.HoodieClusteringUpdateException",
+    "java.util.ConcurrentModificationException",
+)
+_LOCK = "org.apache.hudi.exception.HoodieLockException"
+_VALIDATION = "org.apache.hudi.exception.HoodieValidationException"
+_DISK_FULL = ("No space left on device", "Disk quota exceeded")
+_SPARK_GONE = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
+_MAX_DEPTH = 20
+
+Cause = tuple[str, str]
+"""Class name and message of one link of a Java cause chain."""
+
+
+def cause_chain(error: BaseException) -> list[Cause]:
+    """Class name and message of every Java cause below ``error``, outermost first; empty for a Python error."""
+    chain: list[Cause] = []
+    java: Any = getattr(error, "java_exception", None)
+    while java is not None and len(chain) < _MAX_DEPTH:
+        chain.append((java.getClass().getName(), str(java.getMessage() or "")))
+        java = java.getCause()
+    return chain
+
+
+def root_line(error: BaseException, chain: Sequence[Cause]) -> str:
+    """The innermost message that says something, as one line."""
+    for name, message in reversed(chain):
+        lines = [line for line in message.splitlines() if line.strip()]
+        if lines:
+            return f"{name.rsplit('.', 1)[-1]}: {lines[0].strip()[:300]}"
+    if chain:
+        return chain[-1][0]
+    text = str(error).splitlines()
+    return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+
+
+def is_jvm_gone(error: BaseException) -> bool:
+    """Whether the Java process did not answer."""
+    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+    if isinstance(error, (Py4JNetworkError, ConnectionError, EOFError)):
+        return True
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+        text = str(error)
+        return "Answer from Java side is empty" in text or "while sending" in text or "while receiving" in text
+    return False
+
+
+def lock_note(table: TableRef) -> str:
+    """Which file holds the table's lock, how old it is, and how to remove it; for Hudi's lock-file provider."""
+    directory = table.write_options.get(LOCK_PATH_OPTION)
+    storage = Storage(directory or table.location)
+    relative = "lock" if directory else ".hoodie/lock"
+    info = storage.info(relative)
+    if not info.is_file:
+        return "no lock file is left, so its holder has finished by now"
+    age = max(0.0, time.time() - (info.mtime_ns or 0) / 1e9)
+    path = storage.path(relative)
+    return (
+        f"lock file {path} is {format_duration(age)} old; if no writer of this table is running it was left by a "
+        f"dead process: rm {path}"
+    )
+
+
+def translate(error: BaseException, table: TableRef, doing: str, *, committing: bool = False) -> LakefoldError:
+    """The outcome for ``error``, met while ``doing``.
+
+    ``committing`` says that the table's commit had been called, so that what is not clear is CommitUnknown.
+    """
+    if isinstance(error, LakefoldError):
+        return error
+    unclear = CommitUnknown if committing else Transient
+    if is_jvm_gone(error):
+        return unclear(f"{table.name}: Spark's Java process ended while {doing}")
+    chain = cause_chain(error)
+    names = [name for name, _ in chain]
+    messages = " ".join([*(message for _, message in chain), str(error) if not chain else ""])
+    line = root_line(error, chain)
+    if any(name in _CONFLICT for name in names):
+        return Conflict(f"{table.name}: a writer was faster while {doing} ({line})")
+    if _LOCK in names:
+        return Transient(f"{table.name}: the table's lock was not free while {doing}; {lock_note(table)}")
+    if _VALIDATION in names:
+        return Integrity(f"{table.name}: Hudi's pre-commit validation refused the new files while {doing} ({line})")
+    if any(text in messages for text in _DISK_FULL):
+        return unclear(f"{table.name}: the disk is full ({line}); free space for the new files, then it is retried")
+    if any(text in messages for text in _SPARK_GONE):
+        return unclear(f"{table.name}: Spark was stopped while {doing}")
+    if isinstance(error, PermissionError) or "java.nio.file.AccessDeniedException" in names:
+        refused = CommitUnknown if committing else Rejected
+        return refused(
+            f"{table.name}: permission denied while {doing} ({line}); give lakefold write access to the table"
+        )
+    return unclear(f"{table.name}: failed while {doing} ({line})")
+
+
+@contextmanager
+def outcomes(table: TableRef, doing: str) -> Iterator[None]:
+    """Raise whatever happens inside as an outcome; not for the commit itself."""
+    try:
+        yield
+    except LakefoldError:
+        raise
+    except Exception as error:
+        raise translate(error, table, doing) from error

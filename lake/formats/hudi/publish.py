@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a plan known to its table: every slice compared with the table under the lock, then one pending instant.
+
+Hudi itself checks nothing here: a stale slice loses the rows written since, and a file group in two pending plans
+makes the table unreadable.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lake.errors import Conflict, Transient
+from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.settings import SORT_COLUMNS
+from lake.formats.hudi.timeline import (
+    EPOCH_KEY,
+    PLAN_KEY,
+    Timeline,
+    extra_metadata,
+    join,
+    planned_slices,
+    write_stats,
+)
+from lake.model import FileSlice
+from lake.plan import ClusteringGroup, LeftOut, Plan
+from lake.ports import Prepared
+
+_STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
+#: pending actions of a writer; planned table services are looked at by their file groups
+_INGEST = frozenset({"commit", "deltacommit", "replacecommit"})
+
+SliceKey = tuple[str, str]
+"""Partition and file id."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSlice:
+    """A latest file slice as Hudi's view has it: file names, logs oldest first."""
+
+    base: str | None
+    logs: tuple[str, ...]
+
+
+def live_slices(client: HudiClient, partitions: Collection[str]) -> dict[SliceKey, LiveSlice]:
+    """Latest slices of ``partitions`` by Hudi's own view, those of pending plans included."""
+    hudi = client.jvm.org.apache.hudi
+    metadata = hudi.common.config.HoodieMetadataConfig.newBuilder().enable(client.has_metadata_table).build()
+    view = hudi.common.table.view.FileSystemViewManager.createInMemoryFileSystemView(
+        client.context, client.meta, metadata
+    )
+    collectors = client.jvm.java.util.stream.Collectors
+    found: dict[SliceKey, LiveSlice] = {}
+    try:
+        ordered = sorted(partitions)
+        wanted = client.jvm.java.util.ArrayList()
+        for partition in ordered:
+            wanted.add(partition)
+        view.loadPartitions(wanted)
+        lists = [view.getLatestFileSlices(partition).collect(collectors.toList()) for partition in ordered]
+        # A plan object renders all slices as JSON in one call; getters would cost milliseconds a slice, under the lock.
+        rendered = hudi.common.util.ClusteringUtils.createClusteringPlan(
+            "", client.jvm.java.util.HashMap(), client.array(client.jvm.java.util.List, lists), None
+        ).toString()
+        for group in json.loads(rendered)["inputGroups"]:
+            for entry in planned_slices({"clusteringPlan": {"inputGroups": [group]}}):
+                found[entry.partition, entry.file_id] = LiveSlice(entry.base, tuple(reversed(entry.logs)))
+    finally:
+        view.close()
+    return found
+
+
+def pending_groups(timeline: Timeline) -> dict[SliceKey, str]:
+    """File groups of every pending clustering, compaction and log compaction, with what holds them."""
+    held: dict[SliceKey, str] = {}
+    for instant, plan in timeline.pending_plans():
+        for entry in planned_slices(plan):
+            held[entry.partition, entry.file_id] = f"pending {instant.kind} {instant.time}"
+    return held
+
+
+def refuse_inflight_ingest(client: HudiClient, timeline: Timeline, partitions: Collection[str]) -> None:
+    """Raise Transient where a live writer may be about to commit to one of ``partitions``."""
+    for instant in timeline.pending:
+        if instant.kind not in _INGEST:
+            continue
+        if instant.kind == "replacecommit" and (timeline.plan(instant) or {}).get("clusteringPlan"):
+            continue
+        if client.optimistic and client.heartbeat_expired(instant.time):
+            continue  # Hudi aborts such a writer's commit by itself
+        workload = timeline.inflight(instant)
+        if workload and str(workload.get("operationType") or "").upper() == "BULK_INSERT":
+            continue  # it only adds file groups
+        touched = {partition for partition, _ in write_stats(workload)}
+        if touched and not touched & set(partitions):
+            continue
+        where = f"partition {sorted(touched & set(partitions))[0]!r}" if touched else "partitions it does not name yet"
+        raise Transient(
+            f"{client.table.name}: a writer is inflight ({instant.kind} {instant.time}) on {where}; the plan waits for "
+            "it. If that writer is dead, the table's next write rolls it back"
+        )
+
+
+def stale_reason(slice_: FileSlice, partition: str, live: Mapping[SliceKey, LiveSlice]) -> str | None:
+    """Why a planned slice is not what the table has now; None when it is."""
+    now = live.get((partition, slice_.file_id))
+    if now is None:
+        return f"file group {slice_.file_id} is no longer live"
+    base = slice_.path.rsplit("/", 1)[-1] if slice_.path else None
+    if now.base != base:
+        return f"file group {slice_.file_id} has a newer base file {now.base or 'none'}, the plan names {base}"
+    if set(now.logs) != set(slice_.log_files):
+        return f"file group {slice_.file_id} has {len(now.logs)} log files, the plan names {len(slice_.log_files)}"
+    return None
+
+
+def examine(
+    plan: Plan, live: Mapping[SliceKey, LiveSlice], held: Mapping[SliceKey, str]
+) -> tuple[tuple[int, ...], tuple[LeftOut, ...]]:
+    """Indices of the groups that can still be rewritten, and the others with their first reason."""
+    kept: list[int] = []
+    left_out: list[LeftOut] = []
+    seen: set[SliceKey] = set()
+    for index, group in enumerate(plan.groups):
+        reason = None
+        for slice_ in group.slices:
+            key = (slice_.partition, slice_.file_id)
+            if key in held:
+                reason = f"file group {slice_.file_id} is in {held[key]}"
+            elif key in seen:
+                reason = f"file group {slice_.file_id} is in two groups of the plan"
+            else:
+                reason = stale_reason(slice_, slice_.partition, live)
+            seen.add(key)
+            if reason:
+                break
+        if reason:
+            left_out.append(LeftOut(group=index, reason=reason))
+        else:
+            kept.append(index)
+    return tuple(kept), tuple(left_out)
+
+
+def _slice_record(client: HudiClient, slice_: FileSlice, live: LiveSlice) -> dict[str, Any]:
+    def absolute(name: str) -> str:
+        return f"{client.base}/{join(slice_.partition, name)}"
+
+    return {
+        "dataFilePath": absolute(live.base) if live.base else "",
+        "deltaFilePaths": [absolute(name) for name in live.logs],
+        "fileId": slice_.file_id,
+        "partitionPath": slice_.partition,
+        "bootstrapFilePath": "",
+        "version": 1,
+    }
+
+
+def _group_record(client: HudiClient, group: ClusteringGroup, live: Mapping[SliceKey, LiveSlice]) -> dict[str, Any]:
+    return {
+        "numOutputFileGroups": group.output_files,
+        "metrics": {},
+        "extraMetadata": {},
+        "version": 1,
+        "slices": [_slice_record(client, s, live[s.partition, s.file_id]) for s in group.slices],
+    }
+
+
+def publish(client: HudiClient, plan: Plan, epoch: int) -> Prepared:
+    """Revalidate ``plan`` and write it to the timeline as one requested clustering, all under the table's lock.
+
+    Raises Conflict when no group is left, Transient when a writer is inflight or the lock is taken.
+    """
+    with client.locked("publishing a plan"):
+        timeline = client.timeline()
+        refuse_inflight_ingest(client, timeline, plan.partitions)
+        live = live_slices(client, plan.partitions)
+        kept, left_out = examine(plan, live, pending_groups(timeline))
+        if not kept:
+            raise Conflict(
+                f"{plan.table.name}: no group of the plan is left; the first: {left_out[0].reason}", left_out
+            )
+        ours = {PLAN_KEY: plan.plan_id, EPOCH_KEY: str(epoch)}
+        parameters = {SORT_COLUMNS: ",".join(plan.options.sort_columns)} if plan.options.sort_columns else {}
+        record = {
+            "operationType": "CLUSTER",
+            "version": 1,
+            "extraMetadata": ours,
+            "clusteringPlan": {
+                "strategy": {"strategyClassName": _STRATEGY, "strategyParams": parameters, "version": 1},
+                "extraMetadata": ours,
+                "version": 1,
+                "preserveHoodieMetadata": True,
+                "missingSchedulePartitions": [],
+                "inputGroups": [_group_record(client, plan.groups[index], live) for index in kept],
+            },
+        }
+        metadata = client.avro("HoodieRequestedReplaceMetadata", record)
+        instant = client.new_instant()
+        requested = client.meta.getInstantGenerator().getClusteringCommitRequestedInstant(instant)
+        client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
+    return Prepared(plan=plan, epoch=epoch, instant=instant, groups=kept, left_out=left_out)
+
+
+def unchanged(client: HudiClient, prepared: Prepared) -> None:
+    """Raise Conflict where the plan's instant is not pending any more or an input changed; call it under the lock."""
+    plan = prepared.plan
+    timeline = client.timeline()
+    instant = timeline.find(prepared.instant, action="replacecommit")
+    ours = extra_metadata(timeline.plan(instant)).get(PLAN_KEY) if instant else None
+    if instant is None or not instant.pending or ours != plan.plan_id:
+        raise Conflict(
+            f"{plan.table.name}: instant {prepared.instant} is no longer pending, another process withdrew or ended it"
+        )
+    groups = [plan.groups[index] for index in prepared.groups]
+    live = live_slices(client, {s.partition for group in groups for s in group.slices})
+    for group in groups:
+        for slice_ in group.slices:
+            reason = stale_reason(slice_, slice_.partition, live)
+            if reason:
+                raise Conflict(f"{plan.table.name}: {reason}")

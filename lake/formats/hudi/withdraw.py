@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Withdraws what a plan of ours left uncommitted on its table, so that no instant and no data file of it stays."""
+
+import logging
+from collections.abc import Collection
+
+from lake.errors import Transient
+from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.names import data_file
+from lake.formats.hudi.outcomes import outcomes
+from lake.formats.hudi.timeline import PLAN_KEY, Instant, InstantState, Timeline, extra_metadata, join, planned_slices
+
+log = logging.getLogger(__name__)
+
+
+def _of_plan(timeline: Timeline, plan_id: str) -> list[tuple[Instant, frozenset[str]]]:
+    """Pending clusterings that carry ``plan_id``, with the partitions they write to."""
+    return [
+        (instant, frozenset(entry.partition for entry in planned_slices(plan)))
+        for instant, plan in timeline.pending_plans()
+        if extra_metadata(plan).get(PLAN_KEY) == plan_id
+    ]
+
+
+def discard(client: HudiClient, plan_id: str, instants: Collection[str]) -> int:
+    """Withdraw every pending clustering of ``plan_id``; how many were withdrawn.
+
+    Instants are found by the plan id they carry, so also those that a crash kept out of ``instants``; of
+    ``instants`` those that completed, are gone or belong to somebody else are left alone. Idempotent.
+    """
+    withdrawn = 0
+    with outcomes(client.table, "withdrawing a plan"), client.locked("withdrawing a plan"):
+        timeline = client.timeline()
+        pending = _of_plan(timeline, plan_id)
+        strangers = set(instants) & {i.time for i in timeline.pending} - {i.time for i, _ in pending}
+        if strangers:
+            log.warning("%s: pending %s is not of plan %s, left alone", client.table.name, sorted(strangers), plan_id)
+        for instant, partitions in pending:
+            # Under the lock a process that woke up can't commit between our look at the timeline and the rollback.
+            _withdraw(client, instant)
+            _remove_leftovers(client, instant.time, partitions)
+            withdrawn += 1
+    return withdrawn
+
+
+def _withdraw(client: HudiClient, instant: Instant) -> None:
+    generator = client.meta.getInstantGenerator()
+    if instant.state is InstantState.INFLIGHT and not client.worker.purgePendingClustering(instant.time):
+        raise Transient(f"{client.table.name}: Hudi did not withdraw the inflight clustering {instant.time}")
+    client.meta.reloadActiveTimeline()
+    after = client.timeline().find(instant.time, action="replacecommit")
+    if after is not None and after.state is InstantState.REQUESTED:
+        requested = generator.getClusteringCommitRequestedInstant(instant.time)
+        client.meta.getActiveTimeline().deletePending(requested)
+
+
+def _remove_leftovers(client: HudiClient, time: str, partitions: Collection[str]) -> None:
+    """Delete data files of a withdrawn instant that its rollback did not know of (a task that wrote on after it)."""
+    if client.timeline().find(time, action="replacecommit") is not None:
+        return
+    for partition in partitions:
+        for name in client.storage.names(partition):
+            file = data_file(join(partition, name))
+            if file is not None and not file.is_log and file.instant == time:
+                client.remove_file(join(partition, name))

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The changing half of the Hudi adapter: one table opened for writing, step by step."""
+
+import threading
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from lake.errors import Rejected
+from lake.formats.hudi import clean, execute, publish, withdraw
+from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.outcomes import outcomes
+from lake.formats.hudi.settings import check_plan
+from lake.model import TableRef
+from lake.plan import Commit, Plan, SupersededVersion
+from lake.ports import Prepared, Report, Rewrite, SparkProvider
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class HudiWriter:
+    """Changes one Hudi table through Hudi's own write client; implements ``lake.ports.TableWriter``.
+
+    Opened at the first step that needs it. One thread uses it from the first call to the last, since Hudi's locks
+    belong to threads; only ``cancel`` may come from another.
+    """
+
+    def __init__(self, table: TableRef, spark: SparkProvider) -> None:
+        self.table = table
+        self._provider = spark
+        self._client: HudiClient | None = None
+        self._written: execute.Written | None = None
+        self._running: tuple[SparkSession, str] | None = None
+        self._cancelled = threading.Event()
+
+    def __enter__(self) -> "HudiWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client = self._written = None
+
+    def _open(self, plan: Plan | None = None) -> HudiClient:
+        """The open client; opened anew where ``plan`` is another one than the client has the settings of."""
+        if self._client is None or (plan is not None and self._client.plan != plan):
+            self._close()
+            self._client = HudiClient(self.table, self._provider(), plan)
+        return self._client
+
+    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+        """See ``TableWriter``. Rejected for layouts other than linear."""
+        check_plan(plan)
+        with outcomes(self.table, "publishing a plan"):
+            return publish.publish(self._open(plan), plan, epoch)
+
+    def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
+        """See ``TableWriter``; CancelRequested after ``cancel``."""
+        with outcomes(self.table, "rewriting"):
+            client = self._open(prepared.plan)
+        tag = f"lakefold-{prepared.plan.plan_id}"
+        self._running = (client.spark, tag)
+        try:
+            self._written = execute.write(client, prepared, tag, report, self._cancelled)
+        finally:
+            self._running = None
+        return self._written.rewrite
+
+    def commit(self, rewrite: Rewrite) -> Commit:
+        """See ``TableWriter``. Only what this writer itself has written can be committed."""
+        if self._client is None or self._written is None or self._written.rewrite is not rewrite:
+            raise Rejected(
+                f"{self.table.name}: instant {rewrite.prepared.instant} was not written by this process; discard it"
+            )
+        written, self._written = self._written, None
+        return execute.complete(self._client, written)
+
+    def discard(self, plan_id: str, instants: Collection[str]) -> int:
+        """See ``TableWriter``. Also withdraws instants of the plan that ``instants`` does not name."""
+        with outcomes(self.table, "withdrawing a plan"):
+            return withdraw.discard(self._open(), plan_id, instants)
+
+    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
+        """See ``TableWriter``."""
+        with outcomes(self.table, "cleaning"):
+            return clean.delete(self._open(), versions, remaining)
+
+    def cancel(self) -> None:
+        """See ``TableWriter``; the rewrite then raises CancelRequested. Stays in force for this writer."""
+        self._cancelled.set()
+        running = self._running
+        if running is not None:
+            session, tag = running
+            with suppress(Exception):
+                session.sparkContext.cancelJobsWithTag(tag)
