@@ -68,6 +68,17 @@ class Lease:
         self._beat()
         self.check()
 
+    def hold(self) -> None:
+        """Renew now and raise LeaseLost where somebody else owns the plan; a wish to stop is no reason here."""
+        self._beat()
+        if self._lost is not None:
+            raise LeaseLost(*self._lost.args)
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether a heartbeat answered that an operator wants the plan cancelled."""
+        return self._cancel_requested
+
     def renew_if_stale(self) -> None:
         """``renew`` unless that happened within one interval: the process may have been stopped in between."""
         if time.monotonic() - self._renewed >= self._every:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a run of a plan ended, in types and in words."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lake.errors import LakefoldError
+from lake.plan import Commit, PartitionFigures, Plan, Step
+from lake.units import format_bytes
+
+_ERROR_CHARACTERS = 2000
+
+
+class Result(StrEnum):
+    """Where a run left its plan."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    REQUEUED = "requeued"
+    INFLIGHT = "inflight"  #: whether it committed, or the database, could not be learned; the rescuer goes on
+    LOST = "lost"  #: somebody else owns the plan now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended. ``reason`` is the error's class name, ``milliseconds`` the time each step took."""
+
+    result: Result
+    reason: str = ""
+    error: str = ""
+    commit: Commit | None = None
+    figures: tuple[PartitionFigures, ...] = ()
+    milliseconds: dict[str, int] = field(default_factory=dict)
+
+
+def figures_of(plan: Plan, commit: Commit) -> tuple[PartitionFigures, ...]:
+    """Base files and their bytes before and after ``commit``, for each partition it changed."""
+    bases = {item.path: item.bytes for group in plan.groups for item in group.slices if item.path is not None}
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for version in commit.superseded:
+        if version.path in bases:
+            found[version.partition][0] += 1
+            found[version.partition][1] += bases[version.path]
+    for output in commit.outputs:
+        found[output.partition][2] += 1
+        found[output.partition][3] += output.bytes
+    return tuple(
+        PartitionFigures(partition=name, files_before=fb, bytes_before=bb, files_after=fa, bytes_after=ba)
+        for name, (fb, bb, fa, ba) in sorted(found.items())
+    )
+
+
+def completed_line(
+    plan: Plan, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
+) -> str:
+    """The one log line of a completed plan."""
+    partitions = "; ".join(
+        f"{f.partition or '(unpartitioned)'} {f.files_before} -> {f.files_after} files, "
+        f"{format_bytes(f.bytes_before)} -> {format_bytes(f.bytes_after)}"
+        for f in figures
+    )
+    spent = ", ".join(f"{step} {milliseconds[step]} ms" for step in Step if step in milliseconds)
+    return f"plan {plan.plan_id} of {plan.table.name} completed as {commit.instant}: {partitions} [{spent}]"
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong as one line; errors that lakefold did not raise on purpose with their class."""
+    ours = isinstance(error, LakefoldError)
+    # A Conflict carries the groups it leaves out as its second argument, which are not for a person.
+    text = " ".join(str(error.args[0] if ours and error.args else error).split())[:_ERROR_CHARACTERS]
+    if ours:
+        return text or type(error).__name__
+    return f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One claimed plan from asking the table to recording its commit: the six steps, and what follows where one fails.
+
+Two facts carry the rest. The table's own commit names the plan, so that asking it tells what happened whatever
+died; and everything written before the commit is invisible and withdrawn by its instant. Hence each way out:
+completed is recorded, anything before the commit is discarded and told to the store, and where nobody knows
+whether the commit landed the plan stays inflight, nothing is deleted, and the rescuer asks again.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+from executors.failpoints import failpoint
+from executors.lease import Lease
+from executors.observer import NullObserver, Observer
+from executors.outcome import Outcome, Result, completed_line, figures_of, one_line
+from executors.receipt import prove
+from lake.errors import (
+    CancelRequested,
+    CommitUnknown,
+    Conflict,
+    Integrity,
+    LakefoldError,
+    LeaseLost,
+    Rejected,
+    Transient,
+)
+from lake.plan import Claim, Commit, LeftOut, Plan, PlanState, Step
+from lake.ports import PlanStore, Rewrite, SparkProvider, TableFormat, TableWriter
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT = timedelta(seconds=15)
+#: seconds between questions to a table, or tries to record, after a commit
+ASK_AGAIN_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+
+
+def run_plan(
+    claim: Claim,
+    *,
+    format: TableFormat,
+    store: PlanStore,
+    spark: SparkProvider,
+    observer: Observer | None = None,
+    cancel: threading.Event | None = None,
+    heartbeat: timedelta = HEARTBEAT,
+    ask_again: Sequence[float] = ASK_AGAIN_SECONDS,
+) -> Outcome:
+    """Run ``claim`` to one of the ends of ``Result``; never raises but for what ends the process.
+
+    The lease is renewed every ``heartbeat`` from a second thread, so ``store`` must allow two. Setting ``cancel``
+    stops the rewrite, discards it and requeues the plan, unless its commit has begun.
+    """
+    with Lease(claim, store, every=heartbeat, abort=cancel) as lease:
+        return _Run(claim, format, store, spark, observer or NullObserver(), lease, ask_again).run()
+
+
+class _Run:
+    def __init__(
+        self,
+        claim: Claim,
+        format_: TableFormat,
+        store: PlanStore,
+        spark: SparkProvider,
+        observer: Observer,
+        lease: Lease,
+        ask_again: Sequence[float],
+    ) -> None:
+        self._claim, self._format, self._store, self._spark = claim, format_, store, spark
+        self._observer, self._lease, self._ask_again = observer, lease, ask_again
+        self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
+        self._milliseconds = dict(claim.milliseconds)
+        self._instant: str | None = None
+        self._writer: TableWriter | None = None
+        #: the commit that names our plan, as soon as it is known
+        self._landed: Commit | None = None
+
+    def run(self) -> Outcome:
+        try:
+            self._landed = self._ask()
+            if self._landed is None:
+                with self._opened() as self._writer:
+                    try:
+                        self._change(self._writer)
+                    except Exception as error:
+                        if self._landed is None or isinstance(error, LeaseLost):
+                            return self._give_up(error)
+                        log.warning("plan %s: after its commit: %s", self._plan_id, one_line(error))
+                    finally:
+                        self._writer = None
+            assert self._landed is not None
+            return self._record(self._landed)
+        except Exception as error:
+            return self._give_up(error)
+
+    @contextmanager
+    def _opened(self) -> Iterator[TableWriter]:
+        """A writer whose closing never hides how the plan ended."""
+        writer = self._format.writer(self._table, self._spark)
+        entered = writer.__enter__()
+        try:
+            yield entered
+        finally:
+            try:
+                writer.__exit__(None, None, None)
+            except Exception as error:
+                log.warning("plan %s: closing %s: %s", self._plan_id, self._table.name, one_line(error))
+
+    @contextmanager
+    def _step(self, step: Step) -> Iterator[None]:
+        self._lease.check()
+        failpoint(f"before_{step}")
+        begun = time.monotonic()
+        yield
+        self._step_ended(step, time.monotonic() - begun)
+        failpoint(f"after_{step}")
+
+    def _step_ended(self, step: Step, seconds: float) -> None:
+        spent = round(seconds * 1000)
+        self._milliseconds[step.value] = self._milliseconds.get(step.value, 0) + spent
+        self._observer.step_finished(self._claim, step, seconds)
+        instant = self._instant if step is Step.PREPARE else None
+        try:
+            self._store.step(self._claim, step, instant=instant, milliseconds=spent)
+        except LeaseLost:
+            raise
+        except Exception as error:  # a note of progress; what must not be missed is asked of the table or told again
+            log.warning("plan %s: step %s could not be noted: %s", self._plan_id, step, one_line(error))
+
+    # The six steps.
+
+    def _ask(self) -> Commit | None:
+        with self._step(Step.ASK):
+            try:
+                return self._format.committed(self._table, self._plan_id)
+            except Rejected:
+                raise
+            except Exception as error:
+                if self._claim.epoch > 1:  # an earlier epoch may have committed: no answer, no way out of inflight
+                    raise CommitUnknown(
+                        f"the table can't be asked whether it holds the plan: {one_line(error)}"
+                    ) from error
+                raise
+
+    def _change(self, writer: TableWriter) -> None:
+        if self._claim.epoch > 1:
+            withdrawn = writer.discard(self._plan_id, None)
+            if withdrawn:
+                log.info("plan %s: withdrew %d instants of earlier attempts", self._plan_id, withdrawn)
+        plan, numbers = self._claim.plan, tuple(range(len(self._claim.plan.groups)))
+        while True:
+            try:
+                rewrite = self._write(writer, plan, numbers)
+            except Conflict as error:
+                unreadable = _left_out(error)
+                if not unreadable:
+                    raise
+                self._leave_out(unreadable, numbers)
+                gone = {item.group for item in unreadable}
+                kept = [index for index in range(len(numbers)) if index not in gone]
+                if not kept or len(kept) == len(numbers):
+                    raise
+                log.warning("plan %s goes on without %d groups: %s", self._plan_id, len(gone), one_line(error))
+                if self._instant is not None:
+                    writer.discard(self._plan_id, (self._instant,))
+                plan = replace(plan, groups=tuple(plan.groups[index] for index in kept))
+                numbers = tuple(numbers[index] for index in kept)
+            else:
+                self._commit(writer, rewrite)
+                return
+
+    def _write(self, writer: TableWriter, plan: Plan, numbers: Sequence[int]) -> Rewrite:
+        with self._step(Step.PREPARE):
+            prepared = writer.prepare(plan, self._claim.epoch)
+            self._instant = prepared.instant
+            failpoint("published_unrecorded")
+        if prepared.left_out:
+            self._leave_out(prepared.left_out, numbers)
+        with self._step(Step.REWRITE), self._lease.cancelling(writer):
+            rewrite = writer.rewrite(prepared, self._lease.report)
+        with self._step(Step.RECEIPT):
+            prove(rewrite, writer=writer, volatile=self._format.volatile_columns, check=self._lease.check)
+        return rewrite
+
+    def _commit(self, writer: TableWriter, rewrite: Rewrite) -> None:
+        self._lease.renew()
+        with self._step(Step.COMMIT):
+            self._lease.renew_if_stale()
+            try:
+                self._landed = writer.commit(rewrite)
+            except LeaseLost:
+                raise
+            except (Transient, Conflict, Rejected, Integrity) as error:
+                self._landed = self._ask_table(error, until_landed=False)
+                if self._landed is None:
+                    raise
+            except Exception as error:  # CommitUnknown, or a bug: either way nobody can tell yet
+                log.warning("plan %s: its commit may have landed: %s", self._plan_id, one_line(error))
+                self._landed = self._ask_table(error, until_landed=True)
+
+    def _ask_table(self, error: Exception, *, until_landed: bool) -> Commit | None:
+        """What the table says of our commit; CommitUnknown where it is silent, or ``until_landed`` and denies it."""
+        answered = False
+        for seconds in (*self._ask_again, None):
+            try:
+                commit = self._format.committed(self._table, self._plan_id)
+                answered = True
+            except Exception as silent:
+                log.warning("plan %s: the table could not be asked: %s", self._plan_id, one_line(silent))
+            else:
+                if commit is not None or not until_landed:
+                    return commit
+            if seconds is not None:
+                time.sleep(seconds)
+        said = "the table does not show it yet" if answered else "the table does not answer"
+        raise CommitUnknown(f"the commit may have landed, {said}: {one_line(error)}") from error
+
+    def _record(self, commit: Commit) -> Outcome:
+        failpoint("before_record")
+        begun = time.monotonic()
+        figures = figures_of(self._claim.plan, commit)
+
+        def record() -> None:
+            self._lease.hold()
+            self._store.complete(self._claim, commit, figures, self._milliseconds)
+
+        self._patiently("recorded as completed", record)
+        self._milliseconds[Step.RECORD.value] = round((time.monotonic() - begun) * 1000)
+        self._observer.step_finished(self._claim, Step.RECORD, time.monotonic() - begun)
+        failpoint("after_record")
+        log.info("%s", completed_line(self._claim.plan, commit, figures, self._milliseconds))
+        outcome = Outcome(result=Result.COMPLETED, commit=commit, figures=figures, milliseconds=self._milliseconds)
+        return self._finished(outcome)
+
+    # What follows where a step failed.
+
+    def _give_up(self, error: Exception) -> Outcome:
+        if isinstance(error, LeaseLost):
+            return self._lost(error)
+        if self._landed is not None or isinstance(error, CommitUnknown):
+            return self._stay(error)
+        if not isinstance(error, LakefoldError):
+            log.error("plan %s of %s: unexpected error", self._plan_id, self._table.name, exc_info=error)
+        try:
+            self._lease.hold()
+            self._withdraw(None)  # our plan, so whatever of it is pending
+        except LeaseLost as lost:
+            return self._lost(lost)
+        except Exception as silent:
+            # Without an answer somebody else may own the plan and its other instants by now.
+            log.warning("plan %s: the database does not answer: %s", self._plan_id, one_line(silent))
+            self._withdraw_own()
+        if self._lease.cancel_requested and not isinstance(error, (Conflict, Rejected, Integrity)):
+            error = CancelRequested("cancelled before its commit, as requested")
+        result = Result.INFLIGHT
+
+        def tell() -> None:
+            nonlocal result
+            result = self._tell(error)
+
+        try:
+            self._patiently(f"told how it ended ({one_line(error)})", tell)
+        except LeaseLost as lost:
+            return self._lost(lost)
+        except Exception as silent:
+            return self._stay(silent)
+        level = logging.ERROR if result is Result.FAILED else logging.WARNING
+        log.log(level, "plan %s of %s %s: %s", self._plan_id, self._table.name, result, one_line(error))
+        return self._finished(self._ended(result, error))
+
+    def _tell(self, error: Exception) -> Result:
+        """The one consequence that each outcome has in the database."""
+        text = one_line(error)
+        if isinstance(error, (Conflict, CancelRequested)):
+            self._store.cancel(self._claim, text, actor=self._claim.executor)
+            return Result.CANCELLED
+        if isinstance(error, (Rejected, Integrity)):
+            self._store.fail(self._claim, text, halt=isinstance(error, Integrity))
+            return Result.FAILED
+        if self._store.requeue(self._claim, text):
+            return Result.REQUEUED
+        cancelled = self._store.plan_state(self._plan_id) is PlanState.CANCELLED
+        return Result.CANCELLED if cancelled else Result.FAILED
+
+    def _stay(self, error: Exception) -> Outcome:
+        log.error("plan %s of %s stays inflight: %s", self._plan_id, self._table.name, one_line(error))
+        return self._ended(Result.INFLIGHT, error)
+
+    def _lost(self, error: LeaseLost) -> Outcome:
+        """Nothing is told to the store; only the instant of this very epoch is withdrawn: nobody else may know it."""
+        self._withdraw_own()
+        log.info("plan %s of %s: %s", self._plan_id, self._table.name, one_line(error))
+        return self._ended(Result.LOST, error)
+
+    def _ended(self, result: Result, error: Exception) -> Outcome:
+        return Outcome(
+            result=result,
+            reason=type(error).__name__,
+            error=one_line(error),
+            commit=self._landed,
+            milliseconds=self._milliseconds,
+        )
+
+    def _finished(self, outcome: Outcome) -> Outcome:
+        self._observer.plan_finished(
+            self._claim,
+            outcome.result.value,
+            reason=outcome.reason,
+            commit=outcome.commit,
+            figures=outcome.figures,
+            milliseconds=outcome.milliseconds,
+        )
+        return outcome
+
+    def _withdraw_own(self) -> None:
+        if self._instant is not None:
+            self._withdraw((self._instant,))
+
+    def _withdraw(self, instants: tuple[str, ...] | None) -> None:
+        """Discard ``instants``, None for all of the plan's; the sweep of stragglers finds what this could not."""
+        if self._writer is None:
+            return
+        try:
+            self._writer.discard(self._plan_id, instants)
+        except Exception as error:
+            log.warning("plan %s: its files stay until the next sweep: %s", self._plan_id, one_line(error))
+
+    def _leave_out(self, items: Sequence[LeftOut], numbers: Sequence[int]) -> None:
+        """Record groups left out; ``numbers`` are the claim's numbers of the groups that ``items`` count by."""
+        self._store.leave_out(self._claim, [replace(item, group=numbers[item.group]) for item in items])
+
+    def _patiently(self, what: str, call: Callable[[], None]) -> None:
+        """Call again while the database fails; LeaseLost, and the last failure, go through."""
+        for seconds in self._ask_again:
+            try:
+                return call()
+            except LeaseLost:
+                raise
+            except Exception as error:
+                log.warning("plan %s could not be %s: %s", self._plan_id, what, one_line(error))
+            time.sleep(seconds)
+        return call()
+
+
+def _left_out(error: Conflict) -> tuple[LeftOut, ...]:
+    """The groups that a Conflict names as unreadable, if it does."""
+    named = error.args[1] if len(error.args) > 1 else ()
+    return tuple(item for item in named if isinstance(item, LeftOut))
