@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scan a table and plan it: the one function behind the scheduler's ticks, requests, dry runs and ``explain``."""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from uuid_utils import uuid7
+
+from lake.errors import LakefoldError
+from lake.formats import load_format
+from lake.model import Snapshot
+from lake.plan import Plan
+from planner.candidates import Reason
+from planner.partitions import select_partitions
+from planner.planner import Planning, plan_table
+from planner.policy import PolicyError
+from service import exitcodes
+from service.account import account, scan_record
+from service.config import Config, nearest
+from service.exitcodes import CommandError, Problem
+from service.output import plain
+from service.rules import ConfiguredTable, configure
+from service.store.errors import PartitionsTaken
+from service.store.views import Request, ScanRecord, TableState
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+#: the leader row under which scans run and requests are answered
+SCAN_ROLE = "scan"
+#: a request for a whole table may need several plans; the rest waits for the scans that follow
+MOST_PLANS_PER_REQUEST = 100
+_OWN_SCAN_TTL = timedelta(seconds=60)
+_ANSWER_POLL_SECONDS = 0.2
+_SLUGS: Mapping[str, Problem] = {problem.slug: problem for problem in exitcodes.PROBLEMS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of scanning and planning a table, the same for ticks, requests and dry runs.
+
+    ``outcome`` is 'planned', 'dry_run', 'nothing', 'observed' (a scan that may not plan) or 'problem', then with
+    ``problem`` the kind of error. ``plans`` describe each plan with its groups, ``reasons`` what was left alone and
+    why, ``holders`` which live plan holds which partition asked for.
+    """
+
+    table: str
+    outcome: str
+    text: str
+    plan_ids: tuple[str, ...] = ()
+    plans: tuple[Mapping[str, Any], ...] = ()
+    reasons: tuple[Mapping[str, Any], ...] = ()
+    holders: Mapping[str, str] = field(default_factory=dict)
+    instant: str = ""
+    taken_at: datetime | None = None
+    files: int = 0
+    bytes: int = 0
+    problem: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON can hold it; ``of`` reads it back."""
+        return dict(plain(asdict(self)))
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Answer":
+        """The answer that ``document`` was made from."""
+        values = {**document, **{key: tuple(document[key]) for key in ("plan_ids", "plans", "reasons")}}
+        taken = document["taken_at"]
+        return cls(**{**values, "taken_at": datetime.fromisoformat(taken) if taken else None})
+
+    @classmethod
+    def of_error(cls, table: str, error: Exception) -> "Answer":
+        """The answer to a request that could not be served."""
+        return cls(
+            table=table,
+            outcome="problem",
+            text=exitcodes.one_line(error),
+            problem=exitcodes.classify(error).slug,
+            facts=dict(plain(getattr(error, "facts", {}))),
+        )
+
+    def raise_problem(self) -> None:
+        """Raise what a command would have raised, where the answer is a problem."""
+        if self.problem is not None:
+            raise CommandError(_SLUGS.get(self.problem, exitcodes.ERROR), self.text, **self.facts)
+
+
+def scan_and_plan(
+    config: Config,
+    store: "Store",
+    table: ConfiguredTable,
+    *,
+    request: Request | None = None,
+    actor: str,
+    dry_run: bool = False,
+) -> Answer:
+    """Scan ``table``, remember the scan, and store the plans that policy and live plans leave room for.
+
+    Without a ``request`` this is a tick: a table that is not in mode compact, is paused or halted is only scanned,
+    and no more plans are stored than executors can take up soon. A request plans all that is free; it raises
+    CommandError where the table may not be planned, a partition does not exist or all of them are taken. A dry run
+    plans whatever the mode is and stores no plan. Raises PolicyError for bad overrides, and the outcomes of
+    ``lake.errors`` where the table can't be read, after recording that as the table's last scan.
+    """
+    if request is not None and request.overrides:
+        table = configure(config, table.ref, request.overrides)
+    dry_run = dry_run or (request is not None and request.dry_run)
+    state = _registered(store, table)
+    refusal = None if dry_run else _refusal(config, store, table, state)
+    if request is not None and refusal is not None:
+        raise refusal
+    snapshot = _snapshot(store, table, remember=request is None or not request.overrides)
+    asked = _partitions_asked(snapshot, request)
+    held = store.held_partitions(table.name)
+    run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held)
+    planning = run.plan()
+    if request is None or not (request.overrides or request.partitions):
+        seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
+        limit = table.policy.small_file_limit_bytes
+        store.record_scan(scan_record(planning, snapshot, small_file_limit_bytes=limit, seconds=seconds))
+    if refusal is not None:
+        return run.answer(planning, "observed", refusal.args[0])
+    if request is None and not dry_run:
+        most = max(0, table.policy.max_inflight_per_table + 1 - len(set(held.values())))
+    else:
+        most = MOST_PLANS_PER_REQUEST
+    planning = run.take(planning, most, dry_run=dry_run, request=request, actor=actor)
+    if run.plans:
+        return run.answer(planning, "dry_run" if dry_run else "planned", _made(run.plans, dry_run=dry_run))
+    if request is not None and not dry_run:
+        holders = _holders(run, asked)
+        if holders:
+            raise CommandError(exitcodes.LIVE_PLAN, _taken(table.name, holders), holders=holders)
+    return run.answer(planning, "nothing", f"nothing to do for {table.name}")
+
+
+def explain(store: "Store", table: ConfiguredTable, partition: str | None = None) -> tuple[Snapshot, Planning]:
+    """A fresh scan of ``table`` (of one partition) and what planning says of each slice; stores nothing."""
+    states = {state.name: state for state in store.tables()}
+    snapshot = load_format(table.ref.format).snapshot(table.ref, None if partition is None else [partition])
+    if partition is not None and snapshot.slices.num_rows == 0:
+        _partitions_asked(load_format(table.ref.format).snapshot(table.ref), None, [partition])
+    run = _Run(
+        store=store, table=table, state=states.get(table.name), snapshot=snapshot, asked=None,
+        held=store.held_partitions(table.name),
+    )  # fmt: skip
+    return snapshot, run.plan()
+
+
+def answer_request(
+    config: Config, store: "Store", resolve: Callable[[str], ConfiguredTable], request: Request
+) -> Answer:
+    """Serve one open request and store its answer; errors become the answer. Raises only what the store raises.
+
+    ``resolve`` finds a table by its name: ``Catalog.find``.
+    """
+    try:
+        answer = scan_and_plan(config, store, resolve(request.table), request=request, actor=request.actor)
+    except (LakefoldError, PolicyError, OSError) as error:
+        if exitcodes.classify(error) is exitcodes.DATABASE:
+            raise
+        answer = Answer.of_error(request.table, error)
+    store.answer_request(request.request_id, plan_ids=answer.plan_ids, answer=answer.document())
+    return answer
+
+
+def ask(
+    config: Config,
+    store: "Store",
+    table: ConfiguredTable,
+    *,
+    partitions: Collection[str] | None,
+    overrides: Mapping[str, Any],
+    dry_run: bool,
+    idempotency_key: str | None,
+    actor: str,
+    timeout_seconds: float,
+) -> Answer:
+    """Store a request and return its answer: the live scheduler's, or where there is none our own.
+
+    Raises what a bad request raises, CommandError where nobody answered in time, and what the store raises.
+    """
+    configure(config, table.ref, overrides)  # a bad override is refused before it is stored
+    request_id = store.add_request(
+        table.name,
+        partitions=None if partitions is None else sorted({name.strip("/") for name in partitions}),
+        overrides=overrides,
+        dry_run=dry_run,
+        idempotency_key=idempotency_key,
+        actor=actor,
+    )
+    holder, deadline = f"{actor} request {request_id}", time.monotonic() + timeout_seconds
+    while (request := store.request(request_id)).answer is None:
+        if store.acquire_leader(SCAN_ROLE, holder, _OWN_SCAN_TTL):
+            try:
+                answer_request(config, store, lambda name: table, request)
+            finally:
+                store.release_leader(SCAN_ROLE, holder)
+        elif time.monotonic() > deadline:
+            leader = next((leader.holder for leader in store.leaders() if leader.role == SCAN_ROLE), "nobody")
+            raise CommandError(
+                exitcodes.TRANSIENT,
+                f"the scheduler ({leader}) has not answered request {request_id} in {timeout_seconds:.0f} s; it stays "
+                "open; raise --timeout to wait longer",
+                request_id=request_id,
+            )
+        else:
+            time.sleep(_ANSWER_POLL_SECONDS)
+    answer = Answer.of(request.answer)
+    answer.raise_problem()
+    return answer
+
+
+class _Run:
+    """One table at one snapshot, planned as often as there is room."""
+
+    def __init__(
+        self,
+        *,
+        store: "Store",
+        table: ConfiguredTable,
+        state: TableState | None,
+        snapshot: Snapshot,
+        asked: Collection[str] | None,
+        held: Mapping[str, str],
+    ) -> None:
+        self.store, self.table, self.snapshot, self.asked = store, table, snapshot, asked
+        self.quarantined = tuple(state.quarantined) if state else ()
+        self.held = dict(held)
+        self.plans: list[Mapping[str, Any]] = []
+
+    def plan(self) -> Planning:
+        """Plan what no live plan holds."""
+        return plan_table(
+            self.snapshot,
+            self.table.policy,
+            now=self.snapshot.taken_at,
+            plan_id=str(uuid7()),
+            held=self.held,
+            quarantined=self.quarantined,
+            partitions=self.asked,
+        )
+
+    def take(self, planning: Planning, most: int, *, dry_run: bool, request: Request | None, actor: str) -> Planning:
+        """Store (or, dry, only note) plan after plan; the last planning says what is left alone."""
+        first = planning
+        while planning.plan is not None and len(self.plans) < most:
+            estimate = asdict(planning.estimate)
+            try:
+                if not dry_run:
+                    request_id = request.request_id if request else None
+                    self.store.add_plan(planning.plan, request_id=request_id, actor=actor, estimate=plain(estimate))
+            except PartitionsTaken as error:
+                # Somebody was faster: what they took is theirs, the rest may still be planned.
+                self.held |= error.holders
+            else:
+                self.plans.append(describe_plan(planning.plan, estimate))
+                self.held |= dict.fromkeys(planning.plan.partitions, planning.plan.plan_id)
+            planning = self.plan()
+        return first if dry_run else planning
+
+    def answer(self, planning: Planning, outcome: str, text: str) -> Answer:
+        """Everything known now as an answer."""
+        lines = account(planning, self.snapshot, by_partition=False)
+        new = {plan["plan_id"] for plan in self.plans}
+        return Answer(
+            table=self.table.name,
+            outcome=outcome,
+            text=text,
+            plan_ids=tuple(plan["plan_id"] for plan in self.plans) if outcome == "planned" else (),
+            plans=tuple(self.plans),
+            reasons=tuple(line.document() for line in lines if line.reason is not Reason.CHOSEN),
+            holders={
+                name: plan_id
+                for name, plan_id in sorted(self.held.items())
+                if plan_id not in new and (self.asked is None or name in self.asked)
+            },
+            instant=self.snapshot.instant,
+            taken_at=self.snapshot.taken_at,
+            files=sum(line.files for line in lines),
+            bytes=sum(line.bytes for line in lines),
+        )
+
+
+def describe_plan(plan: Plan, estimate: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan with every group and file, as dry runs print it."""
+    return {
+        "plan_id": plan.plan_id,
+        "kind": plan.kind.value,
+        "input_files": plan.input_files,
+        "input_bytes": plan.bytes,
+        "output_files": sum(group.output_files for group in plan.groups),
+        "estimate": dict(plain(estimate)),
+        "groups": [
+            {
+                "partition": group.partition,
+                "input_files": sum(1 for s in group.slices if s.path is not None),
+                "input_bytes": group.bytes,
+                "output_files": group.output_files,
+                "files": [
+                    {"path": s.path, "file_id": s.file_id, "bytes": s.bytes, "log_files": list(s.log_files)}
+                    for s in group.slices
+                ],
+            }
+            for group in plan.groups
+        ],
+    }
+
+
+def _registered(store: "Store", table: ConfiguredTable) -> TableState:
+    store.register(table.ref, table.mode)
+    return store.table_state(table.name)
+
+
+def _refusal(config: Config, store: "Store", table: ConfiguredTable, state: TableState) -> CommandError | None:
+    """Why this table may not be planned now; None when it may."""
+    if table.mode != "compact":
+        where = table.origins["mode"].place
+        came = "the default" if where == "default" else f"from {where}"
+        rule = f'[[tables]] match = "{table.name}" mode = "compact" in {config.file_name}'
+        return CommandError(
+            exitcodes.NOT_SERVED, f"{table.name} is in mode {table.mode} ({came}); set {rule}", mode=table.mode
+        )
+    if state.halted:
+        return CommandError(
+            exitcodes.NOT_SERVED,
+            f"{table.name} is halted: {state.halted_reason}; after looking into it: lakefold resume {table.name}",
+            halted_at=state.halted_at,
+        )
+    if state.paused or store.paused():
+        what, argument = (table.name, f" {table.name}") if state.paused else ("lakefold", "")
+        return CommandError(exitcodes.NOT_SERVED, f"{what} is paused; to go on: lakefold resume{argument}")
+    return None
+
+
+def _snapshot(store: "Store", table: ConfiguredTable, *, remember: bool) -> Snapshot:
+    adapter, began = load_format(table.ref.format), time.monotonic()
+    try:
+        adapter.check(table.ref)
+        return adapter.snapshot(table.ref)
+    except (LakefoldError, OSError) as error:
+        if remember:
+            store.record_scan(
+                ScanRecord(
+                    table=table.name,
+                    taken_at=datetime.now(UTC),
+                    seconds=time.monotonic() - began,
+                    outcome="error",
+                    error=exitcodes.one_line(error),
+                )
+            )
+        raise
+
+
+def _partitions_asked(
+    snapshot: Snapshot, request: Request | None, partitions: Collection[str] | None = None
+) -> list[str] | None:
+    """The partitions a request names, each looked up in the table; None for all of them."""
+    wanted = request.partitions if request is not None else partitions
+    if wanted is None:
+        return None
+    known = _partitions(snapshot)
+    asked = [name.strip("/") for name in wanted]
+    for name in asked:
+        if name not in known:
+            hint = nearest(name, sorted(known)) or f"; it has {len(known)}"
+            raise CommandError(
+                exitcodes.NOT_FOUND, f"{snapshot.table.name} has no partition {name!r}{hint}", partition=name
+            )
+    return asked
+
+
+def _partitions(snapshot: Snapshot) -> set[str]:
+    column = snapshot.slices["partition"].unify_dictionaries()
+    return set(column.unique().to_pylist())
+
+
+def _holders(run: _Run, asked: Collection[str] | None) -> dict[str, str]:
+    """Who holds each partition a request is about, where somebody holds every one of them; else nothing."""
+    wanted = asked
+    if wanted is None:
+        wanted = select_partitions(sorted(_partitions(run.snapshot)), run.table.policy, now=run.snapshot.taken_at)
+    if not wanted or not all(name in run.held for name in wanted):
+        return {}
+    return {name: run.held[name] for name in sorted(wanted)}
+
+
+def _made(plans: list[Mapping[str, Any]], *, dry_run: bool) -> str:
+    files = sum(plan["input_files"] for plan in plans)
+    after = sum(plan["output_files"] for plan in plans)
+    count = f"{len(plans)} plan" + ("s" if len(plans) != 1 else "")
+    return f"{'would store' if dry_run else 'stored'} {count}: {files:,} files into {after:,}"
+
+
+def _taken(table: str, holders: Mapping[str, str]) -> str:
+    plans = sorted(set(holders.values()))
+    named = ", ".join(plans[:3]) + (f" and {len(plans) - 3} more" if len(plans) > 3 else "")
+    what = "plan" if len(plans) == 1 else "plans"
+    return f"every partition asked for of {table} is held by live {what} {named}; lakefold plans watch {plans[0]}"
