@@ -45,8 +45,7 @@ def parse_url(text: str) -> URL:
 
 def display_url(url: URL) -> str:
     """``url`` without anything secret."""
-    shown = url.set(password=None) if url.password is not None else url
-    return shown.difference_update_query(sorted(_SECRETS)).render_as_string()
+    return url.difference_update_query(sorted(_SECRETS)).render_as_string()
 
 
 class Database:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's and the operator's side of a plan's life: add, cancel, retry, and who holds which partition."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from lake.plan import Plan, PlanState
 from service.store.base import StorePart, insert_if_absent, locked, record_event, storable
@@ -98,19 +98,14 @@ class Planning(StorePart):
 
         ``plan_id`` may be a unique prefix. Raises NotFound, WrongState, or PartitionsTaken.
         """
-        with self._database.read() as connection:
+        with self._database.write() as connection:
             plan_id = plan_id_of(connection, plan_id)
-            table = connection.execute(select(PlanRow.table_name).where(PlanRow.id == plan_id)).scalar_one()
-            partitions = tuple(
-                connection.execute(
-                    select(GroupRow.partition_path).where(GroupRow.plan_id == plan_id).distinct()
-                ).scalars()
-            )
+            table = _failed(connection, plan_id).table_name
+            groups = select(GroupRow.partition_path).where(GroupRow.plan_id == plan_id).distinct()
+            partitions = tuple(connection.execute(groups).scalars())
 
         def again(connection: Connection) -> None:
-            row = connection.execute(locked(select(PlanRow.state, PlanRow.epoch).where(PlanRow.id == plan_id))).one()
-            if row.state != PlanState.FAILED:
-                raise WrongState(f"plan {plan_id} is {row.state}; only failed plans can be retried")
+            row = _failed(connection, plan_id)
             _take(connection, table, plan_id, partitions)
             connection.execute(
                 update(PlanRow)
@@ -127,7 +122,7 @@ class Planning(StorePart):
 
         self._with_partitions(table, partitions, again)
 
-    def _with_partitions(self, table: str, partitions: tuple[str, ...], work: Any) -> None:
+    def _with_partitions(self, table: str, partitions: tuple[str, ...], work: Callable[[Connection], None]) -> None:
         """Run ``work`` in a transaction; name the holders where another plan has one of ``partitions``."""
         for attempt in range(_ATTEMPTS):
             try:
@@ -155,6 +150,13 @@ def _held(connection: Connection, table: str) -> dict[str, str]:
         select(LivePartitionRow.partition_path, LivePartitionRow.plan_id).where(LivePartitionRow.table_name == table)
     )
     return {row.partition_path: row.plan_id for row in rows}
+
+
+def _failed(connection: Connection, plan_id: str) -> Row[Any]:
+    row = connection.execute(locked(select(PlanRow.__table__).where(PlanRow.id == plan_id))).one()
+    if row.state != PlanState.FAILED:
+        raise WrongState(f"plan {plan_id} is {row.state}; only failed plans can be retried")
+    return row
 
 
 def _take(connection: Connection, table: str, plan_id: str, partitions: tuple[str, ...]) -> None:

@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan's life in the database, on SQLite and PostgreSQL."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+import time_machine
+from store_plans import (
+    MIB,
+    TRIPS,
+    add,
+    backoff_passes,
+    claimed,
+    commit_of,
+    figures_of,
+    lease_runs_out,
+    make_plan,
+    sql,
+)
+
+from lake.errors import LeaseLost
+from lake.model import TableRef
+from lake.plan import Claim, LeftOut, PlanState, Progress, Step
+from service.store import NotFound, PartitionsTaken, Store, StoreSettings, WrongState
+
+OTHER = TableRef(name="demo.other", format="hudi", location="/lake/other")
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with_defaults = Store(database_url)
+    yield with_defaults
+    with_defaults.close()
+
+
+def stale_writes(store: Store, claim: Claim) -> dict[str, object]:
+    """Every write of an executor, as calls."""
+    return {
+        "heartbeat": lambda: store.heartbeat(claim, Progress(bytes_done=1, bytes_total=2)),
+        "step": lambda: store.step(claim, Step.REWRITE, instant="x", milliseconds=5),
+        "leave_out": lambda: store.leave_out(claim, [LeftOut(group=0, reason="gone", quarantine=("p",))]),
+        "complete": lambda: store.complete(claim, commit_of(claim.plan, "late"), figures_of(claim.plan), {}),
+        "requeue": lambda: store.requeue(claim, "late"),
+        "fail": lambda: store.fail(claim, "late", halt=True),
+        "cancel": lambda: store.cancel(claim, "late", actor="late"),
+    }
+
+
+def everything(url: str) -> list[object]:
+    """All rows that an executor's write could touch."""
+    tables = ("plan", "plan_group", "plan_event", "live_partition", "superseded_version", "table_state")
+    return [sorted(map(repr, sql(url, f"SELECT * FROM {table}"))) for table in tables]
+
+
+def test_a_claim_gives_back_the_plan_exactly_as_it_was_stored(store: Store) -> None:
+    plan = add(store, "dt=1", "dt=2", "")
+    claim = claimed(store)
+    assert claim.plan == plan
+    assert (claim.epoch, claim.attempt, claim.executor, claim.instants) == (1, 1, "executor-1", ())
+    assert store.plan_state(plan.plan_id) is PlanState.INFLIGHT
+    assert store.claim("executor-2") is None
+
+
+def test_of_two_executors_that_claim_at_once_one_wins(database_url: str) -> None:
+    stores = [Store(database_url) for _ in range(4)]
+    for round_ in range(10):
+        plan = add(stores[0], f"dt={round_}")
+        barrier = threading.Barrier(len(stores))
+        claims: list[Claim | None] = [None] * len(stores)
+
+        def run(number: int, barrier: threading.Barrier = barrier, claims: list[Claim | None] = claims) -> None:
+            barrier.wait()
+            claims[number] = stores[number].claim(f"executor-{number}")
+
+        threads = [threading.Thread(target=run, args=(n,)) for n in range(len(stores))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        winners = [claim for claim in claims if claim is not None]
+        assert [claim.plan.plan_id for claim in winners] == [plan.plan_id]
+        assert winners[0].epoch == 1
+        stores[0].complete(winners[0], commit_of(plan), figures_of(plan), {})
+    for store in stores:
+        store.close()
+
+
+def test_two_executors_at_once_never_exceed_the_inflight_limit_of_a_table(database_url: str) -> None:
+    stores = [Store(database_url) for _ in range(4)]
+    for number in range(8):
+        add(stores[0], f"dt={number}")
+    barrier = threading.Barrier(len(stores))
+    claims: list[Claim | None] = []
+
+    def run(store: Store) -> None:
+        barrier.wait()
+        claims.append(store.claim("e"))
+
+    threads = [threading.Thread(target=run, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([claim for claim in claims if claim is not None]) == 1
+    assert len(claims) == 4
+    for store in stores:
+        store.close()
+
+
+def test_one_store_serves_many_threads(store: Store) -> None:
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            table = replace(TRIPS, name=f"t{number}")
+            for round_ in range(5):
+                add(store, f"dt={round_}", table=table)
+                store.figures()
+                claim = store.claim(f"executor-{number}")
+                if claim is not None:
+                    store.heartbeat(claim)
+                    store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {})
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    while (claim := store.claim("last")) is not None:
+        store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {})
+    assert store.figures().count(PlanState.COMPLETED) == 40
+
+
+def test_the_oldest_due_plan_is_claimed_first_and_each_table_has_its_limit(database_url: str) -> None:
+    store = Store(database_url, StoreSettings(max_inflight_per_table=2))
+    first, second, third = add(store, "dt=1"), add(store, "dt=2"), add(store, "dt=3")
+    other = add(store, "dt=1", table=OTHER)
+    order = [claimed(store).plan.plan_id for _ in range(3)]
+    assert order == [first.plan_id, second.plan_id, other.plan_id]
+    assert store.claim("e") is None
+    assert store.plan_state(third.plan_id) is PlanState.REQUESTED
+    store.close()
+
+
+def test_paused_and_halted_tables_and_a_paused_service_are_not_claimed(store: Store) -> None:
+    plan = add(store, "dt=1")
+    store.pause(TRIPS.name, "ada")
+    assert store.claim("e") is None
+    store.resume(TRIPS.name, "ada")
+    store.pause(None, "ada")
+    assert store.paused()
+    assert store.claim("e") is None
+    store.resume(None, "ada")
+    assert not store.paused()
+    claim = claimed(store)
+    store.fail(claim, "rows differ: 10 in, 9 out", halt=True)
+    later = add(store, "dt=1")
+    assert store.claim("e") is None
+    state = store.table_state(TRIPS.name)
+    assert state.halted
+    assert state.halted_reason == f"plan {plan.plan_id}: rows differ: 10 in, 9 out"
+    store.resume(None, "ada")
+    assert store.claim("e") is None, "resuming the service does not un-halt a table"
+    store.resume(TRIPS.name, "ada")
+    assert claimed(store).plan.plan_id == later.plan_id
+
+
+def test_a_stale_epoch_touches_no_row(store: Store, database_url: str) -> None:
+    add(store, "dt=1")
+    stale = claimed(store)
+    lease_runs_out(database_url, stale.plan.plan_id)
+    fresh = store.expired("executor-2")
+    assert fresh is not None
+    assert (fresh.epoch, fresh.attempt) == (2, 1)
+    before = everything(database_url)
+    for name, write in stale_writes(store, stale).items():
+        with pytest.raises(LeaseLost):
+            write()  # type: ignore[operator]
+        assert everything(database_url) == before, name
+    assert store.heartbeat(fresh) is False
+
+
+def test_an_executor_with_the_right_epoch_but_another_name_touches_no_row(store: Store, database_url: str) -> None:
+    add(store, "dt=1")
+    claim = replace(claimed(store), executor="impostor")
+    before = everything(database_url)
+    for write in stale_writes(store, claim).values():
+        with pytest.raises(LeaseLost):
+            write()  # type: ignore[operator]
+    assert everything(database_url) == before
+
+
+def test_completing_records_figures_and_superseded_versions_and_frees_the_partitions(store: Store) -> None:
+    plan = add(store, "dt=1", "dt=2")
+    claim = claimed(store)
+    store.step(claim, Step.PREPARE, instant="i1", milliseconds=7)
+    store.step(claim, Step.REWRITE, milliseconds=30)
+    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id, "dt=2": plan.plan_id}
+    commit = commit_of(plan, "i1")
+    store.complete(claim, commit, figures_of(plan), {"commit": 11})
+    view = store.plan(plan.plan_id)
+    assert (view.state, view.instant, view.instants) == (PlanState.COMPLETED, "i1", ("i1",))
+    assert view.milliseconds == {"prepare": 7, "rewrite": 30, "commit": 11}
+    assert view.figures == tuple(figures_of(plan))
+    assert (view.files_before, view.files_after, view.bytes_before) == (4, 2, 32 * MIB)
+    assert view.lease_until is None
+    assert view.finalized_at is not None
+    assert store.held_partitions(TRIPS.name) == {}
+    assert [due.version for due in store.superseded(TRIPS)] == list(commit.superseded)
+    assert list(store.owned_instants(TRIPS)) == []
+
+
+def test_completing_twice_with_the_same_commit_changes_nothing(store: Store, database_url: str) -> None:
+    plan = add(store, "dt=1")
+    claim = claimed(store)
+    store.complete(claim, commit_of(plan), figures_of(plan), {"commit": 1})
+    before = everything(database_url)
+    store.complete(claim, commit_of(plan), figures_of(plan), {"commit": 2})
+    assert everything(database_url) == before
+    with pytest.raises(LeaseLost):
+        store.complete(claim, commit_of(plan, "another"), figures_of(plan), {})
+    assert everything(database_url) == before
+
+
+def test_completing_is_all_or_nothing(store: Store, database_url: str) -> None:
+    plan = add(store, "dt=1")
+    claim = claimed(store)
+    before = everything(database_url)
+    commit = commit_of(plan)
+    doubled = replace(commit, superseded=(*commit.superseded, commit.superseded[0]))
+    with pytest.raises(Exception, match="refused a write"):
+        store.complete(claim, doubled, figures_of(plan), {})
+    assert everything(database_url) == before
+    store.complete(claim, commit, figures_of(plan), {})
+
+
+def test_a_partition_belongs_to_one_live_plan_even_when_two_come_at_once(database_url: str) -> None:
+    stores = [Store(database_url) for _ in range(2)]
+    for round_ in range(10):
+        plans = [make_plan(f"a={round_}", f"b={round_}"), make_plan(f"b={round_}", f"a={round_}", f"c={round_}")]
+        barrier = threading.Barrier(2)
+        outcomes: list[object] = [None, None]
+
+        def run(
+            number: int,
+            plans: list[object] = plans,  # type: ignore[assignment]
+            barrier: threading.Barrier = barrier,
+            outcomes: list[object] = outcomes,
+        ) -> None:
+            barrier.wait()
+            try:
+                stores[number].add_plan(plans[number], request_id=None, actor="s", estimate={})  # type: ignore[arg-type]
+                outcomes[number] = "stored"
+            except PartitionsTaken as error:
+                outcomes[number] = error.holders
+
+        threads = [threading.Thread(target=run, args=(n,)) for n in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        winner = outcomes.index("stored")
+        holder = plans[winner].plan_id
+        assert outcomes[1 - winner] == {f"a={round_}": holder, f"b={round_}": holder}
+        assert stores[0].plan_state(plans[1 - winner].plan_id) is None, "the loser leaves nothing behind"
+    for store in stores:
+        store.close()
+
+
+def test_the_same_partition_of_two_tables_can_be_planned(store: Store) -> None:
+    add(store, "dt=1")
+    add(store, "dt=1", table=OTHER)
+    with pytest.raises(PartitionsTaken, match="dt=1 by plan"):
+        add(store, "dt=0", "dt=1")
+    assert list(store.held_partitions(TRIPS.name)) == ["dt=1"]
+
+
+def test_a_requeued_plan_waits_twice_as_long_each_time_and_fails_in_the_end(database_url: str) -> None:
+    store = Store(
+        database_url,
+        StoreSettings(max_attempts=4, backoff=timedelta(seconds=30), backoff_max=timedelta(seconds=100)),
+    )
+    plan = add(store, "dt=1")
+    waits = []
+    for attempt in (1, 2, 3):
+        claim = claimed(store)
+        assert claim.attempt == attempt
+        assert store.requeue(claim, "disk full") is True
+        assert store.claim("e") is None, "not before its backoff has passed"
+        (row,) = sql(database_url, "SELECT not_before_ms - heartbeat_at_ms AS wait FROM plan")
+        waits.append(round(row.wait / 1000))
+        assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
+        backoff_passes(database_url)
+    assert waits == [30, 60, 100]
+    assert store.requeue(claimed(store), "disk full") is False
+    view = store.plan(plan.plan_id)
+    assert (view.state, view.error, view.attempts) == (PlanState.FAILED, "disk full", 4)
+    assert store.held_partitions(TRIPS.name) == {}
+    store.close()
+
+
+def test_leases_compare_with_the_databases_clock_and_never_the_hosts(store: Store, database_url: str) -> None:
+    plan = add(store, "dt=1")
+    claimed(store)
+    with time_machine.travel(timedelta(days=400), tick=True):
+        assert store.expired("executor-2") is None, "the host's clock ran away, the lease did not"
+    with time_machine.travel(timedelta(days=-400), tick=True):
+        lease_runs_out(database_url, plan.plan_id)
+        assert store.expired("executor-2") is not None, "the host's clock is behind, the lease ran out"
+
+
+def test_a_heartbeat_keeps_the_lease_and_stores_the_progress(store: Store, database_url: str) -> None:
+    plan = add(store, "dt=1")
+    claim = claimed(store)
+    lease_runs_out(database_url, plan.plan_id)
+    assert store.heartbeat(claim, Progress(bytes_done=5, bytes_total=10, rows_done=3)) is False
+    assert store.expired("executor-2") is None
+    view = store.plan(plan.plan_id)
+    assert (view.progress_bytes_done, view.progress_bytes_total, view.progress_rows_done) == (5, 10, 3)
+
+
+def test_a_take_over_keeps_the_plan_inflight_with_its_instants_and_a_new_epoch(store: Store, database_url: str) -> None:
+    plan = add(store, "dt=1")
+    first = claimed(store)
+    assert store.expired("executor-2") is None, "only after the lease ran out"
+    store.step(first, Step.PREPARE, instant="i1", milliseconds=1)
+    lease_runs_out(database_url, plan.plan_id)
+    second = store.expired("executor-2")
+    assert second is not None
+    assert (second.plan, second.epoch, second.executor) == (plan, 2, "executor-2")
+    assert second.instants == ("i1",)
+    assert store.plan_state(plan.plan_id) is PlanState.INFLIGHT
+    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
+    assert store.expired("executor-3") is None
+    store.step(second, Step.PREPARE, instant="i2", milliseconds=1)
+    assert set(store.owned_instants(TRIPS)) == {"i1", "i2"}
+    store.complete(second, commit_of(plan, "i2"), figures_of(plan), {})
+    assert set(store.owned_instants(TRIPS)) == {"i1"}
+    assert store.plan(plan.plan_id).instants == ("i1", "i2")
+    assert [(e.from_state, e.to_state, e.epoch, e.actor) for e in store.events(plan.plan_id)] == [
+        (None, PlanState.REQUESTED, 0, "scheduler"),
+        (PlanState.REQUESTED, PlanState.INFLIGHT, 1, "executor-1"),
+        (PlanState.INFLIGHT, PlanState.INFLIGHT, 2, "executor-2"),
+        (PlanState.INFLIGHT, PlanState.COMPLETED, 2, "executor-2"),
+    ]
+
+
+def test_of_two_rescuers_one_takes_the_plan_over(database_url: str) -> None:
+    stores = [Store(database_url) for _ in range(4)]
+    plan = add(stores[0], "dt=1")
+    claimed(stores[0])
+    for epoch in range(2, 8):
+        lease_runs_out(database_url, plan.plan_id)
+        barrier = threading.Barrier(4)
+        claims: list[Claim | None] = []
+
+        def run(store: Store, barrier: threading.Barrier = barrier, claims: list[Claim | None] = claims) -> None:
+            barrier.wait()
+            claims.append(store.expired(f"r{id(store)}"))
+
+        threads = [threading.Thread(target=run, args=(store,)) for store in stores]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [claim.epoch for claim in claims if claim is not None] == [epoch]
+    for store in stores:
+        store.close()
+
+
+def test_cancelling_a_requested_plan_frees_its_partitions_at_once(store: Store) -> None:
+    plan = add(store, "dt=1")
+    assert store.request_cancel(plan.plan_id[:30], "ada", "not today") is PlanState.CANCELLED
+    assert store.held_partitions(TRIPS.name) == {}
+    assert store.claim("e") is None
+    assert store.events(plan.plan_id)[-1].reason == "not today"
+    with pytest.raises(WrongState, match="is cancelled; only requested and inflight plans can be cancelled"):
+        store.request_cancel(plan.plan_id, "ada")
+
+
+def test_cancelling_an_inflight_plan_is_a_request_that_its_executor_honours(store: Store) -> None:
+    plan = add(store, "dt=1")
+    claim = claimed(store)
+    assert store.heartbeat(claim) is False
+    assert store.request_cancel(plan.plan_id, "ada", "not today") is PlanState.INFLIGHT
+    assert store.request_cancel(plan.plan_id, "bob", "me too") is PlanState.INFLIGHT
+    assert store.heartbeat(claim) is True
+    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
+    store.cancel(claim, "not today", actor="ada")
+    assert store.plan_state(plan.plan_id) is PlanState.CANCELLED
+    assert store.held_partitions(TRIPS.name) == {}
+    assert [e.actor for e in store.events(plan.plan_id)] == ["scheduler", "executor-1", "ada", "ada"]
+
+
+def test_a_plan_asked_to_be_cancelled_is_not_requeued(store: Store) -> None:
+    plan = add(store, "dt=1")
+    claim = claimed(store)
+    store.request_cancel(plan.plan_id, "ada", "not today")
+    assert store.requeue(claim, "lock taken") is False
+    assert store.plan_state(plan.plan_id) is PlanState.CANCELLED
+
+
+def test_a_failed_plan_is_requested_again_with_all_its_attempts(store: Store) -> None:
+    plan = add(store, "dt=1", "dt=2")
+    store.fail(claimed(store), "bad options")
+    assert store.held_partitions(TRIPS.name) == {}
+    store.retry(plan.plan_id, "ada")
+    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id, "dt=2": plan.plan_id}
+    claim = claimed(store)
+    assert (claim.plan, claim.attempt, claim.epoch) == (plan, 1, 2)
+    with pytest.raises(WrongState, match="is inflight; only failed plans can be retried"):
+        store.retry(plan.plan_id, "ada")
+
+
+def test_retrying_is_refused_while_another_plan_has_a_partition(store: Store) -> None:
+    failed = add(store, "dt=1", "dt=2")
+    store.fail(claimed(store), "bad options")
+    holder = add(store, "dt=2")
+    with pytest.raises(PartitionsTaken) as refused:
+        store.retry(failed.plan_id, "ada")
+    assert refused.value.holders == {"dt=2": holder.plan_id}
+    assert store.plan_state(failed.plan_id) is PlanState.FAILED
+    assert store.held_partitions(TRIPS.name) == {"dt=2": holder.plan_id}
+
+
+def test_left_out_groups_and_quarantined_paths_are_kept_with_their_reasons(store: Store) -> None:
+    plan = add(store, "dt=1", "dt=2")
+    claim = claimed(store)
+    store.leave_out(claim, [LeftOut(group=1, reason="footer is truncated", quarantine=("dt=2/0.parquet",))])
+    view = store.plan(plan.plan_id)
+    assert [(g.number, g.partition, g.left_out) for g in view.left_out] == [(1, "dt=2", "footer is truncated")]
+    assert store.table_state(TRIPS.name).quarantined == {"dt=2/0.parquet": "footer is truncated"}
+    store.requeue(claim, "later")
+    store.resume(TRIPS.name, "ada")
+    assert store.table_state(TRIPS.name).quarantined == {}
+
+
+def test_an_error_with_a_nul_or_a_lone_surrogate_is_stored(store: Store) -> None:
+    plan = add(store, "dt=1")
+    store.fail(claimed(store), "bad \x00 byte \udcff in a name" + "x" * 9000)
+    error = store.plan(plan.plan_id).error
+    assert error is not None
+    assert error.startswith("bad  byte ? in a name")
+    assert len(error) == 4000
+
+
+def test_unknown_and_ambiguous_ids_are_refused(store: Store) -> None:
+    one, two = add(store, "dt=1"), add(store, "dt=2")
+    with pytest.raises(NotFound, match="no plan 'ffff'"):
+        store.plan("ffff")
+    with pytest.raises(NotFound):
+        store.plan("")
+    with pytest.raises(NotFound):
+        store.plan("%")
+    with pytest.raises(Exception, match="is ambiguous"):
+        store.plan(one.plan_id[:4])
+    assert store.plan(two.plan_id).plan_id == two.plan_id
+    assert store.plan_state("ffff") is None
