@@ -60,6 +60,24 @@ def run_plan(
         return _Run(claim, format, store, spark, observer or NullObserver(), lease, ask_again).run()
 
 
+def settle(
+    claim: Claim,
+    *,
+    format: TableFormat,
+    store: PlanStore,
+    spark: SparkProvider,
+    observer: Observer | None = None,
+    heartbeat: timedelta = HEARTBEAT,
+    ask_again: Sequence[float] = ASK_AGAIN_SECONDS,
+) -> Outcome:
+    """End a plan taken over from a silent executor without rewriting: record it, requeue it, or cancel it if asked to.
+
+    It stays inflight where the table does not answer, or where something pending of it can't be withdrawn.
+    """
+    with Lease(claim, store, every=heartbeat) as lease:
+        return _Run(claim, format, store, spark, observer or NullObserver(), lease, ask_again).settle()
+
+
 class _Run:
     def __init__(
         self,
@@ -95,6 +113,22 @@ class _Run:
                         self._writer = None
             assert self._landed is not None
             return self._record(self._landed)
+        except Exception as error:
+            return self._give_up(error)
+
+    def settle(self) -> Outcome:
+        silent = Transient("its executor stopped renewing its lease")
+        try:
+            self._landed = self._ask()
+            if self._landed is not None:
+                return self._record(self._landed)
+            if not self._pending():
+                return self._give_up(silent)
+            with self._opened() as self._writer:
+                try:
+                    return self._give_up(silent)
+                finally:
+                    self._writer = None
         except Exception as error:
             return self._give_up(error)
 
@@ -248,7 +282,9 @@ class _Run:
             log.error("plan %s of %s: unexpected error", self._plan_id, self._table.name, exc_info=error)
         try:
             self._lease.hold()
-            self._withdraw(None)  # our plan, so whatever of it is pending
+            # It is our plan, so whatever of it is pending goes. What stays could be committed by a sleeping executor.
+            if not self._withdraw(None) and self._claim.epoch > 1 and self._pending():
+                return self._stay(error)
         except LeaseLost as lost:
             return self._lost(lost)
         except Exception as silent:
@@ -321,14 +357,24 @@ class _Run:
         if self._instant is not None:
             self._withdraw((self._instant,))
 
-    def _withdraw(self, instants: tuple[str, ...] | None) -> None:
-        """Discard ``instants``, None for all of the plan's; the sweep of stragglers finds what this could not."""
+    def _withdraw(self, instants: tuple[str, ...] | None) -> bool:
+        """Discard ``instants``, None for all of the plan's; whether that went well. The sweep finds what it did not."""
         if self._writer is None:
-            return
+            return False
         try:
             self._writer.discard(self._plan_id, instants)
         except Exception as error:
-            log.warning("plan %s: its files stay until the next sweep: %s", self._plan_id, one_line(error))
+            log.warning("plan %s: its files stay for now: %s", self._plan_id, one_line(error))
+            return False
+        return True
+
+    def _pending(self) -> bool:
+        """Whether something of the plan is pending on its table, as far as can be told."""
+        try:
+            return self._plan_id in self._format.pending(self._table).values()
+        except Exception as error:
+            log.warning("plan %s: %s can't be read: %s", self._plan_id, self._table.name, one_line(error))
+            return True
 
     def _leave_out(self, items: Sequence[LeftOut], numbers: Sequence[int]) -> None:
         """Record groups left out; ``numbers`` are the claim's numbers of the groups that ``items`` count by."""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,3 +119,28 @@ def spark_session(settings: Mapping[str, str] | None = None) -> "SparkSession":
             ) from error
         session.sparkContext.setLogLevel("ERROR")
         return session
+
+
+def drop_dead_session() -> bool:
+    """Forget the process's session if its JVM died or stopped it, so that ``spark_session`` starts another one."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with _lock:
+        context = SparkContext._active_spark_context
+        if context is None:
+            return False
+        gateway = SparkContext._gateway
+        with suppress(Exception):  # whatever a dead JVM makes py4j raise
+            if not context._jsc.sc().isStopped():
+                return False
+            context.stop()
+            SparkSession._instantiatedSession = None
+            return True
+        with suppress(Exception):
+            gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
+        return True

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deletes superseded versions once the retention now in force has passed, and the table agrees.
+
+Marking happened when a plan completed; this only deletes what is marked. Each round asks the table again, goes
+through the versions oldest instant first, and tells the store after each instant, so that a crash repeats at most
+one deletion of files that are gone already.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import groupby
+
+from executors.observer import NullObserver, Observer
+from executors.outcome import one_line
+from executors.rescue import Formats
+from lake.errors import Conflict
+from lake.formats import load_format
+from lake.model import TableRef
+from lake.plan import SupersededVersion
+from lake.ports import Due, PlanStore, SparkProvider, TableFormat
+from lake.units import format_bytes
+
+log = logging.getLogger(__name__)
+
+_PAGE = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A version that is due but stays, and why."""
+
+    version: SupersededVersion
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanReport:
+    """What a round did to one table, or with ``dry_run`` would do. ``held`` says why it was not cleaned at all.
+
+    ``error`` is the one line of what ended the round early; ``deleted`` then holds what came before.
+    """
+
+    table: str
+    dry_run: bool = False
+    deleted: tuple[SupersededVersion, ...] = ()
+    bytes_freed: int = 0
+    kept: tuple[Kept, ...] = ()
+    held: str | None = None
+    error: str | None = None
+
+    @property
+    def files(self) -> int:
+        """How many files were deleted, or would be."""
+        return len(self.deleted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanJob:
+    """One table to clean. ``held`` says why not, such as its being halted or paused."""
+
+    table: TableRef
+    retention: timedelta
+    held: str | None = None
+
+
+def clean_tables(
+    jobs: Iterable[CleanJob],
+    *,
+    store: PlanStore,
+    spark: SparkProvider,
+    formats: Formats = load_format,
+    observer: Observer | None = None,
+    dry_run: bool = False,
+) -> list[CleanReport]:
+    """Clean each table; what fails in one is in its report and never stops the others."""
+    observer = observer or NullObserver()
+    reports = []
+    for job in jobs:
+        try:
+            report = clean_table(
+                job.table,
+                format=formats(job.table.format),
+                store=store,
+                retention=job.retention,
+                spark=spark,
+                held=job.held,
+                observer=observer,
+                dry_run=dry_run,
+            )
+        except Exception as error:
+            log.warning("table %s was not cleaned: %s", job.table.name, one_line(error))
+            observer.clean_failed(job.table.name, type(error).__name__)
+            report = CleanReport(table=job.table.name, dry_run=dry_run, error=one_line(error))
+        reports.append(report)
+    observer.clean_succeeded()
+    return reports
+
+
+def clean_table(
+    table: TableRef,
+    *,
+    format: TableFormat,
+    store: PlanStore,
+    retention: timedelta,
+    spark: SparkProvider,
+    held: str | None = None,
+    observer: Observer | None = None,
+    dry_run: bool = False,
+) -> CleanReport:
+    """Delete the versions of ``table`` that were superseded more than ``retention`` ago and that nothing needs.
+
+    A ``held`` table is left alone. The database's clock decides what is due. Raises what the store or the first
+    question to the format raises; an error while deleting is in the report, with what was deleted before.
+    """
+    if held is not None:
+        return CleanReport(table=table.name, dry_run=dry_run, held=held)
+    return _Round(table, format, store, spark, observer or NullObserver(), dry_run).run(retention)
+
+
+class _Round:
+    def __init__(
+        self,
+        table: TableRef,
+        format_: TableFormat,
+        store: PlanStore,
+        spark: SparkProvider,
+        observer: Observer,
+        dry_run: bool,
+    ) -> None:
+        self._table, self._format, self._store, self._spark = table, format_, store, spark
+        self._observer, self._dry_run = observer, dry_run
+        self._deleted: list[SupersededVersion] = []
+        self._bytes_freed = 0
+        self._kept: list[Kept] = []
+        #: rows looked at that are still due: kept ones, and in a dry run all
+        self._seen: set[int] = set()
+
+    def run(self, retention: timedelta) -> CleanReport:
+        error: Exception | None = None
+        while error is None:
+            # Kept versions stay due: asking for that many more keeps them from hiding the ones behind them.
+            due = self._store.due(self._table, retention, _PAGE + len(self._seen))
+            due = [d for d in due if d.row_id not in self._seen]
+            if not due:
+                break
+            reasons = self._format.superseded_deletable(self._table, [d.version for d in due])
+            deletable = [d for d in due if reasons[d.version.path] is None]
+            for d in due:
+                self._keep(d, reasons[d.version.path])
+            if self._dry_run:
+                self._seen.update(d.row_id for d in deletable)
+                self._deleted += [d.version for d in deletable]
+                self._bytes_freed += sum(d.version.bytes for d in deletable)
+            elif deletable:
+                error = self._delete(deletable)
+        if self._deleted and not self._dry_run:
+            freed = format_bytes(self._bytes_freed)
+            log.info("table %s: deleted %d superseded files, %s", self._table.name, len(self._deleted), freed)
+        return CleanReport(
+            table=self._table.name,
+            dry_run=self._dry_run,
+            deleted=tuple(self._deleted),
+            bytes_freed=self._bytes_freed,
+            kept=tuple(self._kept),
+            error=one_line(error) if error else None,
+        )
+
+    def _keep(self, due: Due, reason: str | None) -> None:
+        if reason is not None:
+            self._seen.add(due.row_id)
+            self._kept.append(Kept(version=due.version, reason=reason))
+
+    def _delete(self, deletable: Sequence[Due]) -> Exception | None:
+        """Delete instant by instant, oldest first; the error that ended it early."""
+        remaining = {d.row_id: d.version for d in self._store.superseded(self._table)}
+        try:
+            with self._format.writer(self._table, self._spark) as writer:
+                for _, group in groupby(sorted(deletable, key=_by_instant), key=_by_instant):
+                    batch = list(group)
+                    versions = [d.version for d in batch]
+                    rows = {d.row_id for d in batch}
+                    rest = {row: version for row, version in remaining.items() if row not in rows}
+                    try:
+                        freed = writer.delete(versions, tuple(rest.values()))
+                    except Conflict as conflict:  # something became live, pending or saved since the table was asked
+                        for d in batch:
+                            self._keep(d, one_line(conflict))
+                        continue
+                    self._store.mark_deleted(sorted(rows))
+                    remaining = rest
+                    self._deleted += versions
+                    self._bytes_freed += freed
+                    self._observer.deleted(self._table.name, len(batch), freed)
+        except Exception as error:
+            log.warning("table %s: cleaning ended early: %s", self._table.name, one_line(error))
+            self._observer.clean_failed(self._table.name, type(error).__name__)
+            return error
+        return None
+
+
+def _by_instant(due: Due) -> str:
+    return due.version.instant

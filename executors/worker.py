@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop of an executor: claim, run, repeat; rescue the plans of silent ones; end politely or at once."""
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType
+
+from executors.observer import NullObserver, Observer
+from executors.outcome import Outcome, Result, one_line
+from executors.rescue import Formats, rescue_one
+from executors.run import HEARTBEAT, run_plan
+from executors.spark import drop_dead_session
+from lake.errors import Rejected
+from lake.formats import load_format
+from lake.plan import Claim
+from lake.ports import PlanStore, SparkProvider
+
+log = logging.getLogger(__name__)
+
+_BACKOFF_SECONDS = 1.0
+_BACKOFF_MAX_SECONDS = 60.0
+
+
+def executor_name() -> str:
+    """What this process calls itself in the database: host, process id and a moment, never the same twice."""
+    return f"{socket.gethostname()}/{os.getpid()}/{time.time_ns() // 1_000_000:x}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """How a worker paces itself. ``slots`` plans run at once; ``idle`` passes between looks at an empty queue.
+
+    ``patience`` is how long a draining worker waits for a plan that is not due yet: a backoff, or the lease of a
+    silent executor, that ends later is left to others.
+    """
+
+    slots: int = 1
+    heartbeat: timedelta = HEARTBEAT
+    idle: timedelta = timedelta(seconds=5)
+    patience: timedelta = timedelta(seconds=120)
+
+
+class Worker:
+    """Runs plans from ``store`` until told otherwise. ``drain`` and ``abort`` may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        store: PlanStore,
+        spark: SparkProvider,
+        executor: str | None = None,
+        formats: Formats = load_format,
+        observer: Observer | None = None,
+        settings: WorkerSettings | None = None,
+        revive: Callable[[], object] = drop_dead_session,
+    ) -> None:
+        self.executor = executor or executor_name()
+        self._store, self._spark, self._formats = store, spark, formats
+        self._observer = observer or NullObserver()
+        self._settings = settings or WorkerSettings()
+        self._revive = revive
+        self._draining = threading.Event()
+        self._aborting = threading.Event()
+        self._tally: Counter[Result] = Counter()
+        self._tally_lock = threading.Lock()
+        #: one slot at a time looks for work: a crowd of lookers would only race each other
+        self._looking = threading.Lock()
+
+    def run(self) -> Counter[Result]:
+        """Work until ``drain`` or ``abort``; how many plans ended in which way."""
+        return self._work(once=False)
+
+    def run_once(self) -> Counter[Result]:
+        """Work until no plan of a served table is live, or none becomes due within ``patience``."""
+        return self._work(once=True)
+
+    def drain(self) -> None:
+        """Claim nothing any more; ``run`` returns when the current plans have ended."""
+        self._draining.set()
+
+    def abort(self) -> None:
+        """Stop the current plans before their commits, discard what they wrote, requeue them, and return."""
+        self._draining.set()
+        self._aborting.set()
+
+    def install_signals(self) -> None:
+        """SIGTERM and SIGINT drain at first and abort when they come again. Main thread only."""
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            # In a thread of its own: the interrupted main thread may hold the very lock that setting an event needs.
+            threading.Thread(target=self._signalled, args=(signal.Signals(number).name,)).start()
+
+        signal.signal(signal.SIGTERM, on_signal)
+        signal.signal(signal.SIGINT, on_signal)
+
+    def _signalled(self, name: str) -> None:
+        if self._draining.is_set():
+            log.warning("%s again: stopping the current plans", name)
+            self.abort()
+        else:
+            log.info("%s: finishing the current plans; send it again to stop them", name)
+            self.drain()
+
+    def _work(self, *, once: bool) -> Counter[Result]:
+        self._tally.clear()
+        slots = [
+            threading.Thread(target=self._slot, args=(once,), name=f"slot {number}")
+            for number in range(1, self._settings.slots)
+        ]
+        for slot in slots:
+            slot.start()
+        try:
+            self._slot(once)  # the first slot is this thread, so that signals reach it and one slot needs no other
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            for slot in slots:
+                slot.join()
+        return Counter(self._tally)
+
+    def _slot(self, once: bool) -> None:
+        busy_until = time.monotonic()
+        failures = 0
+        while not self._draining.is_set():
+            try:
+                outcome = self._next()
+                failures = 0
+                if outcome is not None:
+                    if outcome.result is not Result.INFLIGHT:  # a plan that nothing can be learned of is no progress
+                        busy_until = time.monotonic()
+                    continue
+                wait = self._settings.idle.total_seconds()
+                if once:
+                    due = self._store.due_in()
+                    idle = time.monotonic() - busy_until
+                    if due is None or idle + due.total_seconds() > self._settings.patience.total_seconds():
+                        return
+                    wait = min(wait, max(due.total_seconds(), 0.1))
+            except Exception as error:
+                failures += 1
+                wait = min(_BACKOFF_MAX_SECONDS, _BACKOFF_SECONDS * 2 ** (failures - 1))
+                log.warning("no work for %.0f s: %s", wait, one_line(error))
+                if once and time.monotonic() - busy_until > self._settings.patience.total_seconds():
+                    raise
+            self._draining.wait(wait)
+
+    def _next(self) -> Outcome | None:
+        """Rescue or run one plan; how that ended, None when there was none."""
+        with self._looking:
+            rescued = rescue_one(
+                self.executor,
+                formats=self._formats,
+                store=self._store,
+                spark=self._spark,
+                observer=self._observer,
+                heartbeat=self._settings.heartbeat,
+            )
+            if rescued is not None:
+                return self._counted(rescued)
+            claim = None if self._draining.is_set() else self._store.claim(self.executor)
+        return None if claim is None else self._counted(self._run(claim))
+
+    def _run(self, claim: Claim) -> Outcome:
+        log.info("plan %s of %s claimed, attempt %d", claim.plan.plan_id, claim.plan.table.name, claim.attempt)
+        try:
+            format_ = self._formats(claim.plan.table.format)
+        except Rejected as error:
+            self._store.fail(claim, one_line(error))
+            self._observer.plan_finished(claim, Result.FAILED.value, reason="Rejected")
+            return Outcome(result=Result.FAILED, reason="Rejected", error=one_line(error))
+        return run_plan(
+            claim,
+            format=format_,
+            store=self._store,
+            spark=self._spark,
+            observer=self._observer,
+            cancel=self._aborting,
+            heartbeat=self._settings.heartbeat,
+        )
+
+    def _counted(self, outcome: Outcome) -> Outcome:
+        with self._tally_lock:
+            self._tally[outcome.result] += 1
+        if outcome.result is not Result.COMPLETED:
+            self._revive()
+        return outcome
