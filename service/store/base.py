@@ -3,7 +3,7 @@
 
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, insert
+from sqlalchemy import Connection, Select, insert, literal
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase
 
@@ -36,7 +36,9 @@ def storable(text: str) -> str:
 def insert_if_absent(connection: Connection, row: type[DeclarativeBase], **values: Any) -> bool:
     """Insert a row unless its key is taken; whether it was inserted."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    return connection.execute(dialect.insert(row).values(**values).on_conflict_do_nothing()).rowcount == 1
+    statement = dialect.insert(row).values(**values).on_conflict_do_nothing()
+    # What comes back and not a count of rows: drivers need not know how many an INSERT made.
+    return connection.execute(statement.returning(literal(1))).one_or_none() is not None
 
 
 def record_event(

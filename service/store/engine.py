@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from service.store.errors import ConstraintViolated, DatabaseUnreachable, SchemaBehind, StoreError
 
@@ -103,18 +104,15 @@ class Database:
             raise ConstraintViolated(f"the database refused a write: {_first_line(error)}") from error
         except DBAPIError as error:
             raise self._translated(error) from error
-        except SQLAlchemyError as error:
-            # Not from the driver: the pool gave no connection in time, or the URL's driver can't be set up.
-            raise DatabaseUnreachable(self._unreachable(_first_line(error))) from error
+        except PoolTimeout as error:
+            raise DatabaseUnreachable(self._unreachable("no connection became free in time")) from error
 
     def _translated(self, error: DBAPIError) -> StoreError:
         text = _first_line(error)
         if getattr(error.orig, "sqlstate", None) in _MISSING_STATES or any(part in text for part in _MISSING_TEXTS):
             return SchemaBehind(f"the schema of database {self.shown} is behind this lakefold ({text}); {UPGRADE}")
-        names = {kind.__name__ for kind in type(error).__mro__}
-        if names & {"OperationalError", "InterfaceError"} or error.connection_invalidated:
-            return DatabaseUnreachable(self._unreachable(text))
-        if type(error) is DBAPIError or ("DatabaseError" in names and "file is not a database" in text):
+        unusable = isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
+        if unusable or "file is not a database" in text:
             return DatabaseUnreachable(self._unreachable(text))
         return StoreError(f"database {self.shown}: {text}")
 
@@ -122,10 +120,9 @@ class Database:
         return f"database {self.shown} can't be used: {text}; the setting is {SETTING}"
 
 
-def _first_line(error: SQLAlchemyError) -> str:
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    lines = str(cause).strip().splitlines()
-    return lines[0].strip().rstrip(".;") if lines else type(cause).__name__
+def _first_line(error: DBAPIError) -> str:
+    lines = str(error.orig).strip().splitlines()
+    return lines[0].strip().rstrip(".;") if lines else type(error.orig).__name__
 
 
 def _sqlite_engine(url: URL) -> Engine:

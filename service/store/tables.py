@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registered tables: mode, pause, halt, quarantine, and what their scans found."""
 
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -89,9 +89,8 @@ class Tables(StorePart):
 
     def record_scan(self, scan: ScanRecord) -> None:
         """Remember what a scan found, forgetting the table's oldest scans. Raises NotFound for an unknown table."""
-        document = asdict(scan) | {
-            "taken_at": None, "skipped": dict(scan.skipped), "skipped_bytes": dict(scan.skipped_bytes)
-        }  # fmt: skip
+        document = {field.name: getattr(scan, field.name) for field in fields(scan) if field.name != "taken_at"}
+        document |= {"skipped": dict(scan.skipped), "skipped_bytes": dict(scan.skipped_bytes)}
         error = storable(scan.error or "unknown error") if scan.outcome == "error" else None
         with self._database.write() as connection:
             known = connection.execute(select(TableRow.name).where(TableRow.name == scan.table)).one_or_none()

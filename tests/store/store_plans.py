@@ -99,6 +99,8 @@ def sql(url: str, statement: str, **parameters: Any) -> Sequence[Any]:
     engine = create_engine(parse_url(url))
     try:
         with engine.begin() as connection:
+            if engine.dialect.name == "sqlite":  # which enforces foreign keys where a connection asks for it
+                connection.connection.driver_connection.execute("PRAGMA foreign_keys = ON")
             result = connection.execute(text(statement), parameters)
             return result.all() if result.returns_rows else []
     finally:

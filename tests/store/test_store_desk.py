@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables, scans, requests, superseded versions, leaders, listings and figures, on SQLite and PostgreSQL."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import time_machine
+from store_plans import MIB, TRIPS, add, claimed, commit_of, figures_of, make_plan, slices, sql
+from uuid_utils import uuid7
+
+from lake.model import Concurrency, TableRef
+from lake.plan import ClusteringGroup, PlanKind, PlanState, Step
+from service.store import IdempotencyMismatch, NotFound, ScanRecord, Store, StoreSettings
+from service.store.blobs import pack, unpack
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with_defaults = Store(database_url)
+    yield with_defaults
+    with_defaults.close()
+
+
+def test_a_registered_table_comes_back_as_it_was_and_can_be_changed(store: Store) -> None:
+    store.register(TRIPS, "observe")
+    store.pause(TRIPS.name, "ada")
+    state = store.table_state(TRIPS.name)
+    assert (state.ref, state.mode, state.paused, state.paused_by) == (TRIPS, "observe", True, "ada")
+    assert (state.name, state.format, state.location, state.halted) == (TRIPS.name, "hudi", "/lake/trips", False)
+    moved = replace(TRIPS, location="/lake/elsewhere", concurrency=Concurrency.OCC, write_options={"a": "b"})
+    store.register(moved, "compact")
+    again = store.table_state(TRIPS.name)
+    assert (again.ref, again.mode, again.paused) == (moved, "compact", True)
+    assert again.registered_at == state.registered_at
+    assert [table.name for table in store.tables()] == [TRIPS.name]
+
+
+def test_unknown_tables_are_named(store: Store) -> None:
+    for use in (
+        lambda: store.table_state("nope"),
+        lambda: store.pause("nope", "ada"),
+        lambda: store.resume("nope", "ada"),
+        lambda: store.record_scan(ScanRecord(table="nope", taken_at=NOW)),
+        lambda: store.table_state("*"),
+    ):
+        with pytest.raises(NotFound, match="no table"):
+            use()
+    store.pause(None, "ada")
+    assert store.tables() == [], "pausing the service makes no table"
+
+
+def test_write_options_of_today_serve_the_next_claim_but_the_location_is_the_plans(store: Store) -> None:
+    plan = add(store, "dt=1")
+    store.register(replace(TRIPS, location="/moved", write_options={"lock": "new"}), "compact")
+    table = claimed(store).plan.table
+    assert table == replace(plan.table, write_options={"lock": "new"})
+
+
+def scan(minute: int, **values: object) -> ScanRecord:
+    """A scan with every field filled."""
+    full = ScanRecord(
+        table=TRIPS.name, taken_at=NOW + timedelta(minutes=minute), seconds=1.5, instant=f"i{minute}", files=10,
+        bytes=1 << 40, small_files=9, small_bytes=5, partitions=3, histogram=(0, 1, 9), log_files=1, log_bytes=2,
+        skipped={"above_limit": 1}, skipped_bytes={"above_limit": 1 << 41}, backlog_files=8, backlog_bytes=4,
+    )  # fmt: skip
+    return replace(full, **values)  # type: ignore[arg-type]
+
+
+def test_the_last_scan_is_kept_whole_and_a_failed_one_hides_no_layout(store: Store) -> None:
+    store.register(TRIPS, "observe")
+    assert store.last_scan(TRIPS.name) is None
+    good, bad = scan(1), scan(2, outcome="error", error="no permission")
+    store.record_scan(good)
+    assert store.last_scan(TRIPS.name) == good
+    store.record_scan(bad)
+    assert store.last_scan(TRIPS.name) == bad
+    assert store.last_scan(TRIPS.name, ok=True) == good
+    assert store.last_scans() == {TRIPS.name: bad}
+    assert store.last_scans(ok=True) == {TRIPS.name: good}
+    assert store.scans(TRIPS.name) == [bad, good]
+
+
+def test_old_scans_are_forgotten_but_never_the_last_good_one(database_url: str) -> None:
+    store = Store(database_url, StoreSettings(scans_kept=3))
+    store.register(TRIPS, "observe")
+    store.record_scan(scan(0))
+    for minute in range(1, 10):
+        store.record_scan(scan(minute, outcome="error", error="down"))
+    assert [s.instant for s in store.scans(TRIPS.name)] == ["i9", "i8", "i7", "i0"]
+    assert store.last_scan(TRIPS.name, ok=True) == scan(0)
+    store.close()
+
+
+def test_a_request_is_answered_once(store: Store) -> None:
+    request_id = store.add_request(
+        "t", partitions=["b", "a", "b"], overrides={"small_file_limit": "1MiB"}, dry_run=True, actor="ada"
+    )
+    second = store.add_request("t", actor="bob")
+    request = store.request(request_id)
+    assert (request.table, request.partitions, request.dry_run, request.actor) == ("t", ("a", "b"), True, "ada")
+    assert request.overrides == {"small_file_limit": "1MiB"}
+    assert (request.answer, request.answered_at, request.plan_ids) == (None, None, ())
+    assert [r.request_id for r in store.open_requests()] == [request_id, second]
+    store.answer_request(request_id, plan_ids=["p1"], answer={"outcome": "planned"})
+    store.answer_request(request_id, plan_ids=[], answer={"outcome": "late"})
+    request = store.request(request_id)
+    assert (request.plan_ids, request.answer) == (("p1",), {"outcome": "planned"})
+    assert request.answered_at is not None
+    assert [r.request_id for r in store.open_requests()] == [second]
+    assert store.request(second).partitions is None
+    for use in (lambda: store.request("nope"), lambda: store.answer_request("nope", answer={})):
+        with pytest.raises(NotFound, match="no request"):
+            use()
+
+
+def test_an_idempotency_key_gives_the_first_request_and_refuses_another_body(store: Store) -> None:
+    first = store.add_request("t", partitions=["a"], overrides={"x": (1, 2)}, idempotency_key="k", actor="ada")
+    again = store.add_request("t", partitions=["a"], overrides={"x": (1, 2)}, idempotency_key="k", actor="bob")
+    assert again == first
+    with pytest.raises(IdempotencyMismatch, match="'k' belongs to request"):
+        store.add_request("t", partitions=["b"], idempotency_key="k", actor="ada")
+    assert store.add_request("t", actor="ada") != store.add_request("t", actor="ada"), "no key, no memory"
+
+
+def test_requests_with_one_key_that_come_at_once_are_one_request(database_url: str) -> None:
+    store = Store(database_url)
+    barrier = threading.Barrier(6)
+    ids: list[str] = []
+
+    def run() -> None:
+        barrier.wait()
+        ids.append(store.add_request("t", idempotency_key="k", actor="ada"))
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids) == 6
+    assert len(set(ids)) == 1
+    assert len(store.open_requests()) == 1
+    store.close()
+
+
+def finish(store: Store, partition: str, instant: str, table: TableRef = TRIPS) -> None:
+    """Plan, claim and complete one partition."""
+    plan = add(store, partition, table=table)
+    store.complete(claimed(store), commit_of(plan, instant), figures_of(plan), {})
+
+
+def test_superseded_versions_are_due_after_the_retention_now_in_force_oldest_instant_first(
+    store: Store, database_url: str
+) -> None:
+    finish(store, "dt=2", "20260102")
+    finish(store, "dt=1", "20260101")
+    day = timedelta(days=1)
+    assert store.due(TRIPS, 7 * day) == []
+    sql(database_url, "UPDATE superseded_version SET superseded_at_ms = superseded_at_ms - 86400000 * 3")
+    with time_machine.travel(day * 400, tick=True):
+        assert store.due(TRIPS, 7 * day) == [], "the host's clock deletes nothing"
+    due = store.due(TRIPS, 2 * day)
+    assert [d.version.instant for d in due] == ["20260101", "20260101", "20260102", "20260102"]
+    assert [d.version for d in due[:2]] == list(commit_of(make_plan("dt=1"), "20260101").superseded)
+    assert store.due(TRIPS, 2 * day, limit=1) == due[:1]
+    assert store.due(replace(TRIPS, name="other"), timedelta()) == []
+    store.mark_deleted([d.row_id for d in due[:2]])
+    (before,) = sql(database_url, "SELECT sum(deleted_at_ms) AS s FROM superseded_version")
+    store.mark_deleted([d.row_id for d in due[:2]])
+    assert sql(database_url, "SELECT sum(deleted_at_ms) AS s FROM superseded_version") == [before]
+    assert store.superseded(TRIPS) == due[2:]
+    assert store.due(TRIPS, 2 * day) == due[2:]
+    store.mark_deleted([])
+
+
+def test_a_role_has_one_holder_until_it_expires_or_is_given_up(store: Store, database_url: str) -> None:
+    minute = timedelta(minutes=1)
+    assert store.acquire_leader("scan", "a", minute)
+    assert store.acquire_leader("scan", "a", minute), "renewed"
+    assert not store.acquire_leader("scan", "b", minute)
+    assert store.acquire_leader("clean", "b", minute)
+    with time_machine.travel(timedelta(days=1), tick=True):
+        assert not store.acquire_leader("scan", "b", minute), "the host's clock elects nobody"
+    assert [(leader.role, leader.holder, leader.live) for leader in store.leaders()] == [
+        ("clean", "b", True),
+        ("scan", "a", True),
+    ]
+    sql(database_url, "UPDATE leader SET expires_at_ms = expires_at_ms - 3600000 WHERE role = 'scan'")
+    assert [leader.live for leader in store.leaders()] == [True, False]
+    assert store.acquire_leader("scan", "b", minute)
+    assert not store.acquire_leader("scan", "a", minute)
+    store.release_leader("scan", "a")
+    assert not store.acquire_leader("scan", "a", minute), "only the holder gives a role up"
+    store.release_leader("scan", "b")
+    assert store.acquire_leader("scan", "a", minute)
+
+
+def test_of_many_that_want_a_role_at_once_one_gets_it(database_url: str) -> None:
+    stores = [Store(database_url) for _ in range(4)]
+    for round_ in range(10):
+        barrier = threading.Barrier(4)
+        won: list[int] = []
+
+        def run(number: int, role: str = f"r{round_}", barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            if stores[number].acquire_leader(role, f"h{number}", timedelta(minutes=1)):
+                won.append(number)  # noqa: B023 - joined before the next round
+
+        threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+    for store in stores:
+        store.close()
+
+
+def test_plans_are_listed_newest_first_page_by_page(store: Store) -> None:
+    ids = [add(store, f"dt={n}").plan_id for n in range(5)]
+    other = add(store, "dt=1", table=replace(TRIPS, name="other")).plan_id
+    store.request_cancel(ids[2], "ada")
+    newest = store.plans(limit=2)
+    assert [p.plan_id for p in newest] == [other, ids[4]]
+    assert [p.plan_id for p in store.plans(limit=2, after=newest[-1].plan_id)] == [ids[3], ids[2]]
+    assert [p.plan_id for p in store.plans(table=TRIPS.name, state=PlanState.REQUESTED)] == [
+        ids[4], ids[3], ids[1], ids[0]
+    ]  # fmt: skip
+    assert [p.plan_id for p in store.plans(state=PlanState.CANCELLED)] == [ids[2]]
+    assert store.plans(after=ids[0]) == []
+
+
+def test_a_plan_view_tells_what_was_planned(store: Store) -> None:
+    request_id = store.add_request(TRIPS.name, actor="ada")
+    plan = make_plan("dt=2", "dt=1", "dt=2")
+    store.add_plan(plan, request_id=request_id, actor="ada", estimate={"output_files": 3})
+    view = store.plan(plan.plan_id)
+    assert (view.table, view.format, view.kind, view.state) == (
+        TRIPS.name, "hudi", PlanKind.CLUSTERING, PlanState.REQUESTED
+    )  # fmt: skip
+    assert (view.group_count, view.partition_count, view.partitions) == (3, 2, ("dt=1", "dt=2"))
+    assert (view.input_files, view.input_bytes, view.output_files) == (6, 48 * MIB, 3)
+    assert [(g.number, g.partition, g.slices, g.input_bytes) for g in view.groups] == [
+        (0, "dt=2", 2, 16 * MIB), (1, "dt=1", 2, 16 * MIB), (2, "dt=2", 2, 16 * MIB)
+    ]  # fmt: skip
+    assert (view.estimate, view.request_id, view.actor) == ({"output_files": 3}, request_id, "ada")
+    assert view.options["sort_columns"] == ["a", "b"]
+    assert abs(view.created_at - datetime.now(UTC)) < timedelta(minutes=1)
+    assert [p.plan_id for p in store.plans(request_id=request_id)] == [plan.plan_id]
+    assert store.events(plan.plan_id)[0].reason == f"planned for request {request_id}"
+
+
+def test_ten_thousand_slices_survive_storing_in_a_small_blob(store: Store) -> None:
+    many = (
+        *slices("dt=1", 9_998),
+        replace(slices("dt=1", 1)[0], file_id="logs only", path=None, bytes=0, rows=None, log_files=("l1", "l2"),
+                log_bytes=99),
+        replace(slices("dt=1", 1)[0], file_id="ü\n", path="dt=1/ü %00'.parquet", bytes=1 << 50),
+    )  # fmt: skip
+    assert unpack(pack(many), "dt=1") == many
+    assert len(pack(many)) < 200_000
+    plan = replace(make_plan("x"), groups=(ClusteringGroup(partition="dt=1", slices=many, output_files=7),))
+    store.add_plan(plan, request_id=None, actor="s", estimate={})
+    claim = claimed(store)
+    assert claim.plan == plan
+    assert store.plan(plan.plan_id).input_files == 9_999
+    store.complete(claim, commit_of(plan), figures_of(plan), {})
+    assert [due.version for due in store.superseded(TRIPS)] == list(commit_of(plan).superseded)
+
+
+def test_figures_equal_an_independent_count(store: Store, database_url: str) -> None:
+    other = replace(TRIPS, name="other")
+    finish(store, "dt=1", "i1")
+    finish(store, "dt=2", "i2")
+    finish(store, "dt=1", "i1", table=other)
+    store.mark_deleted([store.superseded(TRIPS)[0].row_id])
+    add(store, "dt=5", "dt=6")
+    store.step(claimed(store), Step.PREPARE, instant="x")
+    oldest = add(store, "dt=7")
+    add(store, "dt=8")
+    store.pause(None, "ada")
+    figures = store.figures()
+    assert figures.paused
+    assert {(f.table, f.state, f.plans, f.input_bytes) for f in figures.plans} == {
+        (TRIPS.name, PlanState.COMPLETED, 2, 32 * MIB),
+        ("other", PlanState.COMPLETED, 1, 16 * MIB),
+        (TRIPS.name, PlanState.INFLIGHT, 1, 32 * MIB),
+        (TRIPS.name, PlanState.REQUESTED, 2, 32 * MIB),
+    }
+    assert figures.count(PlanState.COMPLETED) == 3
+    assert figures.backlog_bytes == 64 * MIB
+    assert figures.oldest_requested_at == store.plan(oldest.plan_id).created_at
+    assert (figures.files_removed, figures.bytes_rewritten) == (3, 48 * MIB)
+    assert {(f.table, f.files, f.bytes) for f in figures.superseded} == {
+        (TRIPS.name, 3, 24 * MIB),
+        ("other", 2, 16 * MIB),
+    }
+    (count,) = sql(database_url, "SELECT count(*) AS n, sum(bytes) AS b FROM superseded_version"
+                   " WHERE deleted_at_ms IS NULL")  # fmt: skip
+    assert (count.n, count.b) == (sum(f.files for f in figures.superseded), sum(f.bytes for f in figures.superseded))
+    assert figures.halted == ()
+    assert [t.name for t in figures.tables] == [TRIPS.name, "other"]
+
+
+def test_a_hundred_thousand_stored_plans_cost_little(store: Store, database_url: str) -> None:
+    for number in range(20):
+        store.register(replace(TRIPS, name=f"t{number}"), "compact")
+    add(store, "dt=1", table=replace(TRIPS, name="t0"))
+    (row,) = sql(database_url, "SELECT * FROM plan")
+    columns = [c for c in row._mapping if c not in ("id", "table_name")]
+    # Ids and tables count up from the one real plan; most plans ended, as in a database of some years.
+    numbers = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) SELECT i FROM n"
+        if database_url.startswith("sqlite")
+        else "SELECT i FROM generate_series(1, 100000) AS g(i)"
+    )
+    insert = (
+        f"INSERT INTO plan (id, table_name, {', '.join(columns)})"
+        f" SELECT '00000000-' || i, 't' || (i % 20), {', '.join(columns)} FROM ({numbers}) AS s, plan"
+    )
+    sql(database_url, insert)
+    sql(
+        database_url,
+        "UPDATE plan SET state = 'cancelled', finalized_at_ms = 1 WHERE id LIKE '00000000-%' AND id NOT LIKE '%00'",
+    )
+    sql(database_url, "ANALYZE")
+    timings = {}
+    for name, use in {
+        "figures": store.figures,
+        "plans": lambda: store.plans(state=PlanState.REQUESTED),
+        "page": lambda: store.plans(table="t3", after="00000000-5", limit=50),
+        "claim": lambda: store.claim("e"),
+        "expired": lambda: store.expired("e"),
+        "instants": lambda: store.owned_instants(replace(TRIPS, name="t3")),
+    }.items():
+        use()
+        began = time.perf_counter()
+        use()
+        timings[name] = time.perf_counter() - began
+    assert store.figures().count(*PlanState) == 100_001
+    # A shared machine may be slow; a missing index costs several times these.
+    assert timings.pop("figures") < 0.5
+    assert max(timings.values()) < 0.15, timings
+
+
+def test_plan_ids_of_one_process_are_ordered_by_time() -> None:
+    ids = [str(uuid7()) for _ in range(1000)]
+    assert ids == sorted(ids)
