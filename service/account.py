@@ -26,6 +26,7 @@ class Line:
     """
 
     partition: str | None
+    partitions: int
     reason: Reason
     slices: int
     files: int
@@ -42,7 +43,7 @@ class Line:
 
     def document(self) -> dict[str, Any]:
         """For scripts."""
-        partition = {} if self.partition is None else {"partition": self.partition}
+        partition = {"partitions": self.partitions} if self.partition is None else {"partition": self.partition}
         return partition | {
             "reason": self.reason.value, "text": self.text, "varies": self.varies, "knob": self.knob,
             "slices": self.slices, "files": self.files, "bytes": self.bytes, "log_files": self.log_files,
@@ -71,8 +72,8 @@ def account(planning: Planning, snapshot: Snapshot, *, by_partition: bool) -> li
         .group_by(keys, use_threads=False)
         .aggregate(
             [
-                ("row", "count"), ("path", "count"), ("bytes", "sum"), ("logs", "sum"), ("log_bytes", "sum"),
-                ("number", "min"), ("number", "max"), ("row", "first"),
+                ("row", "count"), ("partition", "count_distinct"), ("path", "count"), ("bytes", "sum"),
+                ("logs", "sum"), ("log_bytes", "sum"), ("number", "min"), ("number", "max"), ("row", "first"),
             ]
         )
         .sort_by([(key, "ascending") for key in keys])
@@ -82,6 +83,7 @@ def account(planning: Planning, snapshot: Snapshot, *, by_partition: bool) -> li
     return [
         Line(
             partition=row.get("partition"),
+            partitions=row["partition_count_distinct"],
             reason=Reason(row["reason"]),
             slices=row["row_count"],
             files=row["path_count"],

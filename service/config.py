@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -201,8 +201,8 @@ class Config:
 
 def find_file(chosen: Path | None = None) -> Path | None:
     """The configuration file in force; ConfigError where one was named that does not exist."""
-    named, by = (chosen, "--config") if chosen else (os.environ.get(f"{ENV_PREFIX}CONFIG"), f"{ENV_PREFIX}CONFIG")
-    if named:
+    by = "--config" if chosen else f"{ENV_PREFIX}CONFIG"
+    if named := chosen or os.environ.get(f"{ENV_PREFIX}CONFIG"):
         path = Path(named).expanduser()
         if not path.is_file():
             raise ConfigError(f"{by} names {path}, which is not a file")
@@ -347,7 +347,7 @@ def _variable(where: tuple[int | str, ...]) -> str | None:
 def _siblings(where: tuple[int | str, ...]) -> list[str]:
     sections: dict[str, type[BaseModel]] = {"database": Database, "sources": Source, "daemon": Daemon}
     model = sections.get(str(where[0])) if len(where) > 1 else _Settings
-    return list(cast(type[BaseModel], model).model_fields) if model else []
+    return list(model.model_fields) if model else []
 
 
 def line_of(text: str, where: tuple[int | str, ...]) -> int | None:

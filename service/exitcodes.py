@@ -41,8 +41,8 @@ _ALWAYS = (ExitCode.OK, ExitCode.ERROR, ExitCode.USAGE, ExitCode.INTERRUPTED)
 
 def exit_codes(*more: ExitCode) -> str:
     """The help text's last paragraph: the codes every command has and ``more``, with their meaning."""
-    codes = sorted({*_ALWAYS, *more})
-    return "Exit codes: " + " · ".join(f"{code.value} {MEANING[code]}" for code in codes)
+    lines = (f"{code.value:>5}  {MEANING[code]}" for code in sorted({*_ALWAYS, *more}))
+    return "\n".join(["\b", "Exit codes:", *lines])  # \b keeps the lines as they are
 
 
 @dataclass(frozen=True, slots=True)

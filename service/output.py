@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,14 @@ Advance = Callable[[int, int], None]
 
 def plain(value: Any) -> Any:
     """``value`` as what JSON can hold: ISO timestamps, durations in seconds, enums by value, dataclasses as objects."""
-    if value is None or isinstance(value, (bool, int, float)) and not isinstance(value, Enum):
+    if value is None or (isinstance(value, (bool, int, float)) and not isinstance(value, Enum)):
         return value
     if isinstance(value, Enum):
         return plain(value.value)
     if isinstance(value, (str, Path)):
         return str(value)
     if isinstance(value, datetime):
-        return value.astimezone(timezone.utc).isoformat() if value.tzinfo else value.isoformat()
+        return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

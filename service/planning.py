@@ -2,10 +2,10 @@
 """Scan a table and plan it: the one function behind the scheduler's ticks, requests, dry runs and ``explain``."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
 
 from uuid_utils import uuid7
 
@@ -21,6 +21,7 @@ from service import exitcodes
 from service.account import account, scan_record
 from service.config import Config, nearest
 from service.exitcodes import CommandError, Problem
+from service.holding import holding
 from service.output import plain
 from service.rules import ConfiguredTable, configure
 from service.store.errors import PartitionsTaken
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 SCAN_ROLE = "scan"
 #: a request for a whole table may need several plans; the rest waits for the scans that follow
 MOST_PLANS_PER_REQUEST = 100
-_OWN_SCAN_TTL = timedelta(seconds=60)
 _ANSWER_POLL_SECONDS = 0.2
 _SLUGS: Mapping[str, Problem] = {problem.slug: problem for problem in exitcodes.PROBLEMS}
 
@@ -151,15 +151,27 @@ def explain(store: "Store", table: ConfiguredTable, partition: str | None = None
     return snapshot, run.plan()
 
 
-def answer_request(
-    config: Config, store: "Store", resolve: Callable[[str], ConfiguredTable], request: Request
-) -> Answer:
-    """Serve one open request and store its answer; errors become the answer. Raises only what the store raises.
+class Resolver(Protocol):
+    """Finds a table by its name; ``service.catalog.Catalog`` does."""
 
-    ``resolve`` finds a table by its name: ``Catalog.find``.
-    """
+    def find(self, word: str) -> ConfiguredTable:
+        """The table called ``word``. Raises CommandError where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Only:
+    """Resolves every name to the one table that a command already found."""
+
+    table: ConfiguredTable
+
+    def find(self, word: str) -> ConfiguredTable:
+        return self.table
+
+
+def answer_request(config: Config, store: "Store", tables: Resolver, request: Request) -> Answer:
+    """Serve one open request and store its answer; errors become the answer. Raises only what the store raises."""
     try:
-        answer = scan_and_plan(config, store, resolve(request.table), request=request, actor=request.actor)
+        answer = scan_and_plan(config, store, tables.find(request.table), request=request, actor=request.actor)
     except (LakefoldError, PolicyError, OSError) as error:
         if exitcodes.classify(error) is exitcodes.DATABASE:
             raise
@@ -195,12 +207,11 @@ def ask(
     )
     holder, deadline = f"{actor} request {request_id}", time.monotonic() + timeout_seconds
     while (request := store.request(request_id)).answer is None:
-        if store.acquire_leader(SCAN_ROLE, holder, _OWN_SCAN_TTL):
-            try:
-                answer_request(config, store, lambda name: table, request)
-            finally:
-                store.release_leader(SCAN_ROLE, holder)
-        elif time.monotonic() > deadline:
+        with holding(store, SCAN_ROLE, holder) as held_by_us:
+            if held_by_us:
+                answer_request(config, store, _Only(table), request)
+                continue
+        if time.monotonic() > deadline:
             leader = next((leader.holder for leader in store.leaders() if leader.role == SCAN_ROLE), "nobody")
             raise CommandError(
                 exitcodes.TRANSIENT,
@@ -208,8 +219,7 @@ def ask(
                 "open; raise --timeout to wait longer",
                 request_id=request_id,
             )
-        else:
-            time.sleep(_ANSWER_POLL_SECONDS)
+        time.sleep(_ANSWER_POLL_SECONDS)
     answer = Answer.of(request.answer)
     answer.raise_problem()
     return answer

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``lakefold`` command line: noun then verb, documented exit codes, one line for an error.
+
+Nothing heavy is imported here: ``lakefold --help`` must answer at once, so each command imports what it needs.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.exceptions import TyperException
+
+from service.commands import operate, plans, settings, tables, upkeep
+from service.exitcodes import USAGE, CommandError, ExitCode, classify, exit_codes
+from service.output import Output
+
+app = typer.Typer(
+    name="lakefold",
+    help="Keeps the files of a data lake the right size after they are written.",
+    epilog="Settings come from lakefold.toml, LAKEFOLD_… variables and the command line; every command has --json.\n\n"
+    + exit_codes(*ExitCode),
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from lake.version import __version__
+
+        typer.echo(f"lakefold {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+operate.add_to(app)
+tables.add_to(app)
+plans.add_to(app)
+upkeep.add_to(app)
+settings.add_to(app)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; its exit code. Errors are on stderr afterwards, never raised."""
+    before_dashes = list(arguments)[: arguments.index("--")] if "--" in arguments else list(arguments)
+    out = Output(json="--json" in before_dashes)
+    try:
+        result: Any = app(args=list(arguments), prog_name="lakefold", standalone_mode=False)
+    except TyperException as error:
+        return _usage(out, error)
+    except typer.Abort:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe left, as head does; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("LAKEFOLD_DEBUG") == "1":
+            raise
+        out.error(error)
+        return classify(error).code
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def _usage(out: Output, error: TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "lakefold"
+    message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{message}\n")
+        return ExitCode.USAGE
+    out.error(CommandError(USAGE, message, try_=f"{path} --help"), hint=f"Try: {path} --help\n")
+    return ExitCode.USAGE
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

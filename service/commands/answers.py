@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the answer to a request reads: the exact plans, what was left alone and why."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from service.commands.common import Run, partition_name, plural
+from service.output import Column, size
+
+if TYPE_CHECKING:
+    from service.planning import Answer
+
+_FILES_SHOWN = 5
+
+
+def answer_text(run: Run, answer: "Answer", *, all_files: bool) -> None:
+    """Print an answer for people."""
+    out = run.out
+    dry = answer.outcome == "dry_run"
+    for number, plan in enumerate(answer.plans, 1):
+        name = f"Plan {number} of {len(answer.plans)} (not stored)" if dry else f"Plan {plan['plan_id']}"
+        out.line(
+            f"{name}: {plural(plan['input_files'], 'file')}, {size(plan['input_bytes'])} in "
+            f"{plural(len(plan['groups']), 'group')} → {plural(plan['output_files'], 'file')}"
+        )
+        if dry:
+            for place, group in enumerate(plan["groups"], 1):
+                _group_text(run, place, group, all_files=all_files)
+    if answer.plans:
+        out.line()
+    text = answer.text[:1].upper() + answer.text[1:]
+    out.line(f"{text}; the table has {plural(answer.files, 'file')}, {size(answer.bytes)}.")
+    if answer.reasons:
+        out.line()
+        out.table(
+            (Column("LEFT ALONE"), Column("FILES", True), Column("BYTES", True), Column("SETTING")),
+            (
+                (reason["text"] + (" …" if reason["varies"] else ""), f"{reason['files']:,}",
+                 size(reason["bytes"] + reason["log_bytes"]), reason["knob"])
+                for reason in answer.reasons
+            ),
+        )  # fmt: skip
+    for partition, plan_id in list(answer.holders.items())[:10]:
+        out.note(f"{partition_name(partition)} is held by live plan {plan_id}")
+    if dry and answer.plans:
+        out.note("Nothing was stored; without -n the same is planned.")
+
+
+def _group_text(run: Run, place: int, group: Mapping[str, Any], *, all_files: bool) -> None:
+    run.out.line(
+        f"  group {place}  {partition_name(group['partition'])}  {plural(group['input_files'], 'file')}, "
+        f"{size(group['input_bytes'])} → {plural(group['output_files'], 'file')}"
+    )
+    shown = group["files"] if all_files else group["files"][:_FILES_SHOWN]
+    for file in shown:
+        logs = f" + {plural(len(file['log_files']), 'log file')}" if file["log_files"] else ""
+        run.out.line(f"    {size(file['bytes']):>9}  {file['path'] or file['file_id']}{logs}")
+    if len(group["files"]) > len(shown):
+        run.out.line(f"    {'…':>9}  and {len(group['files']) - len(shown)} more; --files lists all")

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold serve``, ``worker``, ``status``, ``pause``, ``resume`` and ``demo``: running it, and one look at it."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.commands.common import ConfigFile, Json, MaybeTable, Run, Yes, actor, command, plural
+from service.exitcodes import ExitCode, exit_codes
+from service.output import Column, age, size
+
+if TYPE_CHECKING:
+    from service.store import Figures, Leader, PlanView, ScanRecord
+
+#: completed plans whose speed tells how long the backlog will take
+_RECENT_PLANS = 20
+
+
+class Role(StrEnum):
+    """What a process does; all of it in the small installation."""
+
+    ALL = "all"
+    SCHEDULER = "scheduler"
+    EXECUTOR = "executor"
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the commands."""
+    for name, function, codes, short in (
+        ("serve", serve, (ExitCode.DATABASE,), "Run the service."),
+        ("worker", worker, (ExitCode.PARTIAL, ExitCode.DATABASE), "Run plans only."),
+        ("status", status, (ExitCode.PENDING, ExitCode.DATABASE), "Say in one line how the lake is."),
+        ("pause", pause, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "Start no more plans."),
+        ("resume", resume, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "End a pause or a halt."),
+        ("demo", demo, (ExitCode.PARTIAL,), "Watch a real table getting healthy."),
+    ):
+        root.command(name, epilog=exit_codes(*codes), short_help=short)(function)
+
+
+def status(
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 when plans wait or run.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Say in one line how the lake is, then who works on it and what needs a person."""
+    with command(json, config) as run:
+        figures = run.store.figures()
+        data = status_data(figures, list(run.store.last_scans(ok=True).values()), _recent(run))
+        leaders = run.store.leaders()
+        run.out.one(data | {"leaders": leaders}, lambda: _status_text(run, figures, data, leaders))
+    return ExitCode.PENDING if exit_code and data["requested"] + data["inflight"] else ExitCode.OK
+
+
+def _recent(run: Run) -> "list[PlanView]":
+    from lake.plan import PlanState
+
+    return run.store.plans(state=PlanState.COMPLETED, limit=_RECENT_PLANS)
+
+
+def status_data(figures: "Figures", scans: "list[ScanRecord]", recent: "list[PlanView]") -> dict[str, Any]:
+    """Every number of the answer. ``backlog_seconds`` goes by the speed of recent plans; None without any."""
+    from lake.plan import PlanState
+
+    files, small = sum(scan.files for scan in scans), sum(scan.small_files for scan in scans)
+    seconds = sum(sum(plan.milliseconds.values()) for plan in recent) / 1000
+    speed = sum(plan.input_bytes for plan in recent) / seconds if seconds else 0.0
+    return {
+        "files_removed": figures.files_removed,
+        "bytes_rewritten": figures.bytes_rewritten,
+        "tables": len(figures.tables),
+        "files": files,
+        "small_files": small,
+        "small_file_share": small / files if files else None,
+        **{state.value: figures.count(state) for state in PlanState},
+        "backlog_bytes": figures.backlog_bytes,
+        "backlog_seconds": figures.backlog_bytes / speed if speed else None,
+        "bytes_per_second": speed or None,
+        "oldest_requested_at": figures.oldest_requested_at,
+        "unplanned_bytes": sum(scan.backlog_bytes for scan in scans),
+        "superseded_files": sum(entry.files for entry in figures.superseded),
+        "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
+        "halted": list(figures.halted),
+        "paused": figures.paused,
+        "paused_tables": [table.name for table in figures.tables if table.paused],
+    }
+
+
+def answer_line(data: dict[str, Any]) -> str:
+    """The one line that says how the lake is."""
+    from lake.units import format_duration
+
+    share = data["small_file_share"]
+    left = "" if data["backlog_seconds"] is None else f" ≈ {format_duration(data['backlog_seconds'])}"
+    parts = [
+        f"{plural(data['files_removed'], 'file')} removed",
+        f"{size(data['bytes_rewritten'])} rewritten",
+        "small-file share unknown" if share is None else f"small-file share {100 * share:.0f} %",
+        f"{data['inflight']} running, {data['requested']} waiting",
+        f"backlog {size(data['backlog_bytes'])}{left if data['backlog_bytes'] else ''}",
+        f"{len(data['halted'])} halted",
+    ]
+    return " · ".join([*parts, "paused"] if data["paused"] else parts)
+
+
+def _status_text(run: Run, figures: "Figures", data: dict[str, Any], leaders: "list[Leader]") -> None:
+    out, now = run.out, figures.taken_at
+    out.line(answer_line(data))
+    out.line()
+    live = [leader for leader in leaders if leader.live]
+    if live:
+        rows = ((leader.role, leader.holder, age(leader.acquired_at, now)) for leader in live)
+        out.table((Column("LEADER OF"), Column("HOLDER"), Column("SINCE")), rows)
+    else:
+        out.line("No scheduler is running; lakefold serve starts everything.")
+    if data["oldest_requested_at"]:
+        out.line(f"The oldest plan has waited since {age(data['oldest_requested_at'], now)}.")
+    if data["superseded_files"]:
+        files = plural(data["superseded_files"], "superseded file")
+        out.line(f"{files}, {size(data['superseded_bytes'])}, wait for their retention; lakefold clean -n lists them.")
+    for table in figures.tables:
+        if table.halted:
+            out.line(f"{table.name} is halted since {age(table.halted_at, now)}: {table.halted_reason}")
+        if table.quarantined:
+            files = plural(len(table.quarantined), "file")
+            out.line(f"{table.name}: {files} can't be read and are left alone; lakefold tables show {table.name}")
+        if table.paused:
+            out.line(f"{table.name} is paused by {table.paused_by}")
+
+
+def pause(table: MaybeTable = None, json: Json = False, config: ConfigFile = None) -> None:
+    """Start no more plans of one table, or of any; what runs goes on to its end."""
+    with command(json, config) as run:
+        name = None if table is None else _known_name(run, table)
+        run.store.pause(name, actor())
+        run.out.one(
+            {"table": name, "paused": True}, lambda: run.out.line(f"{name or 'lakefold'} paused; running plans go on")
+        )
+
+
+def resume(table: MaybeTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:
+    """End a pause; of a named table also its halt and its quarantine."""
+    with command(json, config) as run:
+        name = None if table is None else _known_name(run, table)
+        if name is not None:
+            state = run.store.table_state(name)
+            if state.halted and run.out.can_ask and not yes:
+                typer.confirm(f"{name} was halted: {state.halted_reason}. Resume?", abort=True, err=True)
+        run.store.resume(name, actor())
+        run.out.one({"table": name, "paused": False}, lambda: run.out.line(f"{name or 'lakefold'} resumed"))
+
+
+def _known_name(run: Run, word: str) -> str:
+    """The name of a table, registered where the database has not seen it yet."""
+    if word in {state.name for state in run.store.tables()}:
+        return word
+    found = run.table(word)
+    run.store.register(found.ref, found.mode)
+    return found.name
+
+
+def serve(
+    role: Annotated[Role, typer.Option("--role", help="Do only this part; other processes do the rest.")] = Role.ALL,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Run the service: scan, plan, rewrite, rescue, clean, and serve /metrics, until SIGTERM.
+
+    The first signal lets running plans end, the second one stops them before their commit.
+    """
+    return _serve(role, once=False, json=json, config=config)
+
+
+def worker(
+    once: Annotated[bool, typer.Option("--once", help="End when no plan is waiting.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Run plans only: serve --role executor. With --once exit 3 when a plan failed."""
+    return _serve(Role.EXECUTOR, once=once, json=json, config=config)
+
+
+def _serve(role: Role, *, once: bool, json: bool, config: Path | None) -> int:
+    from service.daemon import serve as run_daemon
+    from service.logs import configure
+
+    with command(json, config) as run:
+        configure(run.config.daemon.log_level, "json" if json else run.config.daemon.log_format)
+        return int(run_daemon(run.config, role=role.value, once=once))
+
+
+def demo(
+    workdir: Annotated[
+        Path | None, typer.Option("--workdir", metavar="DIR", help="Where table, database and logs go.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave writer and service running at the end.")] = False,
+    json: Json = False,
+) -> int:
+    """Watch a real Hudi table being written with small files, compacted, cleaned and compared, in three minutes."""
+    from service.demo.command import run as run_demo
+
+    return int(run_demo(workdir=workdir, keep=keep, json=json) or ExitCode.OK)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold clean`` and ``lakefold verify``: old versions deleted, and proof that the table is what it says."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lake.units import format_duration
+from service.commands.common import ConfigFile, Json, MaybeTable, Run, Table, actor, command, plural
+from service.exitcodes import TRANSIENT, CommandError, ExitCode, exit_codes
+from service.holding import holding
+from service.output import Column, size
+
+if TYPE_CHECKING:
+    from executors.cleaner import CleanReport
+    from lake.ports import Verification
+    from service.rules import ConfiguredTable
+
+#: the leader row under which superseded versions are deleted
+CLEAN_ROLE = "clean"
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the commands."""
+    epilog = exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE)
+    root.command("clean", epilog=epilog, short_help="Delete what was replaced and is due.")(clean)
+    root.command("verify", epilog=epilog, short_help="Compare storage with the commits.")(verify)
+
+
+def _tables(run: Run, word: str | None) -> "list[ConfiguredTable]":
+    if word is not None:
+        return [run.table(word)]
+    tables = run.catalog.tables()
+    for problem in run.catalog.problems:
+        run.out.note(problem)
+    return tables
+
+
+def clean(
+    table: MaybeTable = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="List what would go and when; delete nothing.")
+    ] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Delete superseded files whose retention has passed, of one table or of all; exit 3 when some had to stay."""
+    from executors.cleaner import clean_table
+    from executors.spark import spark_session
+    from lake.formats import load_format
+
+    with command(json, config) as run:
+        tables = _tables(run, table)
+        jobs = [(found, _held(run, found)) for found in tables]
+        if dry_run:
+            waiting = [entry for found, held in jobs for entry in _waiting(run, found, held)]
+            run.out.many(waiting, lambda: _waiting_text(run, waiting))
+            return ExitCode.OK
+        with holding(run.store, CLEAN_ROLE, f"{actor()} clean") as held_by_us:
+            if not held_by_us:
+                raise _busy(run)
+            reports = [
+                clean_table(
+                    found.ref, format=load_format(found.ref.format), store=run.store, held=held,
+                    retention=found.policy.retention, spark=lambda: spark_session(run.config.spark),
+                )
+                for found, held in jobs
+            ]  # fmt: skip
+        run.out.many((_report(report) for report in reports), lambda: _reports_text(run, reports))
+    stayed = any(report.error or report.kept or report.held for report in reports)
+    return ExitCode.PARTIAL if stayed else ExitCode.OK
+
+
+def _busy(run: Run) -> CommandError:
+    live = next((leader.holder for leader in run.store.leaders() if leader.role == CLEAN_ROLE), "another process")
+    every = format_duration(run.config.daemon.clean_interval)
+    return CommandError(TRANSIENT, f"{live} cleans every {every} (daemon.clean_interval); lakefold clean -n lists what")
+
+
+def _held(run: Run, table: "ConfiguredTable") -> str | None:
+    """Why a table is not cleaned now; None when it may be."""
+    state = next((state for state in run.store.tables() if state.name == table.name), None)
+    if state is not None and state.halted:
+        return f"halted: {state.halted_reason}"
+    if (state is not None and state.paused) or run.store.paused():
+        return "paused"
+    return None
+
+
+def _waiting(run: Run, table: "ConfiguredTable", held: str | None) -> list[dict[str, Any]]:
+    """Every superseded version of a table: when its retention ends, and what keeps it besides."""
+    from lake.formats import load_format
+
+    now = run.store.figures().taken_at
+    found = run.store.superseded(table.ref)
+    reasons = load_format(table.ref.format).superseded_deletable(table.ref, [due.version for due in found])
+    entries = []
+    for due in found:
+        at = due.superseded_at + table.policy.retention
+        kept = held or reasons.get(due.version.path)
+        entries.append(
+            {
+                "table": table.name, "path": due.version.path, "bytes": due.version.bytes, "plan_id": due.plan_id,
+                "instant": due.version.instant, "superseded_at": due.superseded_at, "deletable_at": at,
+                "due": at <= now and kept is None, "kept": kept,
+                "in_seconds": max(0.0, (at - now).total_seconds()),
+            }
+        )  # fmt: skip
+    return entries
+
+
+def _waiting_text(run: Run, waiting: list[dict[str, Any]]) -> None:
+    def when(entry: dict[str, Any]) -> str:
+        if entry["kept"]:
+            return f"kept: {entry['kept']}"
+        return "now" if entry["due"] else f"in {format_duration(entry['in_seconds'])}"
+
+    if waiting:
+        rows = [(e["table"], e["path"], size(e["bytes"]), when(e)) for e in waiting]
+        run.out.table((Column("TABLE"), Column("FILE"), Column("BYTES", True), Column("DELETED")), rows)
+    now = [entry for entry in waiting if entry["due"]]
+    run.out.note(
+        f"{plural(len(waiting), 'superseded file')}, {size(sum(e['bytes'] for e in waiting))}; "
+        f"would go now: {len(now):,}, {size(sum(e['bytes'] for e in now))}"
+    )
+
+
+def _report(report: "CleanReport") -> dict[str, Any]:
+    return {
+        "table": report.table, "deleted_files": report.files, "deleted_bytes": report.bytes_freed,
+        "kept": report.kept, "held": report.held, "error": report.error,
+    }  # fmt: skip
+
+
+def _reports_text(run: Run, reports: "list[CleanReport]") -> None:
+    for report in reports:
+        run.out.line(f"{report.table}: deleted {plural(report.files, 'file')}, {size(report.bytes_freed)}")
+        if report.held:
+            run.out.line(f"  not cleaned: {report.held}")
+        if report.error:
+            run.out.line(f"  ended early: {report.error}")
+        for kept in report.kept:
+            run.out.line(f"  kept {kept.version.path}: {kept.reason}")
+
+
+def verify(
+    table: Table,
+    rows: Annotated[bool, typer.Option("--rows", help="Count the rows too; reads every live file.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Compare storage with the table's last commits; exit 3 on a difference.
+
+    Live files are there with their sizes, nothing superseded is live again; files nobody owns are listed, and with
+    --rows the rows in the live files are what the commits say.
+    """
+    from lake.formats import load_format
+
+    with command(json, config) as run:
+        found = run.table(table)
+        superseded = [due.version for due in run.store.superseded(found.ref)]
+        result = load_format(found.ref.format).verify(found.ref, superseded, rows=rows)
+        rows_differ = rows and result.rows != result.rows_expected
+        differs = bool(result.missing or result.wrong_size or result.resurrected or result.unowned or rows_differ)
+        data = {"table": found.name, "location": found.ref.location, "equal": not differs, "verification": result}
+        run.out.one(data, lambda: _verify_text(run, found.name, result, differs, rows_differ))
+    return ExitCode.PARTIAL if differs else ExitCode.OK
+
+
+def _verify_text(run: Run, name: str, result: "Verification", differs: bool, rows_differ: bool) -> None:
+    out = run.out
+    files = f"{plural(result.files, 'live file')}, {size(result.bytes)}"
+    counted = "" if result.rows is None else f", {plural(result.rows, 'row')}"
+    out.line(f"{name}: {files}{counted}: {'differences found' if differs else 'as its last commits say'}")
+    for title, paths in (
+        ("missing: a live file is not in storage", result.missing),
+        ("wrong size: not what the commit says", result.wrong_size),
+        ("resurrected: superseded, yet live again", result.resurrected),
+        ("unowned: no slice, plan or superseded version has it", result.unowned),
+    ):
+        for path in paths:
+            out.line(f"  {title}: {path}")
+    if rows_differ:
+        out.line(f"  rows: {result.rows:,} in the files, {result.rows_expected or 0:,} in the commits")
