@@ -31,7 +31,8 @@ class Reason(StrEnum):
     BUSY = "busy"  #: the table itself says so: pending clustering, pending compaction …
     RECENT = "recent"  #: somebody may still be writing next to it
     HELD = "held"  #: a live plan holds its partition
-    OVERSIZED = "oversized"  #: with its logs it is larger than a group or a plan may be
+    OVERSIZED = "oversized"  #: with its logs it is larger than a file may be: compaction's work, not clustering's
+    OVER_PLAN = "over_plan"  #: with its logs its group is larger than a plan may be (``strategy = hudi`` only)
     ALONE = "alone"  #: no other slice of its partition may be planned
     FEW_FILES = "few_files"  #: its group is smaller than worth a rewrite
     NO_GAIN = "no_gain"  #: rewriting its group would leave as many files
@@ -55,7 +56,8 @@ _KNOBS = {
     Reason.FILTERED: "partition_filter",
     Reason.QUARANTINED: "lakefold resume",
     Reason.RECENT: "quiet_period",
-    Reason.OVERSIZED: "max_bytes_per_group",
+    Reason.OVERSIZED: "target_file_max",
+    Reason.OVER_PLAN: "max_bytes_per_plan",
     Reason.ALONE: "min_input_files",
     Reason.FEW_FILES: "min_input_files",
     Reason.NO_GAIN: "target_file_max",
@@ -70,9 +72,9 @@ UNDECIDED = -1
 def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str = "") -> str:
     """One reason as a person reads it.
 
-    ``number`` is the reason's own: bytes for ``above_limit``, ``oversized`` and ``next_plan_bytes`` (of the group),
-    seconds of age for ``recent``, files for ``few_files`` and ``no_gain`` (outputs), the group's index in the plan
-    for ``chosen``. ``detail`` is the table's own words for ``busy`` and the plan id for ``held``.
+    ``number`` is the reason's own: bytes for ``above_limit`` and ``oversized``, and of the group for ``over_plan`` and
+    ``next_plan_*``; seconds of age for ``recent``; files for ``few_files`` and ``no_gain`` (outputs); the group's
+    index in the plan for ``chosen``. ``detail`` is the table's own words for ``busy``, the plan id for ``held``.
     """
     match reason:
         case Reason.ABOVE_LIMIT:
@@ -89,7 +91,9 @@ def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str =
         case Reason.HELD:
             return f"live plan {detail}"
         case Reason.OVERSIZED:
-            return f"{format_bytes(number)} with its logs > {format_bytes(policy.max_bytes_per_group)} a group"
+            return f"{format_bytes(number)} with its logs > {format_bytes(policy.target_file_max_bytes)} a file"
+        case Reason.OVER_PLAN:
+            return f"its group is {format_bytes(number)} with logs > {format_bytes(policy.max_bytes_per_plan)} a plan"
         case Reason.ALONE:
             return "alone in its partition"
         case Reason.FEW_FILES:

@@ -12,12 +12,16 @@ most ``k`` whatever the real sizes are, even or not. Every applied group removes
 none elsewhere; a table has finitely many, and so plan → apply → plan ends after at most as many groups as it
 had small files, each of at most ``max_bytes_per_group``, for every valid policy.
 
+Why nothing is forgotten (``balanced``). No candidate is larger than the target, so that taking one more into a
+group never makes ``n - k`` smaller; if any set of a partition's candidates could become fewer files, the smallest
+ones that fill a group can. What the cut by time leaves without gain is therefore cut once more, smallest first.
+
 A layout does not change the rule. A snapshot does not say whether a file is laid out already, so a lone file is
 never rewritten just to sort it: that would be planned again for ever. What is merged is brought into the layout.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +34,7 @@ from planner.policy import SizingPolicy, Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Groups of all partitions; group ``i`` is ``rows[start[i]:end[i]]`` of the snapshot, in its order.
+    """Groups of all partitions; group ``i`` is ``rows[start[i]:end[i]]``, rows of the snapshot; each follows the last.
 
     ``bytes`` are those a rewrite reads, logs included; ``outputs`` the files it is asked for; ``small_after`` how
     many of those are expected below the limit; ``keep`` which groups are worth it; ``why_not`` the reason's code of
@@ -53,55 +57,102 @@ class Groups:
         return self.end - self.start
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """Slices sorted by partition and within it: their rows in the snapshot, their sizes as the strategy counts."""
+
+    rows: Ints
+    sizes: Ints
+    partition: Ints
+
+    def sorted(self, keys: Sequence[Ints], snapshot: Snapshot) -> "_Row":
+        order = _sorted_places(self.partition, keys, snapshot, self.rows)
+        return _Row(rows=self.rows[order], sizes=self.sizes[order], partition=self.partition[order])
+
+
 def form_groups(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> Groups:
-    """Groups of everything still undecided in ``found``, held partitions included, in the order of partitions.
+    """Groups of everything still undecided in ``found``, held partitions included.
 
     Decides slices that can be in no group (``oversized``); leaves the decision on the others to the caller.
     """
-    hudi = policy.strategy == Strategy.HUDI
-    if not hudi:
-        over = (found.codes == UNDECIDED) & (found.bytes + found.log_bytes > policy.max_bytes_per_group)
-        if over.any():
-            found.decide(over, Reason.OVERSIZED, (found.bytes + found.log_bytes)[over])
+    if policy.strategy == Strategy.HUDI:
+        return _like_hudi(snapshot, found, policy)
+    total = found.bytes + found.log_bytes
+    over = (found.codes == UNDECIDED) & (total > policy.target_file_max_bytes)
+    if over.any():
+        found.decide(over, Reason.OVERSIZED, total[over])
     rows = np.flatnonzero(found.codes == UNDECIDED)
-    if hudi:
-        sizes = hudi_sizes(snapshot, found, rows, policy)
-        keys = [-sizes if field == "size" else found.modified_us[rows] for field in policy.file_slices_sort_by]
-        # Hudi keeps ties as its view lists them; a fixed order makes planning repeatable
-        keys += [found.modified_us[rows], found.log_bytes[rows]]
-    else:
-        sizes = found.bytes[rows] + found.log_bytes[rows]
-        keys = [found.modified_us[rows], sizes, found.log_bytes[rows]]
-    partition = found.partition[rows].astype(np.int64)
-    order = _sorted_places(partition, keys, snapshot, rows)
-    rows, sizes, partition = rows[order], sizes[order], partition[order]
+    unsorted = _Row(rows=rows, sizes=total[rows], partition=found.partition[rows].astype(np.int64))
+    del total
+    candidates = np.bincount(unsorted.partition, minlength=len(found.partitions)).astype(np.int64)
+    by_time = unsorted.sorted([found.modified_us[rows], unsorted.sizes, found.log_bytes[rows]], snapshot)
+    groups = _groups(by_time, candidates, found, policy)
 
-    total = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-    counts = np.bincount(partition, minlength=len(found.partitions)).astype(np.int64)
-    first = np.concatenate(([0], np.cumsum(counts)))
-    bounds = first[:-1][counts > 0], first[1:][counts > 0]
-    start, end = (
-        cut_like_hudi(total, *bounds, policy.max_bytes_per_group)
-        if hudi
-        else cut_evenly(total, *bounds, policy.max_bytes_per_group, policy.max_files_per_group)
-    )
+    rejected = np.bincount(groups.partition[~groups.keep], minlength=len(found.partitions))
+    again = ~groups.keep & (rejected[groups.partition] > 1)
+    if not again.any():
+        return groups
+    places = np.flatnonzero(np.repeat(again, groups.files))
+    rest = _Row(rows=by_time.rows[places], sizes=by_time.sizes[places], partition=by_time.partition[places])
+    by_size = rest.sorted([rest.sizes, found.modified_us[rest.rows], found.log_bytes[rest.rows]], snapshot)
+    return _joined(groups, ~again, _groups(by_size, candidates, found, policy, evenly=False))
+
+
+def _like_hudi(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> Groups:
+    rows = np.flatnonzero(found.codes == UNDECIDED)
+    sizes = hudi_sizes(snapshot, found, rows, policy)
+    unsorted = _Row(rows=rows, sizes=sizes, partition=found.partition[rows].astype(np.int64))
+    keys = [-sizes if field == "size" else found.modified_us[rows] for field in policy.file_slices_sort_by]
+    # Hudi keeps ties as its view lists them; a fixed order makes planning repeatable
+    keys.append(found.modified_us[rows])
+    candidates = np.bincount(unsorted.partition, minlength=len(found.partitions)).astype(np.int64)
+    return _groups(unsorted.sorted(keys, snapshot), candidates, found, policy, evenly=False)
+
+
+def _groups(row: _Row, candidates: Ints, found: Candidates, policy: SizingPolicy, *, evenly: bool = True) -> Groups:
+    """``row`` cut into groups, each judged. ``candidates`` counts those of each partition."""
+    total = np.concatenate(([0], np.cumsum(row.sizes, dtype=np.int64)))
+    counts = np.bincount(row.partition, minlength=len(found.partitions)).astype(np.int64)
+    bounds = np.concatenate(([0], np.cumsum(counts)))
+    first, last = bounds[:-1][counts > 0], bounds[1:][counts > 0]
+    most_files = len(row.rows) + 1 if policy.strategy == Strategy.HUDI else policy.max_files_per_group
+    cut = cut_evenly if evenly else cut_greedily
+    start, end = cut(total, first, last, policy.max_bytes_per_group, most_files)
     size = total[end] - total[start]
     outputs = np.maximum(1, -(-size // policy.target_file_max_bytes))
-    read = np.add.reduceat(found.bytes[rows] + found.log_bytes[rows], start) if len(start) else size
-    group_partition = partition[start]
-    small = size < outputs * policy.small_file_limit_bytes
-    keep, why_not = _judge(end - start, outputs, read, counts[group_partition], policy)
+    read = np.add.reduceat(found.bytes[row.rows] + found.log_bytes[row.rows], start) if len(start) else size
+    partition = row.partition[start]
+    keep, why_not = _judge(end - start, outputs, read, candidates[partition], policy)
     return Groups(
-        rows=rows,
+        rows=row.rows,
         start=start,
         end=end,
-        partition=group_partition,
+        partition=partition,
         bytes=read,
         outputs=outputs,
-        small_after=np.where(small, outputs, 0),
+        small_after=np.where(size < outputs * policy.small_file_limit_bytes, outputs, 0),
         keep=keep,
         why_not=why_not,
     )
+
+
+def _joined(one: Groups, which: Mask, other: Groups) -> Groups:
+    """The groups of ``one`` that ``which`` names and all of ``other``, by partition."""
+    columns = {
+        field.name: np.concatenate([getattr(one, field.name)[which], getattr(other, field.name)])
+        for field in fields(Groups)
+        if field.name != "rows"
+    }
+    columns["start"][np.count_nonzero(which) :] += len(one.rows)
+    columns["end"][np.count_nonzero(which) :] += len(one.rows)
+    order = np.lexsort((columns["start"], columns["partition"]))
+    columns = {name: column[order] for name, column in columns.items()}
+    files = columns["end"] - columns["start"]
+    end = np.cumsum(files)
+    # the rows of each group moved next to those of the group before it
+    places = np.repeat(columns["start"] - (end - files), files) + np.arange(files.sum())
+    rows = np.concatenate([one.rows, other.rows])[places]
+    return Groups(**{**columns, "rows": rows, "start": end - files, "end": end})
 
 
 def _judge(files: Ints, outputs: Ints, read: Ints, neighbours: Ints, policy: SizingPolicy) -> tuple[Mask, Codes]:
@@ -111,7 +162,7 @@ def _judge(files: Ints, outputs: Ints, read: Ints, neighbours: Ints, policy: Siz
         (Reason.NO_GAIN, outputs >= files),
         (Reason.FEW_FILES, (files < policy.min_input_files) & (files > 1)),
         (Reason.ALONE, neighbours == 1),
-        (Reason.OVERSIZED, read > policy.max_bytes_per_plan),
+        (Reason.OVER_PLAN, read > policy.max_bytes_per_plan),
     ):
         why_not[holds] = CODE[reason]
     return why_not == UNDECIDED, why_not
@@ -127,15 +178,15 @@ def hudi_sizes(snapshot: Snapshot, found: Candidates, rows: Ints, policy: Sizing
     return sizes
 
 
-def cut_like_hudi(total: Ints, start: Ints, end: Ints, most: int) -> tuple[Ints, Ints]:
-    """Runs of each row [start, end) as Hudi cuts them: a slice that would exceed ``most`` opens the next run.
+def cut_greedily(total: Ints, start: Ints, end: Ints, most: int, most_files: int) -> tuple[Ints, Ints]:
+    """Runs of each row [start, end), each as long as ``most`` bytes and ``most_files`` allow: how Hudi cuts.
 
     ``total[i]`` is the size of all slices before ``i``. A run has at least one slice, whatever its size.
     """
     starts, ends = [], []
     while len(start):
         stop = np.searchsorted(total, total[start] + most, side="right") - 1
-        stop = np.minimum(np.maximum(stop, start + 1), end)
+        stop = np.minimum(np.maximum(stop, start + 1), np.minimum(start + most_files, end))
         starts.append(start)
         ends.append(stop)
         more = stop < end
@@ -183,7 +234,7 @@ def _sorted_places(partition: Ints, keys: Sequence[Ints], snapshot: Snapshot, ro
     """
     run = partition
     order = np.arange(len(rows), dtype=np.int64)
-    places = order  # those of ``order`` that are still to be told apart, in runs of equal keys so far
+    places = order.copy()  # those of ``order`` that are still to be told apart, in runs of equal keys so far
     for key in keys:
         subset = order[places]
         arranged, tied, run = _refine(run, key[subset])

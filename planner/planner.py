@@ -191,7 +191,8 @@ def _decide(groups: Groups, found: Candidates, policy: SizingPolicy, held: Mappi
     free[[place for place, name in enumerate(found.partitions) if name in held]] = False
     codes = groups.why_not.copy()
     numbers = np.where(codes == CODE[Reason.NO_GAIN], groups.outputs, groups.files)
-    numbers[codes == CODE[Reason.OVERSIZED]] = groups.bytes[codes == CODE[Reason.OVERSIZED]]
+    over = codes == CODE[Reason.OVER_PLAN]
+    numbers[over] = groups.bytes[over]
     codes[~free[groups.partition]] = CODE[Reason.HELD]
 
     wanted = np.flatnonzero(groups.keep & free[groups.partition])

@@ -267,7 +267,7 @@ def _unknown(key: str) -> str:
 
 def _written(value: Any) -> str:
     if isinstance(value, timedelta):
-        return f"{value.total_seconds():g}s"
+        return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listings made by hand for tests of the planner."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from lake.model import SLICES_SCHEMA, Snapshot, TableRef
+from planner.candidates import Reason
+from planner.planner import Planning, plan_table
+from planner.policy import SizingPolicy
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TABLE = TableRef(name="trips", format="hudi", location="/lake/trips")
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """One slice, an hour old and in partition ``p`` unless it says otherwise."""
+
+    id: str
+    bytes: int
+    partition: str = "p"
+    age: timedelta = timedelta(hours=1)
+    log_bytes: int = 0
+    logs_only: bool = False
+    busy: str | None = None
+    rows: int | None = None
+    logs: Sequence[str] = field(default=())
+
+    @property
+    def path(self) -> str | None:
+        return None if self.logs_only else f"{self.partition}/{self.id}.parquet"
+
+
+def snapshot(files: Iterable[File], *, chunks: int = 1) -> Snapshot:
+    """A listing of ``files`` in their order, as a table of ``chunks`` chunks with dictionaries of their own."""
+    rows = [
+        {
+            "partition": f.partition,
+            "file_id": f.id,
+            "path": f.path,
+            "bytes": 0 if f.logs_only else f.bytes,
+            "rows": f.rows,
+            "log_files": list(f.logs) if f.logs else ([f".{f.id}.log.1"] if f.log_bytes else []),
+            "log_bytes": f.log_bytes,
+            "modified_at": NOW - f.age,
+            "busy_reason": f.busy,
+        }
+        for f in files
+    ]
+    size = max(1, -(-len(rows) // chunks))
+    parts = [pa.Table.from_pylist(rows[at : at + size], schema=SLICES_SCHEMA) for at in range(0, len(rows), size)]
+    slices = pa.concat_tables(parts) if parts else SLICES_SCHEMA.empty_table()
+    return Snapshot(table=TABLE, instant="20260301", taken_at=NOW, slices=slices)
+
+
+def plan(files: Iterable[File], settings: Mapping[str, Any] | SizingPolicy | None = None, **more: Any) -> Planning:
+    """Plan ``files`` under ``settings`` at ``NOW``."""
+    policy = settings if isinstance(settings, SizingPolicy) else SizingPolicy.from_settings(settings or {})
+    return plan_table(snapshot(files), policy, **{"now": NOW, "plan_id": "plan-1", **more})
+
+
+def reasons(planning: Planning) -> dict[str, str]:
+    """Each slice's reason by its file id."""
+    rows = planning.decisions.select(["file_id", "reason"]).to_pylist()
+    return {row["file_id"]: row["reason"] for row in rows}
+
+
+def texts(planning: Planning) -> dict[str, str]:
+    """Each slice's reason as a person reads it, by its file id."""
+    ids = planning.decisions["file_id"].to_pylist()
+    return dict(zip(ids, planning.reason_texts(range(len(ids))), strict=True))
+
+
+def groups(planning: Planning) -> list[list[str]]:
+    """File ids of each group of the plan, in the plan's order."""
+    if planning.plan is None:
+        return []
+    return [[s.file_id for s in group.slices] for group in planning.plan.groups]
+
+
+def outputs(planning: Planning) -> list[int]:
+    """Output files asked of each group."""
+    return [group.output_files for group in planning.plan.groups] if planning.plan else []
+
+
+CHOSEN = Reason.CHOSEN.value

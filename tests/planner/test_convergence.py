@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Properties that hold for every valid policy: a full account, bounds, repeatability, and an end of planning."""
+
+import os
+import random
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plan_inputs import MIB, NOW, File, outputs, plan, snapshot
+
+from lake.plan import Plan
+from planner.candidates import Reason
+from planner.planner import Planning, plan_table
+from planner.policy import SizingPolicy, Strategy
+
+SOAK = os.environ.get("LAKEFOLD_SOAK") == "1"
+FEW = settings(
+    max_examples=3000 if SOAK else 60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+UNIT = 1000
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> SizingPolicy:
+    """Any valid policy for tables of small integers: the limit from tiny up to the target itself."""
+    limit = draw(st.integers(1, UNIT))
+    target = limit + draw(st.sampled_from([0, 0, 1, limit // 3, limit, UNIT - limit]) | st.integers(0, UNIT))
+    group = target + draw(st.sampled_from([0, 0, 1, target // 2, target, 4 * target]) | st.integers(0, 3 * UNIT))
+    return SizingPolicy(
+        small_file_limit_bytes=limit,
+        target_file_max_bytes=target,
+        max_bytes_per_group=group,
+        max_bytes_per_plan=group * draw(st.sampled_from([1, 2, 30])),
+        max_num_groups=draw(st.sampled_from([1, 2, 30])),
+        min_input_files=draw(st.sampled_from([1, 2, 2, 4])),
+        max_files_per_group=draw(st.sampled_from([4, 9, 10_000])),
+        strategy=draw(st.sampled_from(Strategy)),
+        missing_base_bytes=draw(st.integers(0, UNIT)),
+        sort_columns=draw(st.sampled_from([(), ("city",)])),
+        quiet_period=timedelta(minutes=15),
+    )
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[File]:
+    """Up to 40 slices in up to three partitions, with logs, young, busy and log-only ones among them."""
+    top = draw(st.sampled_from([10, 300, UNIT, 2 * UNIT]))
+    rows = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["", "a", "b=1/c=2"]),
+                st.integers(0, top),
+                st.sampled_from([0, 0, 0, 1, 50, 5000]),
+                st.sampled_from([1, 1, 2, 300, 10**6]),
+                st.sampled_from(["", "", "", "", "", "busy", "logs"]),
+            ),
+            max_size=40,
+        )
+    )
+    return [
+        File(
+            id=f"f{i:02d}",
+            partition=partition,
+            bytes=size,
+            log_bytes=logs,
+            age=timedelta(minutes=15) - timedelta(seconds=1) if age == 2 else timedelta(hours=age),
+            busy="pending clustering 1" if kind == "busy" else None,
+            logs_only=kind == "logs",
+        )
+        for i, (partition, size, logs, age, kind) in enumerate(rows)
+    ]
+
+
+@FEW
+@given(files=tables(), policy=policies(), held=st.sets(st.sampled_from(["", "a", "x"])), chunks=st.integers(1, 4))
+def test_every_slice_has_exactly_one_reason_and_the_sums_are_those_of_the_table(
+    files: list[File], policy: SizingPolicy, held: set[str], chunks: int
+) -> None:
+    shot = snapshot(files, chunks=chunks)
+    planning = plan_table(shot, policy, now=NOW, plan_id="p", held=dict.fromkeys(held, "live"))
+    decisions = planning.decisions
+    assert decisions["file_id"].to_pylist() == [f.id for f in files]
+    assert set(decisions["reason"].to_pylist()) <= set(Reason)
+    assert all(planning.reason_texts(range(len(files))))
+    lines = planning.summary()
+    assert Counter({line.partition: 0 for line in lines}) + Counter(f.partition for f in files) == sum(
+        (Counter({line.partition: line.files}) for line in lines), Counter()
+    )
+    assert sum(line.bytes for line in lines) == sum(0 if f.logs_only else f.bytes for f in files)
+    assert sum(line.log_bytes for line in lines) == sum(f.log_bytes for f in files)
+    in_plan = [s.file_id for g in planning.plan.groups for s in g.slices] if planning.plan else []
+    chosen = [f.id for f, r in zip(files, decisions["reason"].to_pylist(), strict=True) if r == Reason.CHOSEN]
+    assert sorted(in_plan) == chosen
+    check_bounds(planning, held, {f.id: f for f in files})
+
+
+def check_bounds(planning: Planning, held: set[str], files: dict[str, File]) -> None:
+    """What every plan keeps to."""
+    policy, estimate = planning.policy, planning.estimate
+    assert planning.backlog_bytes >= estimate.bytes_to_move
+    if planning.plan is None:
+        assert (estimate.groups, estimate.bytes_to_move, estimate.files_removed) == (0, 0, 0)
+        return
+    made = planning.plan
+    assert not set(made.partitions) & held
+    assert 1 <= len(made.groups) <= policy.max_num_groups
+    assert made.bytes == estimate.bytes_to_move <= policy.max_bytes_per_plan
+    assert estimate.output_files == sum(g.output_files for g in made.groups)
+    for group in made.groups:
+        assert {s.partition for s in group.slices} == {group.partition}
+        assert len(group.slices) >= max(2, policy.min_input_files)
+        assert group.output_files < len(group.slices)
+        counted = group.bytes
+        if policy.strategy == Strategy.HUDI:
+            counted = sum(policy.missing_base_bytes if s.path is None else s.bytes for s in group.slices)
+        else:
+            assert len(group.slices) <= policy.max_files_per_group
+        assert counted <= policy.max_bytes_per_group
+        assert group.output_files == max(1, -(-counted // policy.target_file_max_bytes))
+        for s in group.slices:
+            source = files[s.file_id]
+            assert (s.partition, s.path, s.log_bytes) == (source.partition, source.path, source.log_bytes)
+            assert s.bytes < policy.small_file_limit_bytes
+            assert source.busy is None
+            assert source.age >= policy.quiet_period
+
+
+@FEW
+@given(files=tables(), policy=policies(), seed=st.integers(0, 99), chunks=st.integers(1, 4))
+def test_the_order_of_the_listing_does_not_change_the_plan(
+    files: list[File], policy: SizingPolicy, seed: int, chunks: int
+) -> None:
+    def made(listed: list[File], chunks: int) -> tuple[Plan | None, dict[str, tuple[str, int]]]:
+        planning = plan_table(snapshot(listed, chunks=chunks), policy, now=NOW, plan_id="p")
+        rows = planning.decisions.select(["file_id", "reason", "number"]).to_pylist()
+        return planning.plan, {row["file_id"]: (row["reason"], row["number"]) for row in rows}
+
+    shuffled = random.Random(seed).sample(files, len(files))
+    assert made(files, 1) == made(shuffled, chunks)
+
+
+def rewritten(files: list[File], made: Plan, rng: random.Random | None, round_: int) -> list[File]:
+    """The table after ``made``: equal outputs, or with ``rng`` what real writers do.
+
+    A real writer gets an uneven share, grows or shrinks it by up to a tenth, and goes on to a further file once
+    it has written between the target and 1.1 × the target.
+    """
+    gone = {s.file_id for group in made.groups for s in group.slices}
+    left = [f for f in files if f.id not in gone]
+    target = made.options.target_file_max_bytes
+    for place, group in enumerate(made.groups):
+        count = group.output_files
+        if rng is None:
+            sizes = [group.bytes // count] * count
+        else:
+            shares = [rng.random() ** 2 + 1e-9 for _ in range(count)]
+            sizes = []
+            for share in shares:
+                rest = int(group.bytes * rng.uniform(0.9, 1.1) * share / sum(shares))
+                while rest > 0:
+                    sizes.append(min(rest, int(target * rng.uniform(1, 1.1))))
+                    rest -= sizes[-1]
+        left += [
+            File(id=f"r{round_}-{place}-{i}", bytes=size, partition=group.partition, age=timedelta(hours=1))
+            for i, size in enumerate(sizes)
+        ]
+    return left
+
+
+def small(files: list[File], policy: SizingPolicy) -> int:
+    return sum(f.logs_only or f.bytes < policy.small_file_limit_bytes for f in files)
+
+
+def run_to_the_end(files: list[File], policy: SizingPolicy, rng: random.Random | None) -> tuple[list[File], int, int]:
+    """Plan and apply until there is no plan: the table, bytes moved and groups applied."""
+    moved = applied = 0
+    while (planning := plan(files, policy)).plan is not None:
+        before = small(files, policy)
+        files = rewritten(files, planning.plan, rng, applied)
+        moved += planning.estimate.bytes_to_move
+        applied += len(planning.plan.groups)
+        assert small(files, policy) <= before - len(planning.plan.groups), "every group removes a small file"
+    return files, moved, applied
+
+
+@FEW
+@given(files=tables(), policy=policies(), noise=st.none() | st.integers(0, 10**6))
+def test_planning_ends_for_every_valid_policy_with_bounded_bytes(
+    files: list[File], policy: SizingPolicy, noise: int | None
+) -> None:
+    start = small(files, policy)
+    logs = sum(f.log_bytes for f in files)
+    rng = None if noise is None else random.Random(noise)
+    settled, moved, applied = run_to_the_end(files, policy, rng)
+    assert applied <= max(start - 1, 0)
+    assert moved <= applied * policy.max_bytes_per_group + (logs if policy.strategy == Strategy.HUDI else 0)
+    again = plan(settled, policy)
+    assert (again.plan, again.backlog_bytes) == (None, 0)
+
+
+@FEW
+@given(files=tables(), policy=policies(), noise=st.none() | st.integers(0, 10**6))
+def test_balanced_planning_forgets_no_files_that_could_become_fewer(
+    files: list[File], policy: SizingPolicy, noise: int | None
+) -> None:
+    policy = SizingPolicy.from_settings({"strategy": "balanced"}, base=policy)
+    settled, _, _ = run_to_the_end(files, policy, None if noise is None else random.Random(noise))
+    for partition in {f.partition for f in settled}:
+        sizes = sorted(
+            (0 if f.logs_only else f.bytes) + f.log_bytes
+            for f in settled
+            if f.partition == partition and f.busy is None and f.age >= policy.quiet_period
+            and (f.logs_only or f.bytes < policy.small_file_limit_bytes)
+        )  # fmt: skip
+        sizes = [size for size in sizes if size <= policy.target_file_max_bytes]
+        for count in range(max(2, policy.min_input_files), min(len(sizes), policy.max_files_per_group) + 1):
+            total = sum(sizes[:count])
+            if total <= policy.max_bytes_per_group:
+                assert max(1, -(-total // policy.target_file_max_bytes)) >= count
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize(
+    ("limit", "target", "most_moved"),
+    [(300, 1024, 1.6), (512, 1024, 1.8), (600, 1024, 1.8), (768, 1024, 2.2), (1024, 1024, 2.5)],
+)
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_byte_is_moved_about_once_on_the_way_to_the_end(
+    strategy: Strategy, limit: int, target: int, most_moved: float, noisy: bool
+) -> None:
+    policy = SizingPolicy(
+        strategy=strategy, small_file_limit_bytes=limit * MIB, target_file_max_bytes=target * MIB, max_num_groups=5
+    )
+    for seed in range(20 if SOAK else 4):
+        rng = random.Random(seed)
+        files = [
+            File(id=f"f{i}", bytes=rng.randint(1, limit * MIB - 1), age=timedelta(hours=rng.randint(1, 99)))
+            for i in range(60)
+        ]
+        total = sum(f.bytes for f in files)
+        settled, moved, _ = run_to_the_end(files, policy, rng if noisy else None)
+        assert moved <= most_moved * total
+        assert small(settled, policy) <= 60 * (0.75 if limit > 512 else 0.1)
+        if not noisy and 2 * limit <= target:
+            assert moved <= total
+
+
+def test_a_table_that_settled_stays_settled_when_only_large_files_come() -> None:
+    policy = SizingPolicy.from_settings({"clustering.plan.strategy.small.file.limit": 600})
+    files = [File(id=f"f{i}", bytes=(100 + i) * MIB) for i in range(30)]
+    settled, _, _ = run_to_the_end(files, policy, None)
+    planning = plan([*settled, File(id="new", bytes=700 * MIB)], policy)
+    assert planning.plan is None
+    assert outputs(planning) == []

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How candidates are put into groups, and which groups a plan takes."""
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plan_inputs import GIB, MIB, NOW, File, groups, outputs, plan, reasons, snapshot
+
+from planner.candidates import find_candidates
+from planner.groups import cut_evenly, cut_greedily, form_groups
+from planner.policy import SizingPolicy, Strategy
+
+
+def series(*sizes: int, partition: str = "p", name: str = "") -> list[File]:
+    """Files named 0, 1, 2 … from the oldest to the newest."""
+    return [
+        File(id=f"{name}{i}", bytes=size, partition=partition, age=timedelta(days=2) - timedelta(minutes=i))
+        for i, size in enumerate(sizes)
+    ]
+
+
+def test_small_files_of_one_partition_become_one_group() -> None:
+    planning = plan(series(10 * MIB, 5 * MIB, 20 * MIB))
+    assert groups(planning) == [["0", "1", "2"]]
+    assert outputs(planning) == [1]
+    assert planning.estimate.files_removed == 2
+    assert planning.estimate.bytes_to_move == 35 * MIB
+    assert (planning.estimate.small_files_before, planning.estimate.small_files_after) == (3, 1)
+
+
+def test_a_group_is_asked_for_as_many_outputs_as_its_bytes_fill_targets() -> None:
+    planning = plan(series(*[256 * MIB] * 8))
+    assert (outputs(planning), planning.estimate.small_files_after) == ([2], 0)
+    planning = plan(series(*[256 * MIB] * 4))
+    assert outputs(planning) == [1]
+    planning = plan([*series(*[256 * MIB] * 4), File(id="more", bytes=1)])
+    assert (outputs(planning), planning.estimate.small_files_after) == ([2], 0)
+
+
+def test_a_total_exactly_at_max_bytes_per_group_fits_and_one_byte_more_does_not() -> None:
+    settings = {"small_file_limit": 30, "target_file_max": 60, "max_bytes_per_group": 100}
+    assert groups(plan(series(25, 25, 25, 25), settings)) == [["0", "1", "2", "3"]]
+    assert groups(plan(series(25, 25, 25, 26), settings)) == [["0", "1"], ["2", "3"]]
+
+
+def test_groups_of_a_large_partition_are_neighbours_in_time_and_about_equal() -> None:
+    planning = plan(series(*[200 * MIB] * 25))
+    assert groups(planning) == [[str(i) for i in run] for run in (range(8), range(8, 16), range(16, 25))]
+    shuffled = plan(list(reversed(series(*[200 * MIB] * 25))))
+    assert groups(shuffled) == groups(planning)
+
+
+def test_the_bytes_of_logs_count_in_a_group() -> None:
+    settings = {"small_file_limit": 30, "target_file_max": 60, "max_bytes_per_group": 100}
+    files = [File(id=str(i), bytes=10, log_bytes=16, age=timedelta(days=1, minutes=-i)) for i in range(5)]
+    planning = plan(files, settings)
+    assert groups(planning) == [["0", "1"], ["2", "3", "4"]]
+    assert planning.plan is not None
+    assert [group.bytes for group in planning.plan.groups] == [52, 78]
+    assert planning.estimate.bytes_to_move == 130
+
+
+def test_a_group_has_at_most_max_files_per_group() -> None:
+    planning = plan(series(*[10] * 10), {"max_files_per_group": 4})
+    assert [len(group) for group in groups(planning)] == [3, 3, 4]
+
+
+def test_files_that_only_fit_by_size_are_merged_although_others_lie_between_them() -> None:
+    settings = {"small_file_limit": 1000, "target_file_max": 1000, "max_bytes_per_group": 1000}
+    planning = plan(series(995, 10, 995, 10), settings)
+    assert groups(planning) == [["1", "3"]]
+    assert reasons(planning) == {"0": "no_gain", "1": "chosen", "2": "no_gain", "3": "chosen"}
+
+
+def test_flinks_files_of_599_mb_are_merged_three_into_two() -> None:
+    planning = plan(series(*[599 * MIB] * 4), {"clustering.plan.strategy.small.file.limit": 600})
+    assert (groups(planning), outputs(planning)) == ([["0", "1", "2"]], [2])
+    assert planning.estimate.small_files_after == 1
+
+
+def test_a_group_never_crosses_a_partition() -> None:
+    planning = plan([*series(10, 10, partition="a", name="a"), *series(10, 10, partition="b", name="b")])
+    assert groups(planning) == [["a0", "a1"], ["b0", "b1"]]
+    assert planning.plan is not None
+    assert planning.plan.partitions == ("a", "b")
+
+
+def test_a_lone_file_is_not_rewritten_just_to_sort_it() -> None:
+    settings = {"sort_columns": "city", "hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true"}
+    for strategy in Strategy:
+        planning = plan(series(10), {**settings, "strategy": strategy})
+        assert planning.plan is None
+    planning = plan(series(10, 10), settings)
+    assert planning.plan is not None
+    assert planning.plan.options.sort_columns == ("city",)
+
+
+def test_the_plan_takes_the_groups_that_remove_most_files_for_their_share_of_it() -> None:
+    many = series(*[MIB] * 100, partition="many", name="m")
+    pair = series(1, 1, partition="pair", name="p")
+    heavy = series(*[250 * MIB] * 4, partition="heavy", name="h")
+    planning = plan([*pair, *heavy, *many], {"max_num_groups": 1})
+    assert planning.plan is not None
+    assert planning.plan.partitions == ("many",)
+    assert reasons(planning)["p0"] == reasons(planning)["h3"] == "next_plan_groups"
+    assert (planning.backlog_files, planning.backlog_bytes) == (106, 100 * MIB + 2 + 1000 * MIB)
+
+
+def test_a_smaller_group_is_taken_where_a_better_one_does_not_fit() -> None:
+    best = series(*[100 * MIB] * 19, partition="best", name="b")
+    good = series(*[100 * MIB] * 15, partition="good", name="g")
+    tiny = series(MIB, MIB, partition="tiny", name="t")
+    planning = plan([*good, *tiny, *best], {"max_bytes_per_plan": "2GiB"})
+    assert planning.plan is not None
+    assert planning.plan.partitions == ("best", "tiny")
+    assert reasons(planning)["g0"] == "next_plan_bytes"
+    assert planning.plan.bytes == 1902 * MIB
+
+
+def test_held_partitions_are_left_out_of_the_plan_and_kept_in_the_backlog() -> None:
+    files = [*series(10, 10, partition="a", name="a"), *series(10, 10, partition="b", name="b")]
+    planning = plan(files, held={"a": "live"})
+    assert groups(planning) == [["b0", "b1"]]
+    assert (planning.backlog_files, planning.backlog_bytes) == (4, 40)
+
+
+def test_a_plan_carries_its_id_its_snapshot_and_what_the_executor_needs() -> None:
+    files = [File(id="a", bytes=3, rows=7), File(id="b", bytes=4, log_bytes=5, logs=(".b.log.1", ".b.log.2"))]
+    planning = plan(files, {"target_file_max": "500MiB", "engine": "spark"}, plan_id="0198")
+    made = planning.plan
+    assert made is not None
+    assert (made.plan_id, made.snapshot_instant, made.kind, made.table.name) == (
+        "0198",
+        "20260301",
+        "clustering",
+        "trips",
+    )
+    assert (made.options.target_file_max_bytes, made.options.engine) == (500 * MIB, "spark")
+    first, second = made.groups[0].slices
+    assert (first.path, first.rows, first.log_files, first.total_bytes) == ("p/a.parquet", 7, (), 3)
+    assert (second.path, second.rows, second.log_files, second.total_bytes) == (
+        "p/b.parquet",
+        None,
+        (".b.log.1", ".b.log.2"),
+        9,
+    )
+
+
+# --- Hudi's own grouping -------------------------------------------------------------------------------------------
+
+
+def hudi_by_hand(files: list[File], policy: SizingPolicy, newest_first: bool = False) -> list[tuple[list[str], int]]:
+    """Hudi's rules one slice at a time, as its documentation and sources state them: (file ids, outputs)."""
+    made: list[tuple[list[str], int]] = []
+    for partition in sorted({f.partition for f in files}, reverse=newest_first):
+        small = [
+            f for f in files if f.partition == partition and (f.logs_only or f.bytes < policy.small_file_limit_bytes)
+        ]
+        size = {f.id: policy.missing_base_bytes if f.logs_only else f.bytes for f in small}
+        small.sort(key=lambda f: (-size[f.id], f.id))
+        group: list[str] = []
+        total = 0
+        for f in small:
+            if group and total + size[f.id] > policy.max_bytes_per_group:
+                made.append((group, -(-total // policy.target_file_max_bytes)))
+                group, total = [], 0
+            group = [*group, f.id]
+            total += size[f.id]
+        if group:
+            made.append((group, -(-total // policy.target_file_max_bytes)))
+    worth_it = [(group, max(count, 1)) for group, count in made if len(group) > max(count, 1)]
+    return worth_it[: policy.max_num_groups]
+
+
+@given(
+    sizes=st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 120), st.booleans(), st.integers(0, 50)), max_size=40
+    ),
+    limit=st.integers(1, 100),
+    target=st.integers(0, 60),
+    group=st.integers(0, 200),
+    missing=st.integers(0, 150),
+    most=st.integers(1, 5),
+    recent=st.booleans(),
+)
+def test_the_hudi_strategy_groups_as_hudi_does_but_for_groups_without_gain(
+    sizes: list[tuple[str, int, bool, int]],
+    limit: int,
+    target: int,
+    group: int,
+    missing: int,
+    most: int,
+    recent: bool,
+) -> None:
+    files = [
+        File(id=f"f{i:02d}", partition=partition, bytes=size, logs_only=only and size % 5 == 0, log_bytes=logs)
+        for i, (partition, size, only, logs) in enumerate(sizes)
+    ]
+    policy = SizingPolicy(
+        strategy=Strategy.HUDI,
+        small_file_limit_bytes=limit,
+        target_file_max_bytes=limit + target,
+        max_bytes_per_group=limit + target + group,
+        missing_base_bytes=missing,
+        max_num_groups=most,
+        partition_filter="recent_days" if recent else "all",  # type: ignore[arg-type]
+        recent_partitions=0,
+    )
+    planning = plan(files, policy)
+    made = [(sorted(g), o) for g, o in zip(groups(planning), outputs(planning), strict=True)]
+    expected = [(sorted(g), o) for g, o in hudi_by_hand(files, policy, newest_first=recent)]
+    assert sorted(made) == sorted(expected)
+
+
+def test_the_hudi_strategy_takes_the_largest_first_and_counts_no_logs() -> None:
+    settings = {
+        "strategy": "hudi",
+        "hoodie.clustering.plan.strategy.small.file.limit": 50,
+        "hoodie.clustering.plan.strategy.target.file.max.bytes": 60,
+        "hoodie.clustering.plan.strategy.max.bytes.per.group": 100,
+    }
+    files = [
+        File(id="10", bytes=10, log_bytes=10**9),
+        File(id="49", bytes=49),
+        File(id="41", bytes=41),
+        File(id="30", bytes=30),
+        File(id="5", bytes=5),
+    ]
+    planning = plan(files, settings)
+    assert groups(planning) == [["30", "10", "5"]]
+    assert reasons(planning) == {"49": "no_gain", "41": "no_gain", "30": "chosen", "10": "chosen", "5": "chosen"}
+
+
+def test_the_hudi_strategy_sorts_by_instant_where_told_to() -> None:
+    key = "hoodie.clustering.plan.strategy.file.slices.sort.by"
+    files = series(5, 49, 20)
+    assert groups(plan(files, {"strategy": "hudi", key: "SIZE"})) == [["1", "2", "0"]]
+    assert groups(plan(files, {"strategy": "hudi", key: "INSTANT_TIME,SIZE"})) == [["0", "1", "2"]]
+
+
+def test_groups_without_gain_do_not_take_the_places_of_a_hudi_plan() -> None:
+    lone = [File(id=f"lone{i}", bytes=10, partition=f"a{i:02d}") for i in range(40)]
+    planning = plan([*lone, *series(10, 10, partition="z")], {"strategy": "hudi"})
+    assert groups(planning) == [["0", "1"]]
+    assert reasons(planning)["lone3"] == "alone"
+
+
+def test_a_hudi_group_that_is_larger_than_a_plan_with_its_logs_says_so() -> None:
+    files = [File(id="a", bytes=1, log_bytes=61 * GIB), File(id="b", bytes=1)]
+    planning = plan(files, {"strategy": "hudi"})
+    assert reasons(planning) == {"a": "over_plan", "b": "over_plan"}
+    assert planning.reason_text(0) == "its group is 61.0 GiB with logs > 60.0 GiB a plan"
+    assert planning.backlog_bytes == 0
+
+
+# --- cutting -------------------------------------------------------------------------------------------------------
+
+ROWS = st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=30), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("cut", [cut_evenly, cut_greedily])
+@given(rows=ROWS, most=st.integers(50, 300), most_files=st.integers(1, 12))
+def test_a_cut_tiles_every_row_within_its_bounds(cut, rows: list[list[int]], most: int, most_files: int) -> None:  # type: ignore[no-untyped-def]
+    sizes = np.array([size for row in rows for size in row], dtype=np.int64)
+    total = np.concatenate(([0], np.cumsum(sizes)))
+    ends = np.cumsum([len(row) for row in rows])
+    starts = ends - [len(row) for row in rows]
+    start, end = cut(total, starts, ends, most, most_files)
+    assert start.tolist() == [0, *end.tolist()[:-1]]
+    assert end[-1] == len(sizes)
+    assert set(ends.tolist()) <= set(end.tolist())
+    assert all(0 < n <= most_files for n in (end - start).tolist())
+    assert all(size <= most for size in (total[end] - total[start]).tolist())
+
+
+@given(row=st.lists(st.integers(1, 50), min_size=1, max_size=60), most=st.integers(100, 400))
+def test_an_even_cut_leaves_no_small_rest(row: list[int], most: int) -> None:
+    total = np.concatenate(([0], np.cumsum(np.array(row, dtype=np.int64))))
+    start, end = cut_evenly(total, np.array([0]), np.array([len(row)]), most, 10_000)
+    runs = total[end] - total[start]
+    if len(runs) > 1:
+        assert runs.min() >= runs.max() - 3 * max(row)
+
+
+def test_a_full_tie_is_broken_by_the_file_id() -> None:
+    files = [File(id=name, bytes=10, partition=partition) for partition in "ba" for name in ("c", "a", "d", "b")]
+    shot = snapshot(files, chunks=3)
+    found = find_candidates(shot, SizingPolicy(), now=NOW)
+    formed = form_groups(shot, found, SizingPolicy())
+    ids = shot.slices["file_id"].to_pylist()
+    assert [ids[row] for row in formed.rows.tolist()] == ["a", "b", "c", "d"] * 2
+    assert found.partitions == ["a", "b"]
+    assert formed.partition.tolist() == [0, 1]
+
+
+def test_times_and_sizes_too_wide_to_pack_are_still_sorted() -> None:
+    files = [
+        File(id="new", bytes=1, partition="a"),
+        File(id="epoch", bytes=1, partition="a", age=timedelta(days=365 * 50)),
+        *(File(id=f"{i}", bytes=1, partition=f"p{i}") for i in range(20_000)),
+    ]
+    assert groups(plan(files)) == [["epoch", "new"]]
