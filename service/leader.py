@@ -35,6 +35,7 @@ class Leadership:
         self._until: dict[str, float] = {}
         self._known: dict[str, bool] = dict.fromkeys(self.roles, False)
         self._lock = threading.Lock()
+        self._released = False
 
     def holds(self, role: str) -> bool:
         """Whether this process may run ``role`` now."""
@@ -43,6 +44,8 @@ class Leadership:
     def renew(self) -> None:
         """Take or extend every wanted role. Raises what the store raises; roles not reached keep their expiry."""
         with self._lock:
+            if self._released:
+                return
             try:
                 for role in self.roles:
                     asked = time.monotonic()
@@ -54,11 +57,13 @@ class Leadership:
                 self._log_changes()
 
     def release(self) -> None:
-        """Give up every held role, so that a successor need not wait for the expiry."""
+        """Give up every held role for good, so that a successor need not wait for the expiry."""
         with self._lock:
+            self._released = True
+            held = list(self._until)
+            self._until.clear()
             try:
-                for role in list(self._until):
-                    del self._until[role]
+                for role in held:
                     self._store.release_leader(role, self._holder)
             finally:
                 self._log_changes()

@@ -43,7 +43,7 @@ def _stored(name: str, labels: tuple[str, ...], meaning: str, type_: Type = "gau
 
 SECTIONS: tuple[Section, ...] = (
     Section(
-        "Layout, as the last scan of each table saw it",
+        "Layout, as the last good scan of each table saw it",
         (
             _stored("lakefold_table_files", _TABLE, "Live base files."),
             _stored("lakefold_table_bytes", _TABLE, "Bytes of the live base files."),
@@ -58,7 +58,11 @@ SECTIONS: tuple[Section, ...] = (
             _stored(
                 "lakefold_table_snapshot_timestamp_seconds", _TABLE, "When the table was last scanned with success."
             ),
-            _stored("lakefold_table_scan_failed", _TABLE, "1 where the last scan failed; the layout is then absent."),
+            _stored(
+                "lakefold_table_scan_failed",
+                _TABLE,
+                "1 where the last scan failed; the layout is of the last good one.",
+            ),
             _stored("lakefold_table_halted", _TABLE, "1 while the table is halted after an integrity error."),
         ),
     ),

@@ -51,11 +51,13 @@ class StoredFigures(Collector):
     """Yields the rows given to ``publish`` last; nothing before the first time."""
 
     def __init__(self) -> None:
-        self._rows: tuple[Figures, Mapping[str, ScanRecord]] | None = None
+        self._rows: tuple[Figures, Mapping[str, ScanRecord], Mapping[str, ScanRecord]] | None = None
 
-    def publish(self, figures: "Figures", scans: Mapping[str, "ScanRecord"]) -> None:
-        """Show these rows from now on."""
-        self._rows = figures, scans
+    def publish(
+        self, figures: "Figures", last: Mapping[str, "ScanRecord"], last_ok: Mapping[str, "ScanRecord"]
+    ) -> None:
+        """Show these rows from now on: the last scan of each table, and the last that succeeded."""
+        self._rows = figures, last, last_ok
 
     def describe(self) -> Iterator[Metric]:
         """The stored metrics' names, so that the registry refuses a second metric of such a name."""
@@ -69,8 +71,11 @@ class StoredFigures(Collector):
         """The figures as metric families."""
         if self._rows is None:
             return
-        figures, scans = self._rows
-        yield from self._layout(figures, scans)
+        figures, last, last_ok = self._rows
+        yield from self._layout(figures, last_ok)
+        scans = (((t.name, t.format), last[t.name].outcome != "ok") for t in figures.tables if t.name in last)
+        yield _gauge("lakefold_table_scan_failed", scans)
+        yield _gauge("lakefold_table_halted", (((t.name, t.format), t.halted) for t in figures.tables))
         yield from self._plans(figures)
         tables = {(t.name, t.format): (0, 0) for t in figures.tables if t.mode == "compact"}
         superseded = tables | {(s.table, s.format): (s.files, s.bytes) for s in figures.superseded}
@@ -80,8 +85,7 @@ class StoredFigures(Collector):
         yield _gauge("lakefold_figures_timestamp_seconds", [((), figures.taken_at.timestamp())])
 
     def _layout(self, figures: "Figures", scans: Mapping[str, "ScanRecord"]) -> Iterator[Metric]:
-        scanned = [((t.name, t.format), scans[t.name]) for t in figures.tables if t.name in scans]
-        readable = [(labels, scan) for labels, scan in scanned if scan.outcome == "ok"]
+        readable = [((t.name, t.format), scans[t.name]) for t in figures.tables if t.name in scans]
         for name, value in _LAYOUT.items():
             yield _gauge(name, ((labels, value(scan)) for labels, scan in readable))
         spec = SPECS["lakefold_table_file_size_bytes"]
@@ -90,8 +94,6 @@ class StoredFigures(Collector):
             if scan.histogram:
                 sizes.add_metric(labels, buckets(scan.histogram), scan.bytes)
         yield sizes
-        yield _gauge("lakefold_table_scan_failed", ((labels, scan.outcome != "ok") for labels, scan in scanned))
-        yield _gauge("lakefold_table_halted", (((t.name, t.format), t.halted) for t in figures.tables))
 
     def _plans(self, figures: "Figures") -> Iterator[Metric]:
         kinds = {(t.name, t.format, PlanKind.CLUSTERING) for t in figures.tables if t.mode == "compact"}

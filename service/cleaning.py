@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loops that tidy tables: delete what retention has released, withdraw what stragglers left behind."""
+
+import logging
+from collections.abc import Iterable
+
+from executors.cleaner import CleanJob, CleanReport, clean_tables
+from executors.observer import Observer
+from executors.rescue import sweep
+from lake.formats import load_format
+from lake.ports import SparkProvider
+from lake.units import format_bytes
+from service.config import Config
+from service.exitcodes import one_line
+from service.rules import configure
+from service.store import Figures, Store, StoreError, TableState
+
+logger = logging.getLogger(__name__)
+
+
+def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = None) -> list[CleanJob]:
+    """One job for each table with superseded versions (of ``names`` only), with the retention now in force.
+
+    Halted, paused and switched-off tables are held. Raises ConfigError for a bad rule.
+    """
+    waiting = {entry.table for entry in figures.superseded}
+    wanted = waiting if names is None else waiting & set(names)
+    jobs = []
+    for state in figures.tables:
+        if state.name in wanted:
+            table = configure(config, state.ref)
+            held = _held(state, table.mode, paused=figures.paused)
+            jobs.append(CleanJob(table=table.ref, retention=table.policy.retention, held=held))
+    return jobs
+
+
+def _held(state: TableState, mode: str, *, paused: bool) -> str | None:
+    if state.halted:
+        return f"halted: {state.halted_reason}"
+    if state.paused:
+        return "paused"
+    if paused:
+        return "the service is paused"
+    return "mode off" if mode == "off" else None
+
+
+class Cleaning:
+    """Ticks of the clean loop and of the sweep loop of one process."""
+
+    def __init__(self, config: Config, store: Store, spark: SparkProvider, observer: Observer) -> None:
+        self._config, self._store, self._spark, self._observer = config, store, spark, observer
+        self._failing: set[str] = set()
+
+    def clean(self) -> list[CleanReport]:
+        """One round over all tables. Raises what the store raises, ConfigError for a bad rule."""
+        jobs = clean_jobs(self._config, self._store.figures())
+        reports = clean_tables(jobs, store=self._store, spark=self._spark, observer=self._observer)
+        for report in reports:
+            if report.files:
+                logger.info(
+                    "table %s: deleted %d superseded files, %s",
+                    report.table,
+                    report.files,
+                    format_bytes(report.bytes_freed),
+                )
+        return reports
+
+    def sweep(self) -> int:
+        """Withdraw pending instants of ended plans, of every table that ever had a plan; how many were withdrawn.
+
+        One table's failure is its own. Raises what the store raises.
+        """
+        figures = self._store.figures()
+        planned = {row.table for row in figures.plans}
+        withdrawn = 0
+        for state in figures.tables:
+            if state.name not in planned or state.halted or state.mode == "off":
+                continue
+            table = configure(self._config, state.ref).ref
+            try:
+                withdrawn += sweep(table, format=load_format(table.format), store=self._store, spark=self._spark)
+            except StoreError:
+                raise
+            except Exception as error:
+                if state.name not in self._failing:
+                    self._failing.add(state.name)
+                    logger.warning("table %s: sweep failed: %s", state.name, one_line(error))
+            else:
+                self._failing.discard(state.name)
+        return withdrawn

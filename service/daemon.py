@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold serve``: one process, its loops, and how it ends.
+
+SIGTERM or SIGINT drains: nothing new begins, the plans under way end, leader rows are given up. A second signal
+stops the plans before their commits and requeues them. A third has the system's own effect.
+"""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from types import FrameType, TracebackType
+from typing import Any
+
+from executors.outcome import Result
+from executors.rescue import rescue_one
+from executors.spark import drop_dead_session, spark_session
+from executors.worker import Worker, WorkerSettings, executor_name
+from lake.errors import LakefoldError
+from lake.formats import load_format
+from lake.version import __version__
+from service import logs
+from service.catalog import Catalog
+from service.cleaning import Cleaning
+from service.config import Config
+from service.exitcodes import ExitCode, one_line
+from service.leader import Leadership
+from service.metrics import Metrics
+from service.metrics_http import MetricsServer
+from service.observed import observed
+from service.planning import SCAN_ROLE
+from service.rules import check_rules, default_policy
+from service.scanning import Scanning
+from service.schedule import Ticks
+from service.store import DatabaseUnreachable, SchemaBehind, StoreError
+from service.wiring import open_store
+
+logger = logging.getLogger(__name__)
+
+ROLES = ("all", "scheduler", "executor", "api")
+CLEAN_ROLE, SWEEP_ROLE = "clean", "sweep"
+_SCAN_TICK = timedelta(seconds=1)
+#: a loop that keeps failing in the same way says so again after a while
+_TELL_AGAIN_SECONDS = 300
+#: figures older than so many refreshes mean that the database does not answer
+_READY_REFRESHES = 3
+
+
+class Daemon:
+    """One process in one role, from opening its database to closing it. Use as a context manager.
+
+    Raises ConfigError for a bad rule, DatabaseUnreachable or SchemaBehind where the database can't be used,
+    ValueError for an unknown role.
+    """
+
+    def __init__(self, config: Config, role: str) -> None:
+        if role not in ROLES:
+            raise ValueError(f"role {role!r} is unknown; use {', '.join(ROLES)}")
+        check_rules(config)
+        self.config, self.role = config, role
+        self.name = executor_name()
+        self._schedules, self._executes = role in ("all", "scheduler"), role in ("all", "executor")
+        settings, policy = config.daemon, default_policy(config)
+        self.metrics = Metrics(role)
+        self._opened = open_store(config)
+        slots = settings.executor_slots if self._executes else 0
+        self.store, self._show_slots = observed(self._opened, self.metrics, slots=slots, lease=policy.lease)
+        roles = (SCAN_ROLE,) * self._schedules + (CLEAN_ROLE, SWEEP_ROLE) * self._executes
+        self.leadership = Leadership(self.store, self.name, roles, settings.leader_ttl)
+        self._session: Any = None
+        catalog = Catalog(config, known=self.store.tables, spark=self._spark if self._executes else None)
+        self.scanning = Scanning(
+            config, self.store, catalog, self.metrics, leads=self._leads(SCAN_ROLE), actor=f"scheduler {self.name}"
+        )
+        self.cleaning = Cleaning(config, self.store, self._spark, self.metrics)
+        self.worker = Worker(
+            store=self.store,
+            spark=self._spark,
+            executor=self.name,
+            observer=self.metrics,
+            settings=WorkerSettings(slots=max(1, slots), heartbeat=policy.heartbeat, idle=settings.claim_interval),
+        )
+        self._work, self._upkeep = Ticks(self._tick_failed), Ticks(self._tick_failed)
+        self._sweep_interval = policy.sweep_interval
+        self._figures_at: datetime | None = None
+        self._told: dict[str, tuple[str, float]] = {}
+        self._draining, self._aborted, self._broken = threading.Event(), False, False
+
+    def __enter__(self) -> "Daemon":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None and not drop_dead_session():
+            self._session.stop()
+        self._opened.close()
+
+    def run(self) -> ExitCode:
+        """Work until told to end. Raises Rejected where the metrics address can't be bound."""
+        daemon = self.config.daemon
+        with MetricsServer(
+            daemon.metrics_address, daemon.metrics_port, self.metrics.registry, self.not_ready
+        ) as server:
+            logger.info(
+                "lakefold %s, role %s, as %s on %s; metrics on %s",
+                *(__version__, self.role, self.name, self.store.url, server.url),
+            )
+            self._begin()
+            worker = threading.Thread(target=self._run_worker, name="worker")
+            if self._executes:
+                worker.start()
+            self._draining.wait()
+            logger.info("draining")
+            self._work.stop()
+            self.scanning.stop()
+            self._release()
+            if self._executes:
+                worker.join()
+            self._upkeep.stop()
+        logger.info("ended")
+        if self._broken:
+            return ExitCode.ERROR
+        return ExitCode.INTERRUPTED if self._aborted else ExitCode.OK
+
+    def run_once(self) -> ExitCode:
+        """Scan and answer requests, run every plan, then clean; each part as the role has it. Serves no metrics.
+
+        The result is partial where a plan failed or is left. Parts that another process leads are left to it.
+        """
+        self._renew()
+        if self._schedules and self.leadership.holds(SCAN_ROLE):
+            self.scanning.tick(everything=True)
+            self.scanning.answer_requests()
+            self.scanning.wait()
+        result = ExitCode.OK
+        if self._executes:
+            self._upkeep.every(self._renewal, "leader", self._renew)
+            self._upkeep.start()
+            tally = self.worker.run_once()
+            if tally[Result.FAILED] or self.store.due_in() is not None:
+                result = ExitCode.PARTIAL
+            if self.role == "all" and not self._draining.is_set():
+                self._sweep()
+                self._clean()
+            self._upkeep.stop()
+        self.scanning.stop()
+        self._release()
+        return ExitCode.INTERRUPTED if self._draining.is_set() else result
+
+    def drain(self) -> None:
+        """Begin nothing new; ``run`` returns when what is under way has ended."""
+        self._draining.set()
+        self.worker.drain()
+
+    def abort(self) -> None:
+        """Stop the plans under way before their commits, too."""
+        self._aborted = True
+        self.drain()
+        self.worker.abort()
+
+    def not_ready(self) -> str | None:
+        """None when the database answered lately, else why not."""
+        if self._figures_at is None:
+            return "the database has not answered yet"
+        age = datetime.now(UTC) - self._figures_at
+        if age > _READY_REFRESHES * self.config.daemon.metrics_interval + timedelta(seconds=1):
+            return f"the database has not answered for {age.total_seconds():.0f} s"
+        return None
+
+    def install_signals(self) -> None:
+        """SIGTERM and SIGINT drain at first, abort the second time, and end the process the third. Main thread only."""
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            # In a thread of its own: the interrupted main thread may hold the very lock that setting an event needs.
+            threading.Thread(target=self._signalled, args=(signal.Signals(number).name,)).start()
+            if self._draining.is_set():
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+        signal.signal(signal.SIGTERM, on_signal)
+        signal.signal(signal.SIGINT, on_signal)
+
+    def _signalled(self, name: str) -> None:
+        if self._draining.is_set():
+            logger.warning("%s again: stopping the current plans; once more ends the process at once", name)
+            self.abort()
+        else:
+            logger.info("%s: finishing the current plans; send it again to stop them", name)
+            self.drain()
+
+    # The loops.
+
+    def _begin(self) -> None:
+        daemon = self.config.daemon
+        self._upkeep.every(self._renewal, "leader", self._renew)
+        self._upkeep.every(daemon.metrics_interval, "metrics", self._refresh)
+        if self._schedules:
+            self._work.every(_SCAN_TICK, "scan", self.scanning.tick)
+            self._work.every(daemon.request_interval, "requests", self.scanning.answer_requests)
+        if self._executes:
+            self._work.every(daemon.rescue_interval, "rescue", self._rescue)
+            self._work.every(daemon.clean_interval, "clean", self._clean)
+            self._work.every(self._sweep_interval, "sweep", self._sweep)
+        with suppress(StoreError):  # the store has told; the next renewal comes
+            self._renew()
+        self._upkeep.start()
+        self._work.start()
+
+    @property
+    def _renewal(self) -> timedelta:
+        return self.config.daemon.leader_ttl / 3
+
+    def _leads(self, role: str) -> Callable[[], bool]:
+        return lambda: self.leadership.holds(role)
+
+    def _renew(self) -> None:
+        try:
+            self.leadership.renew()
+        finally:
+            self._show_leads()
+
+    def _show_leads(self) -> None:
+        for role in (SCAN_ROLE, CLEAN_ROLE, SWEEP_ROLE):
+            self.metrics.leads(role, self.leadership.holds(role))
+
+    def _release(self) -> None:
+        with suppress(StoreError):  # without a database the rows expire by themselves
+            self.leadership.release()
+        self._show_leads()
+
+    def _refresh(self) -> None:
+        self._show_slots()
+        self._show_leads()
+        figures = self.store.figures()
+        self.metrics.tables_known(
+            {table.name: table.format for table in figures.tables},
+            [table.name for table in figures.tables if table.mode == "compact"],
+        )
+        self.metrics.stored.publish(figures, self.store.last_scans(), self.store.last_scans(ok=True))
+        self._figures_at = datetime.now(UTC)
+
+    def _run_worker(self) -> None:
+        try:
+            self.worker.run()
+        except BaseException:
+            logger.exception("the executor ended in an error nobody handled")
+        if not self._draining.is_set():
+            self._broken = True
+            self.drain()
+
+    def _rescue(self) -> None:
+        """Silent executors' plans are taken over even while all slots of this one are busy."""
+        while not self._draining.is_set() and (
+            rescue_one(
+                self.name,
+                formats=load_format,
+                store=self.store,
+                spark=self._spark,
+                observer=self.metrics,
+                heartbeat=default_policy(self.config).heartbeat,
+            )
+            is not None
+        ):
+            pass
+
+    def _clean(self) -> None:
+        if self.leadership.holds(CLEAN_ROLE):
+            self.cleaning.clean()
+
+    def _sweep(self) -> None:
+        if self.leadership.holds(SWEEP_ROLE):
+            self.cleaning.sweep()
+
+    def _spark(self) -> Any:
+        self._session = spark_session(self.config.spark)
+        return self._session
+
+    def _tick_failed(self, name: str, error: Exception) -> None:
+        """One line when a loop begins to fail or fails otherwise; the store tells of its outages itself."""
+        if isinstance(error, (DatabaseUnreachable, SchemaBehind)):
+            return
+        text, last = one_line(error), self._told.get(name, ("", 0.0))
+        if text == last[0] and time.monotonic() - last[1] < _TELL_AGAIN_SECONDS:
+            return
+        self._told[name] = text, time.monotonic()
+        foreseen = isinstance(error, (LakefoldError, OSError))
+        logger.error("loop %s: %s; it goes on at its next tick", name, text, exc_info=None if foreseen else error)
+
+
+def serve(config: Config, role: str, once: bool = False) -> int:
+    """Run one process in ``role`` (all, scheduler, executor or api) to its end; its exit code. Main thread only.
+
+    With ``once`` it does what there is to do now and ends. Raises what ``Daemon`` and ``Daemon.run`` raise.
+    """
+    logs.configure(config.daemon.log_level, config.daemon.log_format)
+    with Daemon(config, role) as daemon:
+        daemon.install_signals()
+        return daemon.run_once() if once else daemon.run()

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler's loops: find tables, scan those that are due, answer requests. Only the leader of scans acts."""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from lake.errors import LakefoldError
+from service.catalog import Catalog
+from service.config import Config
+from service.exitcodes import one_line
+from service.metrics import Metrics
+from service.planning import Answer, answer_request, scan_and_plan
+from service.rules import ConfiguredTable
+from service.schedule import Lanes
+from service.store import Request, ScanRecord, Store, StoreError
+
+logger = logging.getLogger(__name__)
+
+#: scans wait for storage more than they compute; requests have lanes of their own so that no scan delays a person
+_SCAN_LANES = 4
+_REQUEST_LANES = 2
+
+
+class Scanning:
+    """Ticks of the scan loop and of the requests loop. One table's failure is its own."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        catalog: Catalog,
+        metrics: Metrics,
+        *,
+        leads: Callable[[], bool],
+        actor: str,
+    ) -> None:
+        self._config, self._store, self._catalog, self._metrics = config, store, catalog, metrics
+        self._leads, self._actor = leads, actor
+        self._scans, self._requests = Lanes("scan", _SCAN_LANES), Lanes("request", _REQUEST_LANES)
+        self._tables: dict[str, ConfiguredTable] = {}
+        self._due: dict[str, float] = {}
+        self._discover_at = 0.0
+        self._problems: list[str] = []
+        self._failing: set[str] = set()
+
+    def discover(self) -> None:
+        """Look for tables and register the new and changed ones; each new one is due as its last scan says."""
+        tables = {table.name: table for table in self._catalog.tables()}
+        self._tell_problems()
+        known = {state.name: state for state in self._store.tables()}
+        for table in tables.values():
+            state = known.get(table.name)
+            if state is None or (state.ref, state.mode) != (table.ref, table.mode):
+                self._store.register(table.ref, table.mode)
+                logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
+        last = self._store.last_scans()
+        now, today = time.monotonic(), datetime.now(UTC)
+        for name, table in tables.items():
+            if name in self._due:
+                continue
+            waited = (today - last[name].taken_at).total_seconds() if name in last else float("inf")
+            self._due[name] = now + max(0.0, table.policy.scan_interval.total_seconds() - waited)
+        self._due = {name: at for name, at in self._due.items() if name in tables}
+        self._tables = tables
+        if not tables:
+            self._metrics.planner_alive()
+
+    def tick(self, *, everything: bool = False) -> None:
+        """Hand every table that is due to a lane; looks for tables when that is due. Raises what the store raises.
+
+        With ``everything`` all tables are looked for and due.
+        """
+        if not self._leads():
+            return
+        now = time.monotonic()
+        if everything or now >= self._discover_at:
+            self._discover_at = now + self._config.daemon.discover_interval.total_seconds()
+            self.discover()
+        for name, table in self._tables.items():
+            due = table.mode != "off" and (everything or now >= self._due[name])
+            if due and self._scans.submit(name, self._scan_one(table)):
+                self._due[name] = now + table.policy.scan_interval.total_seconds()
+
+    def answer_requests(self) -> None:
+        """Hand every open request to a lane. Raises what the store raises."""
+        if not self._leads():
+            return
+        for request in self._store.open_requests():
+            self._requests.submit(request.request_id, self._answer_one(request))
+
+    def wait(self) -> None:
+        """Block until everything handed out so far has ended."""
+        self._scans.wait()
+        self._requests.wait()
+
+    def stop(self) -> None:
+        """Drop what waits and return when what is under way has ended."""
+        self._scans.stop()
+        self._requests.stop()
+
+    def _scan_one(self, table: ConfiguredTable) -> Callable[[], None]:
+        def scan() -> None:
+            if not self._leads():
+                return
+            began = time.monotonic()
+            try:
+                answer = scan_and_plan(self._config, self._store, table, actor=self._actor)
+            except Exception as error:
+                self._metrics.scanned(table.ref.format, "error", time.monotonic() - began, {})
+                self._scan_failed(table, error, time.monotonic() - began)
+            else:
+                skipped = {str(line["reason"]): int(line["partitions"]) for line in answer.reasons}
+                self._metrics.scanned(table.ref.format, "ok", time.monotonic() - began, skipped)
+                if table.name in self._failing:
+                    self._failing.discard(table.name)
+                    logger.info("table %s: can be scanned again", table.name)
+                for plan_id in answer.plan_ids:
+                    logger.info("plan %s: requested for table %s", plan_id, table.name)
+
+        return scan
+
+    def _answer_one(self, request: Request) -> Callable[[], None]:
+        def answer() -> None:
+            if not self._leads():
+                return
+            try:
+                given = answer_request(self._config, self._store, self._catalog, request)
+            except StoreError as error:
+                logger.warning("request %s: %s; it will be tried again", request.request_id, one_line(error))
+                return
+            except Exception as error:
+                # Nobody foresaw this; the request must not come back every second for ever.
+                logger.exception("request %s for %s", request.request_id, request.table)
+                given = Answer.of_error(request.table, error)
+                with suppress(StoreError):
+                    self._store.answer_request(request.request_id, plan_ids=(), answer=given.document())
+            logger.info("request %s by %s for %s: %s", request.request_id, request.actor, request.table, given.text)
+
+        return answer
+
+    def _scan_failed(self, table: ConfiguredTable, error: Exception, seconds: float) -> None:
+        """One line when a table begins to fail, not one at each scan; a traceback where nobody foresaw the error."""
+        if isinstance(error, StoreError):
+            logger.warning("table %s: scan not recorded: %s", table.name, one_line(error))
+            return
+        foreseen = isinstance(error, (LakefoldError, OSError))
+        if not foreseen:  # what the scan foresees it has recorded itself
+            with suppress(StoreError):
+                self._store.record_scan(
+                    ScanRecord(
+                        table=table.name,
+                        taken_at=datetime.now(UTC),
+                        seconds=seconds,
+                        outcome="error",
+                        error=one_line(error),
+                    )
+                )
+        if table.name not in self._failing:
+            self._failing.add(table.name)
+            logger.warning(
+                "table %s: scan failed: %s", table.name, one_line(error), exc_info=None if foreseen else error
+            )
+
+    def _tell_problems(self) -> None:
+        for problem in self._catalog.problems:
+            if problem not in self._problems:
+                logger.warning("%s", problem)
+        self._problems = list(self._catalog.problems)

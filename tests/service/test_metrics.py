@@ -1,0 +1,453 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics page: values equal the rows of a real store, names and labels hold to their table, promtool agrees."""
+
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from conftest import needs_server
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+from uuid_utils import uuid7
+
+from executors.observer import Observer
+from lake.errors import Rejected
+from lake.model import HISTOGRAM_EDGES_BYTES, FileSlice, SizeHistogram, TableRef
+from lake.plan import (
+    Claim,
+    ClusteringGroup,
+    Commit,
+    OutputFile,
+    PartitionFigures,
+    Plan,
+    PlanKind,
+    RewriteOptions,
+    Step,
+    SupersededVersion,
+)
+from service.metrics import Metrics
+from service.metrics_doc import render
+from service.metrics_http import MetricsServer
+from service.metrics_names import SPECS
+from service.metrics_stored import BUCKET_EDGES_BYTES
+from service.store import ScanRecord, Store
+
+TABLE = TableRef(name="sales.orders", format="hudi", location="/lake/orders")
+WHERE = {"table": "sales.orders", "format": "hudi"}
+SIZES = [1, 1024, 1025, 4096, 5000, 300 << 20, 20 << 30]
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    store.upgrade()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def metrics():
+    return Metrics("all")
+
+
+def plan_of(partition="p=1", *, files=3, bytes_each=1000, kind=PlanKind.CLUSTERING):
+    slices = tuple(
+        FileSlice(partition=partition, file_id=f"f{n}", path=f"{partition}/f{n}.parquet", bytes=bytes_each)
+        for n in range(files)
+    )
+    return Plan(
+        plan_id=str(uuid7()),
+        table=TABLE,
+        kind=kind,
+        groups=(ClusteringGroup(partition=partition, slices=slices, output_files=1),),
+        options=RewriteOptions(target_file_max_bytes=1 << 20),
+        snapshot_instant="20260101000000000",
+    )
+
+
+def commit_of(plan):
+    superseded = tuple(
+        SupersededVersion(partition=s.partition, path=s.path, bytes=s.bytes, instant="20260101000001000")
+        for group in plan.groups
+        for s in group.slices
+    )
+    partition = plan.partitions[0]
+    output = OutputFile(partition=partition, path=f"{partition}/new.parquet", bytes=2500, rows=30)
+    return Commit(plan_id=plan.plan_id, instant="20260101000001000", outputs=(output,), superseded=superseded)
+
+
+def figures_of(plan):
+    return (
+        PartitionFigures(
+            partition=plan.partitions[0],
+            files_before=plan.input_files,
+            bytes_before=plan.bytes,
+            files_after=1,
+            bytes_after=2500,
+        ),
+    )
+
+
+def scan_of(sizes=SIZES, limit=4096, **changes):
+    histogram = SizeHistogram.of(pa.array(sizes, pa.int64()), limit)
+    record = ScanRecord(
+        table=TABLE.name,
+        taken_at=datetime(2026, 1, 31, 12, tzinfo=UTC),
+        files=histogram.files,
+        bytes=histogram.bytes,
+        small_files=histogram.small_files,
+        small_bytes=histogram.small_bytes,
+        partitions=2,
+        histogram=histogram.counts,
+        log_files=4,
+        log_bytes=77,
+        backlog_files=3,
+        backlog_bytes=2050,
+    )
+    return replace(record, **changes)
+
+
+def published(metrics, store):
+    """The page after one refresh: {(sample name, labels): value}."""
+    figures = store.figures()
+    metrics.tables_known({t.name: t.format for t in figures.tables}, [t.name for t in figures.tables])
+    metrics.stored.publish(figures, store.last_scans(), store.last_scans(ok=True))
+    return page(metrics)
+
+
+def page(metrics):
+    """{(sample name, labels): value} of what a scrape sees."""
+    text = generate_latest(metrics.registry).decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(scraped, name, **labels):
+    return scraped[f"lakefold_{name}", frozenset(labels.items())]
+
+
+def absent(scraped, name):
+    return not any(sample == f"lakefold_{name}" for sample, _ in scraped)
+
+
+def test_layout_gauges_equal_the_last_scan_of_the_table(metrics, store):
+    store.register(TABLE, "compact")
+    scan = scan_of()
+    store.record_scan(scan)
+    scraped = published(metrics, store)
+    assert {
+        name: value(scraped, f"table_{name}", **WHERE)
+        for name in ("files", "bytes", "small_files", "small_file_bytes", "log_files", "log_bytes", "partitions")
+    } == {
+        "files": len(SIZES),
+        "bytes": sum(SIZES),
+        "small_files": sum(size < 4096 for size in SIZES),
+        "small_file_bytes": sum(size for size in SIZES if size < 4096),
+        "log_files": 4,
+        "log_bytes": 77,
+        "partitions": 2,
+    }
+    assert value(scraped, "table_backlog_files", **WHERE) == 3
+    assert value(scraped, "table_backlog_bytes", **WHERE) == 2050
+    assert value(scraped, "table_snapshot_timestamp_seconds", **WHERE) == scan.taken_at.timestamp()
+    assert value(scraped, "table_scan_failed", **WHERE) == 0
+    assert value(scraped, "table_halted", **WHERE) == 0
+
+
+def test_each_size_bucket_counts_the_files_up_to_its_edge(metrics, store):
+    store.register(TABLE, "compact")
+    store.record_scan(scan_of())
+    scraped = published(metrics, store)
+    found = {edge: value(scraped, "table_file_size_bytes_bucket", **WHERE, le=str(edge)) for edge in ["+Inf"]}
+    found |= {
+        edge: value(scraped, "table_file_size_bytes_bucket", **WHERE, le=str(float(edge)))
+        for edge in BUCKET_EDGES_BYTES
+    }
+    assert found == {edge: sum(size <= edge for size in SIZES) for edge in BUCKET_EDGES_BYTES} | {"+Inf": len(SIZES)}
+    assert value(scraped, "table_file_size_bytes_gcount", **WHERE) == len(SIZES)
+    assert value(scraped, "table_file_size_bytes_gsum", **WHERE) == sum(SIZES)
+    assert BUCKET_EDGES_BYTES[0] == HISTOGRAM_EDGES_BYTES[0]
+    assert BUCKET_EDGES_BYTES[-1] == HISTOGRAM_EDGES_BYTES[-1]
+
+
+def test_a_failed_scan_is_shown_and_the_layout_of_the_last_good_one_stays(metrics, store):
+    store.register(TABLE, "compact")
+    store.record_scan(scan_of())
+    store.record_scan(ScanRecord(table=TABLE.name, taken_at=datetime.now(UTC), outcome="error", error="unreadable"))
+    scraped = published(metrics, store)
+    assert value(scraped, "table_scan_failed", **WHERE) == 1
+    assert value(scraped, "table_files", **WHERE) == len(SIZES)
+    assert value(scraped, "table_snapshot_timestamp_seconds", **WHERE) == scan_of().taken_at.timestamp()
+
+
+def test_plan_gauges_equal_the_rows_of_the_store_through_a_plans_life(metrics, store):
+    store.register(TABLE, "compact")
+    scraped = published(metrics, store)
+    states = ("requested", "inflight", "completed", "failed", "cancelled")
+
+    def plans(scraped):
+        return {
+            state: value(scraped, "plans", **WHERE, kind="clustering", state=state)
+            for state in states
+            if value(scraped, "plans", **WHERE, kind="clustering", state=state)
+        }
+
+    assert plans(scraped) == {}
+    assert value(scraped, "plan_backlog_bytes", **WHERE, kind="clustering") == 0
+    assert absent(scraped, "plan_oldest_requested_timestamp_seconds")
+
+    first, second = plan_of("p=1"), plan_of("p=2", files=5)
+    for plan in (first, second):
+        store.add_plan(plan, request_id=None, actor="test", estimate={})
+    scraped = published(metrics, store)
+    assert plans(scraped) == {"requested": 2}
+    assert value(scraped, "plan_backlog_bytes", **WHERE, kind="clustering") == first.bytes + second.bytes
+    oldest = min(plan.created_at for plan in store.plans())
+    assert value(scraped, "plan_oldest_requested_timestamp_seconds") == oldest.timestamp()
+
+    claim = store.claim("executor-1")
+    assert claim is not None
+    scraped = published(metrics, store)
+    assert plans(scraped) == {"requested": 1, "inflight": 1}
+    assert value(scraped, "plan_backlog_bytes", **WHERE, kind="clustering") == first.bytes + second.bytes
+
+    store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {})
+    scraped = published(metrics, store)
+    assert plans(scraped) == {"requested": 1, "completed": 1}
+    other = second if claim.plan.plan_id == first.plan_id else first
+    assert value(scraped, "plan_backlog_bytes", **WHERE, kind="clustering") == other.bytes
+    waiting = store.superseded(TABLE)
+    assert value(scraped, "superseded_files", **WHERE) == len(waiting) == claim.plan.input_files
+    assert value(scraped, "superseded_bytes", **WHERE) == sum(due.version.bytes for due in waiting)
+
+    store.mark_deleted([due.row_id for due in waiting])
+    scraped = published(metrics, store)
+    assert value(scraped, "superseded_files", **WHERE) == 0
+    assert value(scraped, "superseded_bytes", **WHERE) == 0
+
+
+def test_halted_and_paused_show_until_resumed(metrics, store):
+    store.register(TABLE, "compact")
+    store.add_plan(plan_of(), request_id=None, actor="test", estimate={})
+    claim = store.claim("executor-1")
+    store.fail(claim, "rows differ", halt=True)
+    store.pause(None, "test")
+    scraped = published(metrics, store)
+    assert value(scraped, "table_halted", **WHERE) == 1
+    assert value(scraped, "paused") == 1
+    assert value(scraped, "plans", **WHERE, kind="clustering", state="failed") == 1
+    store.resume(TABLE.name, "test")
+    store.resume(None, "test")
+    scraped = published(metrics, store)
+    assert value(scraped, "table_halted", **WHERE) == 0
+    assert value(scraped, "paused") == 0
+
+
+def claim_of(plan, *, epoch=1):
+    return Claim(plan=plan, epoch=epoch, attempt=1, executor="executor-1", lease_until=datetime.now(UTC))
+
+
+def test_counters_of_plans_are_zero_before_their_first_plan_and_count_its_end(metrics, store):
+    store.register(TABLE, "compact")
+    scraped = published(metrics, store)
+    work = {**WHERE, "kind": "clustering", "engine": "auto"}
+    counted = ("rewrite_input_files_total", "rewrite_input_bytes_total", "rewrite_output_files_total")
+    assert [value(scraped, name, **work) for name in counted] == [0, 0, 0]
+    assert value(scraped, "plans_finished_total", **WHERE, kind="clustering", outcome="completed") == 0
+
+    plan = plan_of()
+    metrics.plan_finished(claim_of(plan), "completed", commit=commit_of(plan), figures=figures_of(plan))
+    metrics.plan_finished(claim_of(plan_of()), "cancelled", reason="Conflict")
+    metrics.plan_finished(claim_of(plan_of()), "failed", reason="Rejected")
+    metrics.plan_finished(claim_of(plan_of()), "requeued", reason="Transient")
+    metrics.lease_expired(claim_of(plan_of()))
+    scraped = page(metrics)
+    assert [value(scraped, name, **work) for name in counted] == [3, 3000, 1]
+    assert value(scraped, "rewrite_output_bytes_total", **work) == 2500
+    finished = {
+        outcome: value(scraped, "plans_finished_total", **WHERE, kind="clustering", outcome=outcome)
+        for outcome in ("completed", "failed", "cancelled")
+    }
+    assert finished == {"completed": 1, "failed": 1, "cancelled": 1}
+    assert value(scraped, "plan_commit_conflicts_total", **WHERE) == 1
+    assert value(scraped, "plan_retries_total", format="hudi", reason="Transient") == 1
+    assert value(scraped, "plan_leases_expired_total", format="hudi") == 1
+
+
+def test_a_plans_wait_ends_with_its_first_claim_and_is_counted_once(metrics):
+    plan = plan_of()
+    time.sleep(0.05)
+    metrics.step_finished(claim_of(plan), Step.ASK, 0.01)
+    metrics.step_finished(claim_of(plan), Step.REWRITE, 7.0)
+    metrics.step_finished(claim_of(plan, epoch=2), Step.ASK, 0.01)
+    scraped = page(metrics)
+    labels = {"format": "hudi", "kind": "clustering"}
+    assert value(scraped, "plan_wait_seconds_count", **labels) == 1
+    assert 0.03 <= value(scraped, "plan_wait_seconds_sum", **labels) < 5
+    stage = {**labels, "engine": "auto"}
+    assert value(scraped, "plan_stage_duration_seconds_count", **stage, stage="ask") == 2
+    assert value(scraped, "plan_stage_duration_seconds_sum", **stage, stage="rewrite") == 7.0
+    assert value(scraped, "plan_stage_duration_seconds_bucket", **stage, stage="rewrite", le="5.0") == 0
+    assert value(scraped, "plan_stage_duration_seconds_bucket", **stage, stage="rewrite", le="15.0") == 1
+
+
+def test_the_cleaner_is_counted_by_table(metrics, store):
+    store.register(TABLE, "compact")
+    published(metrics, store)
+    metrics.deleted(TABLE.name, 3, 3000)
+    metrics.deleted(TABLE.name, 1, 10)
+    metrics.clean_failed(TABLE.name, "Transient")
+    before = time.time()
+    metrics.clean_succeeded()
+    scraped = page(metrics)
+    assert value(scraped, "cleaner_deleted_files_total", **WHERE) == 4
+    assert value(scraped, "cleaner_deleted_bytes_total", **WHERE) == 3010
+    assert value(scraped, "cleaner_failures_total", **WHERE, reason="Transient") == 1
+    assert before <= value(scraped, "cleaner_last_success_timestamp_seconds") <= time.time()
+
+
+def test_scans_are_counted_by_outcome_and_only_a_good_one_is_a_success(metrics):
+    metrics.scanned("hudi", "error", 0.2, {})
+    assert value(page(metrics), "planner_last_success_timestamp_seconds") == 0
+    metrics.scanned("hudi", "ok", 0.3, {"quiet": 2})
+    scraped = page(metrics)
+    assert value(scraped, "planner_runs_total", format="hudi", outcome="ok") == 1
+    assert value(scraped, "planner_runs_total", format="hudi", outcome="error") == 1
+    assert value(scraped, "planner_run_duration_seconds_count", format="hudi") == 2
+    assert value(scraped, "planner_partitions_skipped_total", reason="quiet") == 2
+    assert value(scraped, "planner_last_success_timestamp_seconds") == pytest.approx(time.time(), abs=60)
+
+
+def everything(metrics, store):
+    """Every metric with at least one sample."""
+    store.register(TABLE, "compact")
+    store.record_scan(scan_of())
+    store.add_plan(plan_of(), request_id=None, actor="test", estimate={})
+    published(metrics, store)
+    metrics.scanned("hudi", "ok", 0.3, {"quiet": 2})
+    metrics.clean_failed(TABLE.name, "Transient")
+    metrics.slots(busy=1, free=0)
+
+
+def test_every_metric_of_the_table_is_on_the_page_with_its_labels_and_no_other(metrics, store):
+    everything(metrics, store)
+    families = {}
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            families.setdefault(family.name, set()).add(frozenset(sample.labels) - {"le"})
+    ours = {name: labels for name, labels in families.items() if name.startswith("lakefold_")}
+    expected = {
+        spec.name.removesuffix("_total" if spec.type == "counter" else "_info"): {frozenset(spec.labels)}
+        for spec in SPECS.values()
+    }
+    assert ours == expected
+
+
+def test_no_label_can_ever_carry_a_partition_a_path_or_a_plan():
+    labels = {label for spec in SPECS.values() for label in spec.labels}
+    allowed = "table format kind engine outcome reason stage state role version python"
+    assert labels <= set(allowed.split())
+
+
+def test_names_end_in_their_unit_and_counters_in_total():
+    for spec in SPECS.values():
+        assert spec.name.endswith("_total") == (spec.type == "counter"), spec.name
+        if "duration" in spec.name or "wait" in spec.name or "timestamp" in spec.name:
+            assert spec.name.endswith("_seconds"), spec.name
+
+
+def test_promtool_finds_no_fault_in_the_page(metrics, store):
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        needs_server("promtool not found; tests/servers.sh installs it (Debian package prometheus)")
+    everything(metrics, store)
+    checked = subprocess.run(
+        [promtool, "check", "metrics"], input=generate_latest(metrics.registry), capture_output=True, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_created_series_are_off_and_the_openmetrics_form_ends_as_it_must(metrics, store):
+    everything(metrics, store)
+    text = generate_openmetrics(metrics.registry).decode()
+    assert "_created" not in text
+    assert "# TYPE lakefold_table_file_size_bytes gaugehistogram" in text
+    assert text.endswith("# EOF\n")
+
+
+def test_two_processes_in_one_interpreter_do_not_share_counters():
+    first, second = Metrics("all"), Metrics("executor")
+    first.database_error()
+    assert value(page(first), "database_errors_total") == 1
+    assert value(page(second), "database_errors_total") == 0
+
+
+def test_the_metrics_are_an_observer_of_executors(metrics):
+    methods = {name for name in vars(Observer) if not name.startswith("_")}
+    assert methods
+    assert all(callable(getattr(metrics, name)) for name in methods)
+
+
+def test_the_documentation_page_is_current():
+    page_of_docs = Path(__file__).parents[2] / "docs" / "metrics.md"
+    assert page_of_docs.read_text() == render(), "run: python -m service.metrics_doc"
+
+
+def fetch(url):
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_the_server_answers_metrics_health_and_readiness(metrics):
+    reason = ["the database has not answered yet"]
+    with MetricsServer("127.0.0.1", 0, metrics.registry, lambda: reason[0]) as server:
+        base = server.url.removesuffix("/metrics")
+        status, kind, text = fetch(server.url)
+        assert (status, kind.split(";")[0]) == (200, "text/plain")
+        assert "lakefold_build_info{" in text
+        assert fetch(f"{base}/-/healthy")[::2] == (200, "healthy\n")
+        assert fetch(f"{base}/-/ready")[::2] == (503, "the database has not answered yet\n")
+        reason[0] = None
+        assert fetch(f"{base}/-/ready")[::2] == (200, "ready\n")
+        assert fetch(f"{base}/elsewhere")[0] == 404
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(server.url, timeout=2)
+
+
+def test_a_port_in_use_is_refused_with_the_setting_to_change(metrics):
+    with (
+        MetricsServer("127.0.0.1", 0, metrics.registry, lambda: None) as server,
+        pytest.raises(Rejected, match=r"change \[daemon\] metrics_address or metrics_port"),
+    ):
+        MetricsServer("127.0.0.1", server.port, metrics.registry, lambda: None)
+
+
+def test_a_scrape_touches_no_database(metrics, store):
+    store.register(TABLE, "compact")
+    store.record_scan(scan_of())
+    before = published(metrics, store)
+    store.close()
+    Path(store.url.removeprefix("sqlite:///")).unlink()
+    after = page(metrics)
+    stored = {f"lakefold_{name}" for name in ("table_files", "table_bytes", "plans", "figures_timestamp_seconds")}
+    assert {k: v for k, v in after.items() if k[0] in stored} == {k: v for k, v in before.items() if k[0] in stored}
+
+
+def test_the_figures_carry_the_time_at_which_they_were_read(metrics, store):
+    before = datetime.now(UTC) - timedelta(seconds=2)
+    scraped = published(metrics, store)
+    assert before.timestamp() <= value(scraped, "figures_timestamp_seconds") <= time.time() + 2
