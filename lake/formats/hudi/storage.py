@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of one table through ``pyarrow.fs``, with errors turned into outcomes, and its ``hoodie.properties``."""
 
-import getpass
 import os
+import pwd
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,9 +19,9 @@ _ESCAPED = re.compile(r"\\(.)")
 
 def _user() -> str:
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "this user"
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"
 
 
 class Storage:

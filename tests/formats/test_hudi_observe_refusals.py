@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tables are refused, with rule, value and remedy in one line."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hudi_tables import FS_LOCK
+from hudi_templates import Templates, edit_properties, ref
+
+from lake.errors import Rejected
+from lake.formats.hudi import FORMAT
+from lake.model import Concurrency, TableRef
+
+pytestmark = pytest.mark.spark
+PROVIDER = "hoodie.write.lock.provider"
+
+
+def refusal(table: TableRef) -> str:
+    with pytest.raises(Rejected) as caught:
+        FORMAT.check(table)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["cow", "mor", "plain", "unpartitioned", "levels", "clustered", "logs_only"])
+def test_tables_of_version_nine_are_served(templates: Templates, name: str) -> None:
+    FORMAT.check(ref(templates.get(name)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("hoodie.table.version", "8", "upgrade the table"),
+        ("hoodie.table.version", None, "upgrade the table"),
+        ("hoodie.timeline.layout.version", "1", "upgrade the table"),
+        ("hoodie.table.type", "WRITE_ONLY", "COPY_ON_WRITE and MERGE_ON_READ are served"),
+        ("hoodie.table.format", "iceberg", "its own format's tools"),
+        ("hoodie.table.base.file.format", "ORC", "only PARQUET is served"),
+        ("hoodie.table.multiple.base.file.formats.enable", "true", "only PARQUET"),
+        ("hoodie.bootstrap.base.path", "/elsewhere", "rewrite it as a regular table"),
+        ("hoodie.datasource.write.drop.partition.columns", "true", "write the table with false"),
+        ("hoodie.index.type", "BUCKET", "leave the table out"),
+        ("hoodie.table.metadata.partitions", "files,secondary_index_fare", "drop it with its own writer"),
+    ],
+)
+def test_a_property_that_is_not_served_is_named_with_its_value_and_a_remedy(
+    templates: Templates, tmp_path: Path, key: str, value: str | None, remedy: str
+) -> None:
+    base = templates.copy("cow", tmp_path / "t")
+    edit_properties(base, {key: value})
+    text = refusal(ref(base))
+    assert key in text
+    assert (value or "unset").removeprefix("files,") in text
+    assert remedy in text
+
+
+def test_a_simple_bucket_index_is_recognised_by_the_file_ids_it_writes(templates: Templates) -> None:
+    assert "00000000-" in (text := refusal(ref(templates.get("bucket"))))
+    assert "bucket index" in text
+
+
+def test_a_consistent_hashing_index_is_recognised_by_its_metadata(templates: Templates, tmp_path: Path) -> None:
+    base = templates.copy("mor", tmp_path / "t")
+    (base / ".hoodie/.bucket_index").mkdir()
+    assert "bucket index metadata" in refusal(ref(base))
+
+
+@pytest.mark.parametrize(("name", "value", "word"), [("cow", "false", "dropped"), ("plain", "true", "created")])
+def test_a_metadata_table_is_neither_dropped_nor_created_by_an_option(
+    templates: Templates, name: str, value: str, word: str
+) -> None:
+    base = templates.get(name)
+    text = refusal(ref(base, write_options={"hoodie.metadata.enable": value}))
+    assert f"hoodie.metadata.enable = {value}" in text
+    assert f"would be {word}" in text
+    FORMAT.check(ref(base, write_options={"hoodie.metadata.enable": "true" if value == "false" else "false"}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hoodie.write.auto.upgrade", "true"),
+        ("hoodie.write.table.version", "8"),
+        ("hoodie.metadata.auto.delete.partitions", "true"),
+        ("hoodie.table.service.manager.enabled", "true"),
+        ("hoodie.write.concurrency.mode", "NON_BLOCKING_CONCURRENCY_CONTROL"),
+        ("hoodie.index.type", "bucket"),
+    ],
+)
+def test_a_write_option_that_would_harm_the_table_is_refused(templates: Templates, key: str, value: str) -> None:
+    text = refusal(ref(templates.get("cow"), write_options={key: value}))
+    assert key in text
+    assert value.lower() in text.lower()
+
+
+def test_optimistic_concurrency_needs_the_writers_lock_provider(templates: Templates) -> None:
+    base = templates.get("cow")
+    assert PROVIDER in (text := refusal(ref(base, concurrency=Concurrency.OCC)))
+    assert "single_writer" in text
+    in_process = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
+    assert "one JVM" in refusal(ref(base, concurrency=Concurrency.OCC, write_options={PROVIDER: in_process}))
+    single = FS_LOCK | {"hoodie.write.concurrency.mode": "single_writer"}
+    assert "contradicts" in refusal(ref(base, concurrency=Concurrency.OCC, write_options=single))
+    FORMAT.check(ref(base, concurrency=Concurrency.OCC, write_options=FS_LOCK))
+
+
+def test_what_is_no_hudi_table_is_named_with_the_file_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    for location in (tmp_path / "bare", tmp_path / "nowhere"):
+        assert ".hoodie/hoodie.properties" in (text := refusal(ref(location)))
+        assert str(location) in text
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Run as a user without rights: root reads everything, so root steps down for a moment."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("closed", ["", ".hoodie", ".hoodie/timeline"])
+def test_a_directory_without_permission_is_named_in_one_line(
+    templates: Templates, tmp_path_factory: pytest.TempPathFactory, closed: str
+) -> None:
+    base = templates.copy("plain", tmp_path_factory.mktemp("closed") / "t")
+    parents = [p for p in base.parents if p.name.startswith("pytest-") or p.name.startswith("closed")]
+    for parent in parents:
+        parent.chmod(0o755)
+    (base / closed).chmod(0)
+    try:
+        with nobody():
+            text = refusal(ref(base))
+            for look in (FORMAT.snapshot, FORMAT.describe):
+                with pytest.raises(Rejected, match="permission denied"):
+                    look(ref(base))
+        assert "permission denied for" in text
+        assert f"{base}/{closed}".rstrip("/") in text
+    finally:
+        (base / closed).chmod(0o755)
+
+
+def test_tables_are_found_a_few_levels_down_but_not_inside_tables(templates: Templates, tmp_path: Path) -> None:
+    cow, mor = templates.copy("cow", tmp_path / "a/b/cow"), templates.copy("mor", tmp_path / "mor")
+    edit_properties(mor, {"hoodie.database.name": "trips"})
+    shutil.copytree(mor, cow / "inner")
+    shutil.copytree(mor, tmp_path / ".trash/mor")
+    (tmp_path / "empty").mkdir()
+    found = list(FORMAT.discover(str(tmp_path)))
+    assert [(t.name, t.format, t.location) for t in found] == [
+        ("cow", "hudi", str(cow)),
+        ("trips.mor", "hudi", str(mor)),
+    ]
+    assert [t.location for t in FORMAT.discover(f"file://{tmp_path}/a/")] == [f"file://{cow}"]
+    assert list(FORMAT.discover(str(cow))) == found[:1]
+
+
+def test_a_location_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match="no such directory"):
+        list(FORMAT.discover(str(tmp_path / "nowhere")))
