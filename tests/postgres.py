@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from sqlalchemy import make_url
 
 INSTALL = "no PostgreSQL server found (initdb and postgres): install Debian's package postgresql, or set PATH to one"
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG
@@ -114,7 +115,7 @@ def new_database(server_url: str, name: str, template: str = "template1") -> str
     base = server_url.replace("+psycopg", "", 1)
     with psycopg.connect(base, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
-    return f"{server_url.rsplit('/', 1)[0]}/{name}"
+    return make_url(server_url).set(database=name).render_as_string(hide_password=False)
 
 
 def drop_database(server_url: str, name: str) -> None:

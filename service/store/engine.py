@@ -145,24 +145,26 @@ def _sqlite_engine(url: URL) -> Engine:
 
 
 def _postgresql_engine(url: URL) -> Engine:
+    defaults = {
+        "connect_timeout": 10,
+        "application_name": "lakefold",
+        # A server that vanished without a word is noticed within a minute, not after the kernel's two hours.
+        "keepalives_idle": 20,
+        "keepalives_interval": 10,
+        "keepalives_count": 4,
+    }
     engine = create_engine(
         url,
         pool_pre_ping=True,
         pool_recycle=1800,
-        connect_args={
-            "connect_timeout": 10,
-            "application_name": "lakefold",
-            # A server that vanished without a word is noticed within a minute, not after the kernel's two hours.
-            "keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 4,
-            **url.query,
-        },
-    )  # fmt: skip
+        connect_args={name: value for name, value in defaults.items() if name not in url.query},
+    )
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
-        # A process stopped in the middle of a transaction must not keep everybody else waiting for its locks.
+        # A process stopped in the middle of a transaction loses it before those who wait for its locks give up.
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{LOCK_WAIT_SECONDS // 2}s'")
         connection.execute(f"SET lock_timeout = '{LOCK_WAIT_SECONDS}s'")
-        connection.execute(f"SET idle_in_transaction_session_timeout = '{LOCK_WAIT_SECONDS}s'")
         connection.commit()
 
     return engine

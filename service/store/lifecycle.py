@@ -6,6 +6,7 @@ Every write names the claim's epoch and executor. One that meets a plan that mov
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
@@ -96,6 +97,22 @@ class Lifecycle(StorePart):
                 row = _claimed_row(connection, silent.id, PlanState.INFLIGHT, executor, reason)
             return self._claim_of(row)
         return None
+
+    def due_in(self) -> timedelta | None:
+        """How long until a requested plan is due or an inflight lease runs out; zero when that is now.
+
+        None when no plan is live but those of paused and halted tables. A requested plan whose table is at
+        ``max_inflight_per_table`` is due when a lease there runs out.
+        """
+        backoff = self._waiting().order_by(None).with_only_columns(func.min(PlanRow.not_before_ms))
+        lease = select(func.min(PlanRow.lease_until_ms)).where(PlanRow.state == PlanState.INFLIGHT, _served())
+        with self._database.read() as connection:
+            if connection.execute(self._claimable().limit(1)).one_or_none() is not None:
+                return timedelta()
+            moments = [connection.execute(query).scalar_one() for query in (backoff, lease)]
+            now = connection.execute(select(db_now())).scalar_one()
+        known = [ms for ms in moments if ms is not None]
+        return timedelta(milliseconds=max(min(known) - now, 0)) if known else None
 
     def heartbeat(self, claim: Claim, progress: Progress | None = None) -> bool:
         """Extend the lease; True when a cancel was requested. Raises LeaseLost."""
@@ -233,27 +250,22 @@ class Lifecycle(StorePart):
         doubled = milliseconds(self._settings.backoff) << min(max(attempts - 1, 0), 32)
         return min(doubled, milliseconds(self._settings.backoff_max))
 
-    def _claimable(self) -> Any:
-        """Due requested plans of tables that may have one more inflight, oldest first."""
-        held_back = select(TableRow.name).where(TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None))
+    def _waiting(self) -> Any:
+        """Requested plans, due or not, of tables that may have one more inflight, oldest first."""
         busy = (
             select(PlanRow.table_name)
             .where(PlanRow.state == PlanState.INFLIGHT)
             .group_by(PlanRow.table_name)
             .having(func.count() >= self._settings.max_inflight_per_table)
         )
-        everything_paused = select(TableRow.name).where(TableRow.name == ALL_TABLES, TableRow.paused_at_ms.is_not(None))
         return (
             select(PlanRow.id, PlanRow.table_name)
-            .where(
-                PlanRow.state == PlanState.REQUESTED,
-                PlanRow.not_before_ms <= db_now(),
-                PlanRow.table_name.not_in(held_back),
-                PlanRow.table_name.not_in(busy),
-                ~everything_paused.exists(),
-            )
+            .where(PlanRow.state == PlanState.REQUESTED, _served(), PlanRow.table_name.not_in(busy))
             .order_by(PlanRow.id)
         )
+
+    def _claimable(self) -> Any:
+        return self._waiting().where(PlanRow.not_before_ms <= db_now())
 
     def _claim_of(self, row: Row[Any]) -> Claim:
         # In a transaction of its own: unpacking long lists of files must not hold SQLite's one write lock.
@@ -274,6 +286,13 @@ def _claimed_row(connection: Connection, plan_id: str, before: PlanState, execut
     row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
     record_event(connection, plan_id, before, PlanState.INFLIGHT, epoch=row.epoch, actor=executor, reason=reason)
     return row
+
+
+def _served() -> Any:
+    """The plan's table is neither paused nor halted, and the service is not paused."""
+    held_back = select(TableRow.name).where(TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None))
+    everything = select(TableRow.name).where(TableRow.name == ALL_TABLES, TableRow.paused_at_ms.is_not(None))
+    return PlanRow.table_name.not_in(held_back) & ~everything.exists()
 
 
 def _fence(claim: Claim) -> tuple[Any, ...]:

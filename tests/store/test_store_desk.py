@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables, scans, requests, superseded versions, leaders, listings and figures, on SQLite and PostgreSQL."""
 
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -128,26 +127,6 @@ def test_an_idempotency_key_gives_the_first_request_and_refuses_another_body(sto
     assert store.add_request("t", actor="ada") != store.add_request("t", actor="ada"), "no key, no memory"
 
 
-def test_requests_with_one_key_that_come_at_once_are_one_request(database_url: str) -> None:
-    store = Store(database_url)
-    barrier = threading.Barrier(6)
-    ids: list[str] = []
-
-    def run() -> None:
-        barrier.wait()
-        ids.append(store.add_request("t", idempotency_key="k", actor="ada"))
-
-    threads = [threading.Thread(target=run) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(ids) == 6
-    assert len(set(ids)) == 1
-    assert len(store.open_requests()) == 1
-    store.close()
-
-
 def finish(store: Store, partition: str, instant: str, table: TableRef = TRIPS) -> None:
     """Plan, claim and complete one partition."""
     plan = add(store, partition, table=table)
@@ -198,27 +177,6 @@ def test_a_role_has_one_holder_until_it_expires_or_is_given_up(store: Store, dat
     assert not store.acquire_leader("scan", "a", minute), "only the holder gives a role up"
     store.release_leader("scan", "b")
     assert store.acquire_leader("scan", "a", minute)
-
-
-def test_of_many_that_want_a_role_at_once_one_gets_it(database_url: str) -> None:
-    stores = [Store(database_url) for _ in range(4)]
-    for round_ in range(10):
-        barrier = threading.Barrier(4)
-        won: list[int] = []
-
-        def run(number: int, role: str = f"r{round_}", barrier: threading.Barrier = barrier) -> None:
-            barrier.wait()
-            if stores[number].acquire_leader(role, f"h{number}", timedelta(minutes=1)):
-                won.append(number)  # noqa: B023 - joined before the next round
-
-        threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(won) == 1
-    for store in stores:
-        store.close()
 
 
 def test_plans_are_listed_newest_first_page_by_page(store: Store) -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan's life in the database, on SQLite and PostgreSQL."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +16,6 @@ from store_plans import (
     commit_of,
     figures_of,
     lease_runs_out,
-    make_plan,
     sql,
 )
 
@@ -62,79 +60,6 @@ def test_a_claim_gives_back_the_plan_exactly_as_it_was_stored(store: Store) -> N
     assert (claim.epoch, claim.attempt, claim.executor, claim.instants) == (1, 1, "executor-1", ())
     assert store.plan_state(plan.plan_id) is PlanState.INFLIGHT
     assert store.claim("executor-2") is None
-
-
-def test_of_two_executors_that_claim_at_once_one_wins(database_url: str) -> None:
-    stores = [Store(database_url) for _ in range(4)]
-    for round_ in range(10):
-        plan = add(stores[0], f"dt={round_}")
-        barrier = threading.Barrier(len(stores))
-        claims: list[Claim | None] = [None] * len(stores)
-
-        def run(number: int, barrier: threading.Barrier = barrier, claims: list[Claim | None] = claims) -> None:
-            barrier.wait()
-            claims[number] = stores[number].claim(f"executor-{number}")
-
-        threads = [threading.Thread(target=run, args=(n,)) for n in range(len(stores))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        winners = [claim for claim in claims if claim is not None]
-        assert [claim.plan.plan_id for claim in winners] == [plan.plan_id]
-        assert winners[0].epoch == 1
-        stores[0].complete(winners[0], commit_of(plan), figures_of(plan), {})
-    for store in stores:
-        store.close()
-
-
-def test_two_executors_at_once_never_exceed_the_inflight_limit_of_a_table(database_url: str) -> None:
-    stores = [Store(database_url) for _ in range(4)]
-    for number in range(8):
-        add(stores[0], f"dt={number}")
-    barrier = threading.Barrier(len(stores))
-    claims: list[Claim | None] = []
-
-    def run(store: Store) -> None:
-        barrier.wait()
-        claims.append(store.claim("e"))
-
-    threads = [threading.Thread(target=run, args=(store,)) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len([claim for claim in claims if claim is not None]) == 1
-    assert len(claims) == 4
-    for store in stores:
-        store.close()
-
-
-def test_one_store_serves_many_threads(store: Store) -> None:
-    errors: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            table = replace(TRIPS, name=f"t{number}")
-            for round_ in range(5):
-                add(store, f"dt={round_}", table=table)
-                store.figures()
-                claim = store.claim(f"executor-{number}")
-                if claim is not None:
-                    store.heartbeat(claim)
-                    store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {})
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    while (claim := store.claim("last")) is not None:
-        store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {})
-    assert store.figures().count(PlanState.COMPLETED) == 40
 
 
 def test_the_oldest_due_plan_is_claimed_first_and_each_table_has_its_limit(database_url: str) -> None:
@@ -240,39 +165,6 @@ def test_completing_is_all_or_nothing(store: Store, database_url: str) -> None:
     store.complete(claim, commit, figures_of(plan), {})
 
 
-def test_a_partition_belongs_to_one_live_plan_even_when_two_come_at_once(database_url: str) -> None:
-    stores = [Store(database_url) for _ in range(2)]
-    for round_ in range(10):
-        plans = [make_plan(f"a={round_}", f"b={round_}"), make_plan(f"b={round_}", f"a={round_}", f"c={round_}")]
-        barrier = threading.Barrier(2)
-        outcomes: list[object] = [None, None]
-
-        def run(
-            number: int,
-            plans: list[object] = plans,  # type: ignore[assignment]
-            barrier: threading.Barrier = barrier,
-            outcomes: list[object] = outcomes,
-        ) -> None:
-            barrier.wait()
-            try:
-                stores[number].add_plan(plans[number], request_id=None, actor="s", estimate={})  # type: ignore[arg-type]
-                outcomes[number] = "stored"
-            except PartitionsTaken as error:
-                outcomes[number] = error.holders
-
-        threads = [threading.Thread(target=run, args=(n,)) for n in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        winner = outcomes.index("stored")
-        holder = plans[winner].plan_id
-        assert outcomes[1 - winner] == {f"a={round_}": holder, f"b={round_}": holder}
-        assert stores[0].plan_state(plans[1 - winner].plan_id) is None, "the loser leaves nothing behind"
-    for store in stores:
-        store.close()
-
-
 def test_the_same_partition_of_two_tables_can_be_planned(store: Store) -> None:
     add(store, "dt=1")
     add(store, "dt=1", table=OTHER)
@@ -315,6 +207,36 @@ def test_leases_compare_with_the_databases_clock_and_never_the_hosts(store: Stor
         assert store.expired("executor-2") is not None, "the host's clock is behind, the lease ran out"
 
 
+def test_the_store_tells_when_the_next_plan_is_due(store: Store, database_url: str) -> None:
+    def due_in_seconds() -> int | None:
+        due = store.due_in()
+        return None if due is None else round(due.total_seconds())
+
+    assert due_in_seconds() is None
+    plan = add(store, "dt=1")
+    assert store.due_in() == timedelta()
+    store.pause(None, "ada")
+    assert due_in_seconds() is None
+    store.resume(None, "ada")
+    claim = claimed(store)
+    add(store, "dt=2")
+    assert due_in_seconds() == 60, "the table is at its limit until the lease runs out"
+    lease_runs_out(database_url, plan.plan_id)
+    assert store.due_in() == timedelta()
+    store.heartbeat(claim)
+    store.pause(TRIPS.name, "ada")
+    assert due_in_seconds() is None
+    store.resume(TRIPS.name, "ada")
+    store.requeue(claim, "later")
+    assert store.due_in() == timedelta(), "the other plan of the table is free to go"
+    store.complete(claim := claimed(store), commit_of(claim.plan), figures_of(claim.plan), {})
+    assert due_in_seconds() == 30, "the backoff of the first"
+    backoff_passes(database_url)
+    assert store.due_in() == timedelta()
+    store.complete(claim := claimed(store), commit_of(claim.plan), figures_of(claim.plan), {})
+    assert due_in_seconds() is None
+
+
 def test_a_heartbeat_keeps_the_lease_and_stores_the_progress(store: Store, database_url: str) -> None:
     plan = add(store, "dt=1")
     claim = claimed(store)
@@ -349,29 +271,6 @@ def test_a_take_over_keeps_the_plan_inflight_with_its_instants_and_a_new_epoch(s
         (PlanState.INFLIGHT, PlanState.INFLIGHT, 2, "executor-2"),
         (PlanState.INFLIGHT, PlanState.COMPLETED, 2, "executor-2"),
     ]
-
-
-def test_of_two_rescuers_one_takes_the_plan_over(database_url: str) -> None:
-    stores = [Store(database_url) for _ in range(4)]
-    plan = add(stores[0], "dt=1")
-    claimed(stores[0])
-    for epoch in range(2, 8):
-        lease_runs_out(database_url, plan.plan_id)
-        barrier = threading.Barrier(4)
-        claims: list[Claim | None] = []
-
-        def run(store: Store, barrier: threading.Barrier = barrier, claims: list[Claim | None] = claims) -> None:
-            barrier.wait()
-            claims.append(store.expired(f"r{id(store)}"))
-
-        threads = [threading.Thread(target=run, args=(store,)) for store in stores]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert [claim.epoch for claim in claims if claim is not None] == [epoch]
-    for store in stores:
-        store.close()
 
 
 def test_cancelling_a_requested_plan_frees_its_partitions_at_once(store: Store) -> None:

@@ -13,17 +13,19 @@ from pathlib import Path
 
 import postgres
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import IntegrityError
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from lake.plan import LIVE_STATES, TRANSITIONS, PlanState
 from service.store import DatabaseUnreachable, SchemaBehind, Store, StoreError
-from service.store.engine import parse_url
+from service.store.engine import Database, parse_url
 from service.store.models import Base
-from service.store.schema import head
+from service.store.schema import HEAD, alembic_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,11 +88,6 @@ def test_the_models_and_the_migrations_describe_the_same_schema(database_url: st
 
 
 def test_the_migrations_can_be_taken_back(empty_url: str) -> None:
-    from alembic import command
-
-    from service.store.engine import Database
-    from service.store.schema import alembic_config
-
     store = Store(empty_url)
     store.upgrade()
     database = Database(empty_url)
@@ -340,6 +337,18 @@ def test_keys_hold_partitions_idempotency_and_superseded_versions(database_url: 
     store.close()
 
 
-def test_the_head_revision_is_the_last_file_of_the_migrations() -> None:
-    files = sorted((ROOT / "migrations" / "versions").glob("[0-9]*.py"))
-    assert files[-1].name.startswith(head())
+def test_the_revision_this_lakefold_asks_for_is_the_last_migration() -> None:
+    scripts = ScriptDirectory.from_config(alembic_config())
+    assert scripts.get_heads() == [HEAD]
+    revisions = [script.revision for script in scripts.walk_revisions()]
+    assert revisions == sorted(revisions, reverse=True), "revisions are counted up, four digits each"
+    assert all(re.fullmatch(r"\d{4}", revision) for revision in revisions)
+
+
+def test_checking_the_schema_does_not_load_alembic(tmp_path: Path) -> None:
+    Store(f"sqlite:///{tmp_path}/x.db").upgrade()
+    program = (
+        "import sys; from service.store import Store; Store('sqlite:///x.db').check();"
+        " assert not [m for m in sys.modules if m.startswith(('alembic', 'pyspark'))]"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, timeout=60)
