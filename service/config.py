@@ -258,8 +258,8 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         line = place.removeprefix("line ").split(",")[0] if place.startswith("line") else str(len(text.splitlines()))
         raise ConfigError(f"{path}:{line}: not valid TOML: {reason}") from error
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigError(f"{path}: can't be read: {reason}") from error
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"{path}: can't be read: {why}") from error
 
 
 def _environment_keys(section: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
 from planner.policy import PolicyError
 from service import exitcodes
-from service.account import account, scan_record
+from service.account import Line, account, scan_record
 from service.config import Config, nearest
 from service.exitcodes import CommandError, Problem
 from service.holding import holding
@@ -283,7 +283,7 @@ class _Run:
             text=text,
             plan_ids=tuple(plan["plan_id"] for plan in self.plans) if outcome == "planned" else (),
             plans=tuple(self.plans),
-            reasons=tuple(line.document() for line in lines if line.reason is not Reason.CHOSEN),
+            reasons=tuple(self._reason(line) for line in lines if line.reason is not Reason.CHOSEN),
             holders={
                 name: plan_id
                 for name, plan_id in sorted(self.held.items())
@@ -294,6 +294,11 @@ class _Run:
             files=sum(line.files for line in lines),
             bytes=sum(line.bytes for line in lines),
         )
+
+    def _reason(self, line: Line) -> Mapping[str, Any]:
+        """A reason in the words of a request: what it did not name was not left out by the policy's filter."""
+        words = {"text": "partition not asked for", "knob": ""}
+        return line.document() | (words if self.asked is not None and line.reason is Reason.FILTERED else {})
 
 
 def describe_plan(plan: Plan, estimate: Mapping[str, Any]) -> dict[str, Any]:

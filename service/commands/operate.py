@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``lakefold serve``, ``worker``, ``status``, ``pause``, ``resume`` and ``demo``: running it, and one look at it."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +30,7 @@ class Role(StrEnum):
 def add_to(root: typer.Typer) -> None:
     """Register the commands."""
     for name, function, codes, short in (
-        ("serve", serve, (ExitCode.DATABASE,), "Run the service."),
+        ("serve", serve, (ExitCode.PARTIAL, ExitCode.DATABASE), "Run the service."),
         ("worker", worker, (ExitCode.PARTIAL, ExitCode.DATABASE), "Run plans only."),
         ("status", status, (ExitCode.PENDING, ExitCode.DATABASE), "Say in one line how the lake is."),
         ("pause", pause, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "Start no more plans."),
@@ -115,7 +116,7 @@ def _status_text(run: Run, figures: "Figures", data: dict[str, Any], leaders: "l
     else:
         out.line("No scheduler is running; lakefold serve starts everything.")
     if data["oldest_requested_at"]:
-        out.line(f"The oldest plan has waited since {age(data['oldest_requested_at'], now)}.")
+        out.line(f"The oldest waiting plan was stored {age(data['oldest_requested_at'], now)}.")
     if data["superseded_files"]:
         files = plural(data["superseded_files"], "superseded file")
         out.line(f"{files}, {size(data['superseded_bytes'])}, wait for their retention; lakefold clean -n lists them.")
@@ -162,14 +163,16 @@ def _known_name(run: Run, word: str) -> str:
 
 def serve(
     role: Annotated[Role, typer.Option("--role", help="Do only this part; other processes do the rest.")] = Role.ALL,
+    once: Annotated[bool, typer.Option("--once", help="Do what there is to do now, and end.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
     """Run the service: scan, plan, rewrite, rescue, clean, and serve /metrics, until SIGTERM.
 
-    The first signal lets running plans end, the second one stops them before their commit.
+    The first signal lets running plans end, the second one stops them before their commit. With --once exit 3 when
+    a plan failed or is left.
     """
-    return _serve(role, once=False, json=json, config=config)
+    return _serve(role, once=once, json=json, config=config)
 
 
 def worker(
@@ -177,17 +180,16 @@ def worker(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Run plans only: serve --role executor. With --once exit 3 when a plan failed."""
+    """Run plans only: serve --role executor. With --once exit 3 when a plan failed or is left."""
     return _serve(Role.EXECUTOR, once=once, json=json, config=config)
 
 
 def _serve(role: Role, *, once: bool, json: bool, config: Path | None) -> int:
     from service.daemon import serve as run_daemon
-    from service.logs import configure
 
     with command(json, config) as run:
-        configure(run.config.daemon.log_level, "json" if json else run.config.daemon.log_format)
-        return int(run_daemon(run.config, role=role.value, once=once))
+        daemon = run.config.daemon.model_copy(update={"log_format": "json"}) if json else run.config.daemon
+        return int(run_daemon(replace(run.config, daemon=daemon), role.value, once))
 
 
 def demo(

@@ -128,6 +128,7 @@ def details(view: "PlanView", events: "list[PlanEvent]") -> dict[str, Any]:
 
 
 def _show_text(run: Run, view: "PlanView", events: "list[PlanEvent]") -> None:
+    from lake.plan import Step
     from lake.units import format_duration
 
     out, now = run.out, datetime.now(UTC)
@@ -153,7 +154,9 @@ def _show_text(run: Run, view: "PlanView", events: "list[PlanEvent]") -> None:
         done = f"{size(view.progress_bytes_done)} of {size(view.progress_bytes_total)}, {_percent(view)}"
         out.line(f"  {'progress':<10} {done}")
     if view.milliseconds:
-        steps = "  ".join(f"{step} {format_duration(ms / 1000)}" for step, ms in view.milliseconds.items())
+        # in the order in which they run, whatever the database made of the order
+        spent = {step: view.milliseconds[step] for step in (*Step, *view.milliseconds) if step in view.milliseconds}
+        steps = "  ".join(f"{step} {format_duration(ms / 1000)}" for step, ms in spent.items())
         out.line(f"  {'steps':<10} {steps}")
     out.line()
     _partitions_text(run, view)

@@ -14,6 +14,8 @@ from service.output import Column
 if TYPE_CHECKING:
     from service.rules import ConfiguredTable
 
+_SIZES = ("small_file_limit", "target_file_max", "max_bytes_per_group", "max_bytes_per_plan", "missing_base")
+
 config_app = typer.Typer(help="The configuration: is it right, and what is in force where.", no_args_is_help=True)
 db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
 
@@ -114,16 +116,16 @@ def without_password(url: str) -> str:
 
 def table_settings(table: "ConfiguredTable") -> list[tuple[str, Any, str]]:
     """Every policy knob, mode and lock setting of one table with its origin."""
-    import dataclasses
+    from planner.policy import KNOBS, setting_name
 
     rows: list[tuple[str, Any, str]] = [
         ("mode", table.mode, table.origins["mode"].place),
         ("concurrency", table.ref.concurrency.value, table.origins["concurrency"].place),
     ]
-    for field in dataclasses.fields(table.policy):
-        origin = table.origins[field.name]
+    for knob in KNOBS:
+        origin = table.origins[knob]
         place = f"{origin.place} ({origin.key} = {origin.value!r})" if origin.key else origin.place
-        rows.append((field.name, getattr(table.policy, field.name), place))
+        rows.append((setting_name(knob), getattr(table.policy, knob), place))
     place = table.origins["write_options"].place
     rows += [(f"write_options.{key}", value, place) for key, value in sorted(table.ref.write_options.items())]
     return rows
@@ -135,7 +137,7 @@ def human(key: str, value: Any) -> str:
 
     if isinstance(value, timedelta):
         return format_duration(value)
-    if isinstance(value, int) and not isinstance(value, bool) and "bytes" in key:
+    if isinstance(value, int) and not isinstance(value, bool) and key in _SIZES:
         return format_bytes(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={human(name, item)}" for name, item in value.items())

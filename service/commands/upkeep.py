@@ -12,9 +12,8 @@ from service.holding import holding
 from service.output import Column, size
 
 if TYPE_CHECKING:
-    from executors.cleaner import CleanReport
+    from executors.cleaner import CleanJob, CleanReport
     from lake.ports import Verification
-    from service.rules import ConfiguredTable
 
 #: the leader row under which superseded versions are deleted
 CLEAN_ROLE = "clean"
@@ -27,15 +26,6 @@ def add_to(root: typer.Typer) -> None:
     root.command("verify", epilog=epilog, short_help="Compare storage with the commits.")(verify)
 
 
-def _tables(run: Run, word: str | None) -> "list[ConfiguredTable]":
-    if word is not None:
-        return [run.table(word)]
-    tables = run.catalog.tables()
-    for problem in run.catalog.problems:
-        run.out.note(problem)
-    return tables
-
-
 def clean(
     table: MaybeTable = None,
     dry_run: Annotated[
@@ -45,30 +35,35 @@ def clean(
     config: ConfigFile = None,
 ) -> int:
     """Delete superseded files whose retention has passed, of one table or of all; exit 3 when some had to stay."""
-    from executors.cleaner import clean_table
-    from executors.spark import spark_session
-    from lake.formats import load_format
-
     with command(json, config) as run:
-        tables = _tables(run, table)
-        jobs = [(found, _held(run, found)) for found in tables]
+        found = [run.table(table)] if table is not None else run.catalog.tables()
+        for problem in run.catalog.problems:
+            run.out.note(problem)
+        jobs = {job.table.name: job for job in _jobs(run, [entry.name for entry in found])}
         if dry_run:
-            waiting = [entry for found, held in jobs for entry in _waiting(run, found, held)]
+            waiting = [entry for name in sorted(jobs) for entry in _waiting(run, jobs[name])]
             run.out.many(waiting, lambda: _waiting_text(run, waiting))
             return ExitCode.OK
-        with holding(run.store, CLEAN_ROLE, f"{actor()} clean") as held_by_us:
-            if not held_by_us:
-                raise _busy(run)
-            reports = [
-                clean_table(
-                    found.ref, format=load_format(found.ref.format), store=run.store, held=held,
-                    retention=found.policy.retention, spark=lambda: spark_session(run.config.spark),
-                )
-                for found, held in jobs
-            ]  # fmt: skip
+        reports = _delete(run, list(jobs.values()))
         run.out.many((_report(report) for report in reports), lambda: _reports_text(run, reports))
     stayed = any(report.error or report.kept or report.held for report in reports)
     return ExitCode.PARTIAL if stayed else ExitCode.OK
+
+
+def _jobs(run: Run, names: list[str]) -> "list[CleanJob]":
+    from service.cleaning import clean_jobs
+
+    return clean_jobs(run.config, run.store.figures(), names)
+
+
+def _delete(run: Run, jobs: "list[CleanJob]") -> "list[CleanReport]":
+    from executors.cleaner import clean_tables
+    from executors.spark import spark_session
+
+    with holding(run.store, CLEAN_ROLE, f"{actor()} clean") as held_by_us:
+        if not held_by_us:
+            raise _busy(run)
+        return clean_tables(jobs, store=run.store, spark=lambda: spark_session(run.config.spark))
 
 
 def _busy(run: Run) -> CommandError:
@@ -77,32 +72,22 @@ def _busy(run: Run) -> CommandError:
     return CommandError(TRANSIENT, f"{live} cleans every {every} (daemon.clean_interval); lakefold clean -n lists what")
 
 
-def _held(run: Run, table: "ConfiguredTable") -> str | None:
-    """Why a table is not cleaned now; None when it may be."""
-    state = next((state for state in run.store.tables() if state.name == table.name), None)
-    if state is not None and state.halted:
-        return f"halted: {state.halted_reason}"
-    if (state is not None and state.paused) or run.store.paused():
-        return "paused"
-    return None
-
-
-def _waiting(run: Run, table: "ConfiguredTable", held: str | None) -> list[dict[str, Any]]:
+def _waiting(run: Run, job: "CleanJob") -> list[dict[str, Any]]:
     """Every superseded version of a table: when its retention ends, and what keeps it besides."""
     from lake.formats import load_format
 
     now = run.store.figures().taken_at
-    found = run.store.superseded(table.ref)
-    reasons = load_format(table.ref.format).superseded_deletable(table.ref, [due.version for due in found])
+    found = run.store.superseded(job.table)
+    reasons = load_format(job.table.format).superseded_deletable(job.table, [due.version for due in found])
     entries = []
     for due in found:
-        at = due.superseded_at + table.policy.retention
-        kept = held or reasons.get(due.version.path)
+        at = due.superseded_at + job.retention
+        kept = job.held or reasons.get(due.version.path)
         entries.append(
             {
-                "table": table.name, "path": due.version.path, "bytes": due.version.bytes, "plan_id": due.plan_id,
-                "instant": due.version.instant, "superseded_at": due.superseded_at, "deletable_at": at,
-                "due": at <= now and kept is None, "kept": kept,
+                "table": job.table.name, "path": due.version.path, "bytes": due.version.bytes,
+                "plan_id": due.plan_id, "instant": due.version.instant, "superseded_at": due.superseded_at,
+                "deletable_at": at, "due": at <= now and kept is None, "kept": kept,
                 "in_seconds": max(0.0, (at - now).total_seconds()),
             }
         )  # fmt: skip
@@ -133,6 +118,8 @@ def _report(report: "CleanReport") -> dict[str, Any]:
 
 
 def _reports_text(run: Run, reports: "list[CleanReport]") -> None:
+    if not reports:
+        run.out.note("Nothing superseded waits to be deleted.")
     for report in reports:
         run.out.line(f"{report.table}: deleted {plural(report.files, 'file')}, {size(report.bytes_freed)}")
         if report.held:
