@@ -46,6 +46,21 @@ def test_a_total_exactly_at_max_bytes_per_group_fits_and_one_byte_more_does_not(
     assert groups(plan(series(25, 25, 25, 26), settings)) == [["0", "1"], ["2", "3"]]
 
 
+def test_a_total_exactly_at_max_bytes_per_group_fits_as_it_does_for_hudi() -> None:
+    settings = {"strategy": "hudi", "small_file_limit": 30, "target_file_max": 60, "max_bytes_per_group": 100}
+    assert groups(plan(series(25, 25, 25, 25), settings)) == [["0", "1", "2", "3"]]
+    assert groups(plan(series(25, 25, 25, 26, 24), settings)) == [["3", "0", "1"], ["2", "4"]]
+
+
+def test_groups_exactly_at_max_bytes_per_plan_fit_and_one_byte_more_does_not() -> None:
+    files = [*series(50, 50, partition="a", name="a"), *series(50, 50, partition="b", name="b")]
+    settings = {"small_file_limit": 60, "target_file_max": 100, "max_bytes_per_group": 100}
+    assert len(groups(plan(files, {**settings, "max_bytes_per_plan": 200}))) == 2
+    planning = plan(files, {**settings, "max_bytes_per_plan": 199})
+    assert groups(planning) == [["a0", "a1"]]
+    assert reasons(planning)["b0"] == "next_plan_bytes"
+
+
 def test_groups_of_a_large_partition_are_neighbours_in_time_and_about_equal() -> None:
     planning = plan(series(*[200 * MIB] * 25))
     assert groups(planning) == [[str(i) for i in run] for run in (range(8), range(8, 16), range(16, 25))]
