@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Hudi writer in its own process: ``python -m service.demo.writer --table DIR --ledger DIR``.
+
+It fills the table with many small files, then upserts, inserts and deletes under optimistic concurrency until it
+was given its number of commits or a SIGTERM. Each batch is written to its ledger first and confirmed only when
+the table's timeline holds a commit that names it. One JSON object a line goes to stdout:
+
+- ``{"event": "commit", "batch": "000012-upsert", "rows": 300, "attempts": 2, "seconds": 1.4}``
+- ``{"event": "conflict", "batch": …, "error": "HoodieClusteringUpdateException"}``: lost to a plan, tried again
+- ``{"event": "unknown", "batch": …, "committed": true, "error": …}``: another failure, and what the timeline said
+- ``{"event": "holding"}`` and ``{"event": "resumed"}``: no write is under way while the ``--hold`` file exists
+- ``{"event": "stopped", "commits": 31, "conflicts": 2}``: the last line
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+
+from service.demo import trips
+from service.demo.ledger import Batch, Ledger, replay
+
+LOCK_OPTIONS: Mapping[str, str] = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.write.lock.wait_time_ms_between_retry": "200",
+    "hoodie.write.lock.num_retries": "50",
+    "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
+    "hoodie.write.lock.client.num_retries": "50",
+    # A write that lost stays on the timeline until its heartbeat is silent this long; the default is two minutes.
+    "hoodie.client.heartbeat.interval_in_ms": "3000",
+    "hoodie.client.heartbeat.tolerable.misses": "3",
+}
+"""Every writer of a table, lakefold included, must state the same of these; the demo's lakefold.toml repeats them."""
+
+SHARED_OPTIONS: Mapping[str, str] = {
+    # A bloom filter for 60,000 keys, the default, is 430 KiB: fourteen times the rows of one of the demo's files.
+    "hoodie.index.bloom.num_entries": "1000",
+}
+"""Settings that shape files and therefore belong to whoever writes the table."""
+
+_BATCH_KEY = "lakefold.demo.batch"
+_CONFLICTS = (
+    "HoodieClusteringUpdateException",
+    "HoodieWriteConflictException",
+    "ConcurrentModificationException",
+    "HoodieLockException",
+)
+_MAX_ATTEMPTS = 60
+
+
+class WriterError(Exception):
+    """The writer gives up; its text says after what."""
+
+
+def table_options(*, merge_on_read: bool) -> dict[str, str]:
+    """Options of every write to the demo's table."""
+    return {
+        "hoodie.database.name": "demo",
+        "hoodie.table.name": "trips",
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ" if merge_on_read else "COPY_ON_WRITE",
+        "hoodie.datasource.write.recordkey.field": "trip_id",
+        "hoodie.datasource.write.precombine.field": "version",
+        "hoodie.datasource.write.partitionpath.field": "city,day",
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.datasource.write.commitmeta.key.prefix": "lakefold.demo.",
+        "hoodie.parquet.small.file.limit": "0",
+        # Rolls back its own lost writes after each commit; superseded files are left to lakefold.
+        "hoodie.clean.automatic": "true",
+        "hoodie.clean.policy": "KEEP_LATEST_BY_HOURS",
+        "hoodie.clean.hours.retained": "720",
+        "hoodie.compact.inline": "false",
+        "hoodie.datasource.compaction.async.enable": "false",
+        "hoodie.metadata.enable": "true",
+        "hoodie.metadata.index.column.stats.enable": "false",
+        "hoodie.index.type": "SIMPLE",
+        "hoodie.upsert.shuffle.parallelism": "2",
+        "hoodie.insert.shuffle.parallelism": "2",
+        "hoodie.delete.shuffle.parallelism": "2",
+        "hoodie.simple.index.parallelism": "2",
+        "hoodie.embed.timeline.server": "false",
+        "hoodie.write.markers.type": "DIRECT",
+        "hoodie.bulkinsert.sort.mode": "NONE",
+    } | {**LOCK_OPTIONS, **SHARED_OPTIONS}
+
+
+class TripsWriter:
+    """Sends batches to the table and keeps the ledger; one object, one thread, one Spark session."""
+
+    def __init__(
+        self,
+        session: Any,
+        table: Path,
+        ledger: Ledger,
+        options: Mapping[str, str],
+        *,
+        say: Callable[..., None],
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``options`` are Hudi write options; ``say(event, **facts)`` is told what happens.
+
+        Once ``stopping()`` is true a batch that failed is not tried again.
+        """
+        self._session = session
+        self._table = table
+        self._ledger = ledger
+        self._options = options
+        self._say = say
+        self._stopping = stopping
+        self.commits = 0
+        self.conflicts = 0
+
+    def settle(self) -> None:
+        """Decide batches that an earlier process left open: in the timeline they are confirmed, else withdrawn."""
+        for batch in self._ledger.pending():
+            landed = self._committed(batch)
+            self._say("unknown", batch=batch.label, committed=landed, error="the writer had stopped")
+            if landed:
+                self._ledger.confirm(batch)
+            else:
+                self._ledger.withdraw(batch)
+
+    def send(self, batch: Batch, *, files: int = 2) -> bool:
+        """Write one batch until the table holds it, then confirm it in the ledger; False when stopped before that.
+
+        ``files`` is the number of Spark partitions. Raises WriterError after 60 failures.
+        """
+        proposed = self._ledger.propose(batch)
+        started = time.monotonic()
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            try:
+                self._write(batch, proposed, files)
+            except Exception as error:  # py4j's types may not be imported here: judged by the Java cause below
+                names, message = _causes(error)
+                conflict = next((name for name in names if name in _CONFLICTS), None)
+                # The commit may have landed although the call failed: only the table can tell.
+                landed = self._committed(batch)
+                if conflict and not landed:
+                    self.conflicts += 1
+                    self._say("conflict", batch=batch.label, error=conflict)
+                else:
+                    self._say("unknown", batch=batch.label, committed=landed, error=message)
+                if not landed:
+                    if self._stopping():
+                        self._ledger.withdraw(batch)
+                        return False
+                    if not names:
+                        raise WriterError(f"batch {batch.label}: {message}") from error
+                    time.sleep(min(4.0, 0.5 * 2 ** (attempt - 1)))
+                    continue
+            self._ledger.confirm(batch)
+            self.commits += 1
+            seconds = round(time.monotonic() - started, 3)
+            self._say("commit", batch=batch.label, rows=batch.rows.num_rows, attempts=attempt, seconds=seconds)
+            return True
+        raise WriterError(f"batch {batch.label} did not get through in {_MAX_ATTEMPTS} attempts")
+
+    def _write(self, batch: Batch, proposed: Path, files: int) -> None:
+        frame = self._session.read.parquet(str(proposed)).repartition(files)
+        operation = "bulk_insert" if batch.operation == "fill" else batch.operation
+        options = {**self._options, "hoodie.datasource.write.operation": operation, _BATCH_KEY: batch.label}
+        frame.write.format("hudi").options(**options).mode("append").save(str(self._table))
+
+    def _committed(self, batch: Batch) -> bool:
+        """Does a completed commit on the table's timeline name this batch?"""
+        timeline = self._table / ".hoodie" / "timeline"
+        for path in sorted(timeline.glob("*commit"), reverse=True):
+            with path.open("rb") as file:
+                for commit in fastavro.reader(file):
+                    if isinstance(commit, dict) and (commit.get("extraMetadata") or {}).get(_BATCH_KEY) == batch.label:
+                        return True
+        return False
+
+
+def _causes(error: Exception) -> tuple[list[str], str]:
+    """Simple class names along the Java cause chain (none without a JVM's answer), and the deepest message."""
+    names: list[str] = []
+    message = f"{type(error).__name__}: {error}".splitlines()[0]
+    cause = getattr(error, "java_exception", None)
+    while cause is not None and len(names) < 20:
+        name = str(cause.getClass().getSimpleName())
+        names.append(name)
+        message = f"{name}: {str(cause.getMessage()).splitlines()[0]}"
+        cause = cause.getCause()
+    return names, message
+
+
+def batches(random: np.random.Generator, rows: pa.Table, first_number: int, size: int, days: int) -> Iterator[Batch]:
+    """Endless batches over a table that contains ``rows``: upsert, insert, upsert, delete, and again.
+
+    Most of a writer's work is on the newest day; one upsert in four corrects trips of all days.
+    """
+    number = first_number
+    next_id = 1 + max((int(key.rsplit("-")[-1]) for key in rows["trip_id"].to_pylist()), default=-1)
+    newest_day = max(rows["day"].to_pylist(), default="")
+    while True:
+        operation = ("upsert", "insert", "upsert", "delete")[number % 4]
+        fresh = trips.new_trips(random, next_id, max(1, size // 4), days, newest_day_only=True)
+        today = np.flatnonzero(np.asarray(rows["day"].to_pylist()) == newest_day)
+        everything = number % 8 == 0 or not len(today)
+        pool = np.arange(rows.num_rows) if everything else today
+        chosen = rows.take(pa.array(np.sort(random.choice(pool, min(size, len(pool)), replace=False))))
+        if operation == "insert":
+            batch_rows = fresh
+        elif operation == "delete":
+            batch_rows = chosen.slice(0, max(1, size // 10))
+        else:
+            batch_rows = pa.concat_tables([trips.next_versions(chosen, random), fresh])
+        if operation != "delete":
+            next_id += fresh.num_rows
+        batch = Batch(number=number, operation=operation, rows=batch_rows.combine_chunks())
+        yield batch
+        rows = replay(rows, [batch])
+        number += 1
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m service.demo.writer", description=__doc__.splitlines()[0])
+    parser.add_argument("--table", type=Path, required=True, help="directory of the Hudi table; created by the fill")
+    parser.add_argument("--ledger", type=Path, required=True, help="directory of the ledger")
+    parser.add_argument("--seed", type=int, default=2026, help="makes the rows repeatable (default %(default)s)")
+    parser.add_argument("--fill-rows", type=int, default=120_000, help="rows of the first fill (default %(default)s)")
+    parser.add_argument("--fill-files", type=int, default=16, help="files a partition and commit (default %(default)s)")
+    parser.add_argument("--fill-commits", type=int, default=2, help="commits of the first fill (default %(default)s)")
+    parser.add_argument("--days", type=int, default=4, help="days the trips span (default %(default)s)")
+    parser.add_argument("--rows", type=int, default=120, help="rows of a later batch (default %(default)s)")
+    parser.add_argument("--commits", type=int, help="stop after so many commits that follow the fill (default: never)")
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds between batches (default %(default)s)")
+    parser.add_argument("--hold", type=Path, help="write nothing while this file exists")
+    parser.add_argument("--merge-on-read", action="store_true", help="a MERGE_ON_READ table with log files")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="one more Hudi option")
+    parser.add_argument("--spark", action="append", default=[], metavar="KEY=VALUE", help="one Spark setting")
+    return parser.parse_args(argv)
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    return dict(text.split("=", 1) for text in texts)
+
+
+def _say(event: str, **facts: Any) -> None:
+    print(json.dumps({"event": event, **facts}, ensure_ascii=False), flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the writer; 0 when it stopped as asked, 1 after an error it can't get over."""
+    arguments = _arguments(argv)
+    from executors.spark import spark_session
+
+    spark = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    session = spark_session(spark | {"spark.app.name": "lakefold demo writer"} | _pairs(arguments.spark))
+    stop: list[int] = []
+    # Set after Spark started: it installs a SIGINT handler of its own.
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda number, _frame: stop.append(number))
+    ledger = Ledger(arguments.ledger)
+    options = table_options(merge_on_read=arguments.merge_on_read) | _pairs(arguments.option)
+    writer = TripsWriter(session, arguments.table.absolute(), ledger, options, say=_say, stopping=lambda: bool(stop))
+    try:
+        _work(arguments, writer, ledger, stop)
+    except WriterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    finally:
+        session.stop()
+    _say("stopped", commits=writer.commits, conflicts=writer.conflicts)
+    return 0
+
+
+def _work(arguments: argparse.Namespace, writer: TripsWriter, ledger: Ledger, stop: list[int]) -> None:
+    writer.settle()
+    done = ledger.confirmed()
+    number = max((batch.number for batch in done), default=-1) + 1
+    random = np.random.default_rng([arguments.seed, number])
+    rows = replay(trips.TRIPS.empty_table(), done)
+    while number < arguments.fill_commits and not stop:
+        count = arguments.fill_rows // arguments.fill_commits
+        new = trips.new_trips(random, number * count, count, arguments.days, newest_day_only=False)
+        batch = Batch(number=number, operation="fill", rows=new)
+        if not writer.send(batch, files=arguments.fill_files):
+            return
+        rows, number = replay(rows, [batch]), number + 1
+    last = None if arguments.commits is None else writer.commits + arguments.commits
+    for batch in batches(random, rows, number, arguments.rows, arguments.days):
+        _hold(arguments.hold, stop)
+        if stop or writer.commits == last:
+            return
+        if not writer.send(batch):
+            return
+        _sleep(arguments.pause, stop)
+
+
+def _hold(hold: Path | None, stop: list[int]) -> None:
+    if hold is None or not hold.exists():
+        return
+    _say("holding")
+    while hold.exists() and not stop:
+        time.sleep(0.1)
+    _say("resumed")
+
+
+def _sleep(seconds: float, stop: list[int]) -> None:
+    until = time.monotonic() + seconds
+    while not stop and time.monotonic() < until:
+        time.sleep(min(0.1, max(0.0, until - time.monotonic())))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
