@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING
 
 import postgres
 import pytest
+from support import needs_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SOAK = os.environ.get("LAKEFOLD_SOAK") == "1"
-
-
-def needs_server(reason: str) -> None:
-    """Skip with ``reason`` printed, or fail where skipping is not allowed (``CI=true``)."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"CI must not skip this: {reason}")
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,12 @@ NO_NETWORK = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=9 -Dhttps.proxyHost=12
 
 def start(tmp_path: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Start a session in a process of its own with an empty home and no network for the JVM."""
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "JAVA_TOOL_OPTIONS": f"{NO_NETWORK} -Duser.home={tmp_path}", **environment}
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "JAVA_TOOL_OPTIONS": f"{NO_NETWORK} -Duser.home={tmp_path}",
+        **environment,
+    }
     return subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)
 
 

@@ -10,11 +10,8 @@ from harness import Installation
 
 def commits_naming(base: Path, plan_id: str) -> list[str]:
     """Completed instants on the table's active timeline whose commit metadata names ``plan_id``."""
-    found = []
-    for path in sorted((base / ".hoodie" / "timeline").glob("*.replacecommit")):
-        if plan_id.encode() in path.read_bytes():
-            found.append(path.name)
-    return found
+    completed = sorted((base / ".hoodie" / "timeline").glob("*.replacecommit"))
+    return [path.name for path in completed if plan_id.encode() in path.read_bytes()]
 
 
 def pending_instants(base: Path) -> list[str]:

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import SOAK
 from harness import Installation, stop_group
 from hudi_tables import small_files, table_rows
 from invariants import check_plan_landed_once, ids_in_hudi_rs
 from sqlalchemy import create_engine, text
+from support import SOAK
 
 from lake.plan import Step
 

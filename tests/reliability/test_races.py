@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SOAK
 from harness import Installation, stop_group
+from support import SOAK
 
 from service.demo.ledger import Ledger, compare, read_table
 

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of every folder import: how long to run, and what to do without a server."""
+
+import os
+
+import pytest
+
+#: the long versions of the tests were asked for (``make soak``)
+SOAK = os.environ.get("LAKEFOLD_SOAK") == "1"
+
+
+def needs_server(reason: str) -> None:
+    """Skip with ``reason`` printed, or fail where skipping is not allowed (``CI=true``)."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"CI must not skip this: {reason}")
+    pytest.skip(reason)
