@@ -2,7 +2,8 @@
 """How long planning takes and how much memory it needs above the listing, as a table grows.
 
 Prints one row for each size (slices by partitions). Each runs in a process of its own, so that its peak memory is
-its own; the listing is in memory before the clock starts. Exits 1 where one million slices miss the bar.
+its own; the listing is in memory before the clock starts. Exits 1 where a row misses the bar. Seconds are wall
+time, which a busy machine stretches; the CPU column shows whether it did.
 """
 
 import argparse
@@ -63,19 +64,19 @@ def generated(slices: int, partitions: int, seed: int = 7) -> Snapshot:
 
 
 def measure(slices: int, partitions: int, strategy: str) -> str:
-    """Plan once in this process; a line of the table and whether it is within the bar."""
+    """Plan once in this process; a line of the table."""
     policy = SizingPolicy.from_settings({"strategy": strategy})
     plan_table(generated(1_000, 10), policy, now=NOW, plan_id="warm")  # imports and code paths, not data
     snapshot = generated(slices, partitions)
     _reset_peak()
     before = _resident_mib()
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     planning = plan_table(snapshot, policy, now=NOW, plan_id="bench")
-    seconds = time.perf_counter() - start
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     extra = _peak_mib() - before
     groups = len(planning.plan.groups) if planning.plan else 0
     return (
-        f"{slices:>10,} {partitions:>10,}  {strategy:<9} {seconds:>8.3f} {extra:>9.0f} {groups:>7} "
+        f"{slices:>10,} {partitions:>10,}  {strategy:<9} {seconds:>8.3f} {cpu:>6.3f} {extra:>9.0f} {groups:>7} "
         f"{planning.estimate.files_removed:>10,} {planning.backlog_files:>11,}"
     )
 
@@ -113,14 +114,14 @@ def main() -> int:
     if arguments.one:
         print(measure(int(arguments.one[0]), int(arguments.one[1]), arguments.one[2]))
         return 0
-    print("    slices partitions  strategy   seconds  MiB over  groups    removed     backlog")
+    print("    slices partitions  strategy   seconds    CPU  MiB over  groups    removed     backlog")
     missed = False
     for strategy in ("balanced", "hudi"):
         for slices, partitions in SIZES:
             command = [sys.executable, __file__, "--one", str(slices), str(partitions), strategy]
             line = subprocess.run(command, check=True, capture_output=True, text=True).stdout.rstrip()
             print(line, flush=True)
-            seconds, extra = (float(word) for word in line.split()[3:5])
+            seconds, extra = float(line.split()[3]), float(line.split()[5])
             missed |= seconds > BAR_SECONDS or extra > BAR_MIB
     if missed:
         print(f"missed the bar of {BAR_SECONDS} s and {BAR_MIB} MiB above the listing", file=sys.stderr)
