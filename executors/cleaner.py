@@ -20,7 +20,6 @@ from lake.formats import load_format
 from lake.model import TableRef
 from lake.plan import SupersededVersion
 from lake.ports import Due, PlanStore, SparkProvider, TableFormat
-from lake.units import format_bytes
 
 log = logging.getLogger(__name__)
 
@@ -155,9 +154,6 @@ class _Round:
                 self._bytes_freed += sum(d.version.bytes for d in deletable)
             elif deletable:
                 error = self._delete(deletable)
-        if self._deleted and not self._dry_run:
-            freed = format_bytes(self._bytes_freed)
-            log.info("table %s: deleted %d superseded files, %s", self._table.name, len(self._deleted), freed)
         return CleanReport(
             table=self._table.name,
             dry_run=self._dry_run,

@@ -110,7 +110,7 @@ class Lease:
                 self._renewed = begun
 
     def _run(self) -> None:
-        next_beat = time.monotonic()
+        next_beat = time.monotonic() + self._every
         next_cancel = 0.0
         while not self._ended.wait(min(_POLL_SECONDS, self._every)):
             now = time.monotonic()

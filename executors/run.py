@@ -372,6 +372,8 @@ class _Run:
         """Whether something of the plan is pending on its table, as far as can be told."""
         try:
             return self._plan_id in self._format.pending(self._table).values()
+        except Rejected:  # no table that lakefold serves, so none that a plan of it could still commit to
+            return False
         except Exception as error:
             log.warning("plan %s: %s can't be read: %s", self._plan_id, self._table.name, one_line(error))
             return True

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the cleaner deletes, when, in which order, and what it leaves alone."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_format
+from conftest import Bench, no_spark
+from test_run import raising
+
+from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
+from executors.outcome import Result
+from lake.errors import Conflict, Rejected, Transient
+from lake.model import TableRef
+
+NOW = timedelta(0)
+
+
+def clean(bench: Bench, retention: timedelta = NOW, **options: Any) -> CleanReport:
+    return clean_table(
+        bench.table,
+        format=bench.format,
+        store=bench.store,
+        retention=retention,
+        spark=no_spark,
+        observer=bench.recorder,
+        **options,
+    )
+
+
+def compacted(bench: Bench, *, plans: int = 1) -> list[str]:
+    """Run ``plans`` plans one after the other; the superseded paths, oldest first."""
+    for number in range(plans):
+        if number:
+            toy_format.write(bench.table, "dt=0", toy_format.rows(10_000 + number, 10_001 + number))
+        bench.request()
+        assert bench.run().result is Result.COMPLETED
+    return [d.version.path for d in bench.store.superseded(bench.table)]
+
+
+def on_disk(bench: Bench) -> set[str]:
+    folder = Path(bench.table.location)
+    return {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
+
+
+def live(bench: Bench) -> set[str]:
+    return {item["path"] for item in toy_format.manifest(bench.table)["files"]}
+
+
+def test_versions_past_the_retention_are_deleted_and_marked(bench: Bench):
+    before = bench.rows()
+    old = compacted(bench)
+    size = sum((Path(bench.table.location) / path).stat().st_size for path in old)
+    report = clean(bench)
+    assert (report.files, report.bytes_freed, report.kept, report.error) == (6, size, (), None)
+    assert {v.path for v in report.deleted} == set(old)
+    assert (on_disk(bench), bench.rows()) == (live(bench), before)
+    assert bench.store.superseded(bench.table) == []
+    assert bench.recorder.deletions == [("toy", 6, size)]
+    assert clean(bench).files == 0
+
+
+def test_nothing_is_deleted_before_the_retention_in_force_now_has_passed(bench: Bench):
+    compacted(bench)
+    bench.format.hooks["open"] = raising(AssertionError("nothing is due"))
+    assert clean(bench, timedelta(days=7)) == CleanReport(table="toy")
+    bench.format.hooks.clear()
+    assert clean(bench, NOW).files == 6  # the retention was shortened: that of now counts, not that of then
+
+
+def test_instants_are_deleted_oldest_first_and_the_rest_is_named_as_remaining(bench: Bench, monkeypatch):
+    old = compacted(bench, plans=3)
+    seen: list[tuple[list[str], list[str]]] = []
+    delete = toy_format.ToyWriter.delete
+
+    def spy(writer: Any, versions: Any, remaining: Any) -> int:
+        seen.append(([v.instant for v in versions], [v.path for v in remaining]))
+        return delete(writer, versions, remaining)
+
+    monkeypatch.setattr(toy_format.ToyWriter, "delete", spy)
+    assert clean(bench).files == len(old)
+    instants = [batch[0] for batch, _ in seen]
+    assert instants == sorted(set(instants))
+    assert all(len(set(batch)) == 1 for batch, _ in seen)
+    deleted: set[str] = set()
+    for (batch, remaining), following in zip(seen, [*seen[1:], ([], [])], strict=True):
+        assert len(remaining) == len(old) - len(deleted) - len(batch)
+        deleted |= set(old) - set(remaining)
+        assert len(following[1]) <= len(remaining)
+
+
+def test_what_the_table_still_needs_is_kept_with_the_reason(bench: Bench):
+    old = compacted(bench)
+    (Path(bench.table.location) / "savepoint").write_text(old[0])
+    report = clean(bench)
+    assert [(kept.version.path, kept.reason) for kept in report.kept] == [(old[0], "kept by a savepoint")]
+    assert report.files == 5
+    assert old[0] in on_disk(bench)
+    assert [d.version.path for d in bench.store.superseded(bench.table)] == [old[0]]
+
+
+def test_many_kept_versions_do_not_hide_those_behind_them(bench: Bench, monkeypatch):
+    monkeypatch.setattr("executors.cleaner._PAGE", 2)
+    old = compacted(bench)
+    (Path(bench.table.location) / "savepoint").write_text(" ".join(old[:4]))
+    report = clean(bench)
+    assert (len(report.kept), {v.path for v in report.deleted}) == (4, set(old[4:]))
+
+
+def test_a_dry_run_says_what_it_would_delete_and_deletes_nothing(bench: Bench, monkeypatch):
+    monkeypatch.setattr("executors.cleaner._PAGE", 2)
+    old = compacted(bench)
+    files = on_disk(bench)
+    bench.format.hooks["open"] = raising(AssertionError("a dry run opens nothing for writing"))
+    report = clean(bench, dry_run=True)
+    assert ({v.path for v in report.deleted}, report.dry_run) == (set(old), True)
+    assert (on_disk(bench), len(bench.store.superseded(bench.table))) == (files, 6)
+    assert bench.recorder.deletions == []
+
+
+def test_a_halted_or_paused_table_is_left_alone(bench: Bench):
+    compacted(bench)
+    files = on_disk(bench)
+    report = clean(bench, held="halted: rows differ")
+    assert (report.held, report.files, on_disk(bench)) == ("halted: rows differ", 0, files)
+
+
+def test_a_version_that_came_back_to_life_between_question_and_deletion_is_kept(bench: Bench):
+    compacted(bench, plans=2)
+    calls = iter([raising(Conflict("a version is live")), lambda: None])
+    bench.format.hooks["delete"] = lambda: next(calls)()
+    report = clean(bench)
+    assert {kept.reason for kept in report.kept} == {"a version is live"}
+    assert len(report.kept) == 6  # the older instant; the younger one was deleted
+    assert report.files == 3
+    assert report.error is None
+
+
+def test_an_error_halfway_keeps_what_was_done_and_the_next_round_finishes(bench: Bench):
+    old = compacted(bench, plans=2)
+    calls = iter([lambda: None, raising(Transient("the lock is taken"))])
+    bench.format.hooks["delete"] = lambda: next(calls)()
+    report = clean(bench)
+    assert (report.files, report.error) == (6, "the lock is taken")
+    assert bench.recorder.clean_failures == [("toy", "Transient")]
+    bench.format.hooks.clear()
+    assert clean(bench).files == len(old) - 6
+
+
+def test_files_that_somebody_else_deleted_count_as_deleted(bench: Bench):
+    old = compacted(bench)
+    (Path(bench.table.location) / old[0]).unlink()
+    report = clean(bench)
+    assert (report.files, bench.store.superseded(bench.table)) == (6, [])
+
+
+@pytest.mark.parametrize("error", [Rejected("not a table"), RuntimeError("a bug")])
+def test_a_failure_in_one_table_does_not_stop_the_others(bench: Bench, error: Exception):
+    other = bench.add_table("other")
+    compacted(bench)
+    bench.request(other)
+    assert bench.run().result is Result.COMPLETED
+    broken = toy_format.ToyFormat()
+    broken.hooks["superseded_deletable"] = raising(error)
+    jobs = [
+        CleanJob(table=TableRef(name=table.name, format=name, location=table.location), retention=NOW)
+        for table, name in ((bench.table, "broken"), (other, "toy"))
+    ]
+    reports = clean_tables(
+        jobs,
+        store=bench.store,
+        spark=no_spark,
+        formats={"broken": broken, "toy": bench.format}.__getitem__,
+        observer=bench.recorder,
+    )
+    assert [(r.table, r.files, r.error is None) for r in reports] == [("toy", 0, False), ("other", 6, True)]
+    assert bench.recorder.clean_failures == [("toy", type(error).__name__)]
+    assert bench.recorder.rounds == 1

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of silent executors, and what sleepers left on the timeline of tables."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import QUICK, Bench, no_spark
+from test_run import raising
+
+from executors.outcome import Outcome, Result
+from executors.rescue import rescue_one, sweep
+from lake.errors import Rejected, Transient
+from lake.plan import Claim, Plan
+
+
+def rescue(bench: Bench) -> Outcome | None:
+    return rescue_one(
+        "rescuer",
+        formats=lambda _: bench.format,
+        store=bench.store,
+        spark=no_spark,
+        observer=bench.recorder,
+        ask_again=QUICK,
+    )
+
+
+def abandon(bench: Bench, *, commit: bool = False) -> tuple[Plan, Claim]:
+    """A plan whose executor wrote, perhaps committed, and then died."""
+    plan, claim = bench.request(), bench.claim("dead")
+    with bench.format.writer(bench.table, no_spark) as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, claim.epoch), lambda _: None)
+        if commit:
+            writer.commit(rewrite)
+    return plan, claim
+
+
+def test_nothing_silent_means_nothing_to_rescue(bench: Bench):
+    bench.request()
+    bench.claim("alive")
+    assert rescue(bench) is None
+
+
+def test_a_committed_plan_is_recorded_without_opening_the_table_for_writing(short_leases: Bench):
+    bench = short_leases
+    plan, _ = abandon(bench, commit=True)
+    bench.expire()
+    bench.format.hooks["open"] = raising(AssertionError("no session is needed to ask"))
+    outcome = rescue(bench)
+    assert outcome is not None
+    assert outcome.result is Result.COMPLETED
+    assert bench.state(plan) == "completed"
+    assert (bench.recorder.expired, bench.recorder.finished) == (1, [("completed", "")])
+
+
+def test_an_uncommitted_plan_is_withdrawn_and_requeued(short_leases: Bench):
+    bench = short_leases
+    plan, _ = abandon(bench)
+    bench.expire()
+    outcome = rescue(bench)
+    assert outcome is not None
+    assert (outcome.result, outcome.error) == (Result.REQUEUED, "its executor stopped renewing its lease")
+    assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
+
+
+def test_a_plan_that_published_nothing_is_requeued_without_opening_the_table(short_leases: Bench):
+    bench = short_leases
+    plan = bench.request()
+    bench.claim("dead")
+    bench.expire()
+    bench.format.hooks["open"] = raising(AssertionError("nothing to withdraw"))
+    outcome = rescue(bench)
+    assert outcome is not None
+    assert (outcome.result, bench.state(plan)) == (Result.REQUEUED, "requested")
+
+
+def test_a_cancel_that_its_executor_did_not_live_to_see_is_honoured(short_leases: Bench):
+    bench = short_leases
+    plan, _ = abandon(bench)
+    bench.store.request_cancel(plan.plan_id, "operator", "not today")
+    bench.expire()
+    outcome = rescue(bench)
+    assert outcome is not None
+    assert (outcome.result, bench.state(plan), bench.pending()) == (Result.CANCELLED, "cancelled", {})
+
+
+def test_a_committed_plan_is_completed_even_if_a_cancel_was_asked_for(short_leases: Bench):
+    bench = short_leases
+    plan, _ = abandon(bench, commit=True)
+    bench.store.request_cancel(plan.plan_id, "operator", "too late")
+    bench.expire()
+    outcome = rescue(bench)
+    assert outcome is not None
+    assert (outcome.result, bench.state(plan)) == (Result.COMPLETED, "completed")
+
+
+@pytest.mark.parametrize("where", ["committed", "discard", "open", "pending"])
+def test_a_table_that_gives_no_answer_leaves_the_plan_inflight_until_it_does(short_leases: Bench, where: str):
+    bench = short_leases
+    plan, _ = abandon(bench)
+    bench.expire()
+    bench.format.hooks[where] = raising(Transient("somebody holds the lock"))
+    for _ in range(4):  # more often than a plan has attempts
+        outcome = rescue(bench)
+        assert outcome is not None
+        assert outcome.result is Result.INFLIGHT
+        assert bench.state(plan) == "inflight"
+        bench.expire()
+    bench.format.hooks.clear()
+    outcome = rescue(bench)
+    assert outcome is not None
+    assert outcome.result is Result.REQUEUED
+    assert (bench.pending(), bench.unowned()) == ({}, ())
+
+
+def test_a_table_that_is_no_table_any_more_ends_its_plan(short_leases: Bench):
+    bench = short_leases
+    plan = bench.request()
+    bench.claim("dead")
+    bench.expire()
+    bench.format.hooks["committed"] = raising(Rejected("not a toy table"))
+    bench.format.hooks["pending"] = raising(Rejected("not a toy table"))
+    outcome = rescue(bench)
+    assert outcome is not None
+    assert (outcome.result, bench.state(plan)) == (Result.FAILED, "failed")
+
+
+def test_the_sweep_withdraws_instants_of_ended_plans_only(bench: Bench):
+    live = bench.request(partitions=["dt=0"])
+    ended = bench.request(partitions=["dt=1"])
+    bench.store.request_cancel(ended.plan_id, "operator", "")
+    instants: dict[str, Any] = {}
+    for owner in (live, ended):
+        with bench.format.writer(bench.table, no_spark) as writer:
+            prepared = writer.prepare(owner, 1)
+            writer.rewrite(prepared, lambda _: None)
+            instants[owner.plan_id] = prepared.instant
+    stranger = Path(bench.table.location) / "pending" / "9.json"
+    stranger.write_text('{"plan_id": "of another database"}')
+    assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 1
+    assert bench.pending() == {instants[live.plan_id]: live.plan_id, "9": "of another database"}
+    bench.format.hooks["open"] = raising(AssertionError("nothing to withdraw"))
+    assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0

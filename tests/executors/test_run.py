@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One plan's run on a toy table and a real SQLite store: every outcome, fencing, cancelling, taking over."""
+
+import logging
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_format
+from conftest import QUICK, Background, Bench, eventually, no_spark
+
+from executors.outcome import Result
+from executors.rescue import rescue_one
+from executors.run import run_plan
+from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, Rejected, Transient
+from lake.plan import Step
+
+
+def raising(error: Exception) -> Any:
+    def hook() -> None:
+        raise error
+
+    return hook
+
+
+def test_a_plan_completes_and_the_table_holds_the_same_rows_in_fewer_files(bench: Bench, caplog):
+    caplog.set_level(logging.INFO)
+    before, plan = bench.rows(), bench.request()
+    sizes = {s.path: s.bytes for g in plan.groups for s in g.slices}
+    outcome = bench.run()
+    assert outcome.result is Result.COMPLETED
+    assert bench.rows() == before
+    assert (bench.state(plan), bench.commits(plan), bench.pending()) == ("completed", 1, {})
+    view = bench.store.plan(plan.plan_id)
+    assert [(f.partition, f.files_before, f.files_after) for f in view.figures] == [("dt=0", 3, 1), ("dt=1", 3, 1)]
+    for figure in view.figures:
+        assert figure.bytes_before == sum(size for path, size in sizes.items() if path.startswith(figure.partition))
+        folder = Path(bench.table.location) / figure.partition
+        assert figure.bytes_after == sum(f.stat().st_size for f in folder.iterdir() if f.name[0] != "w")
+    assert set(view.milliseconds) >= {step.value for step in Step if step is not Step.RECORD}
+    assert {d.version.path for d in bench.store.superseded(bench.table)} == set(sizes)
+    lines = [r.getMessage() for r in caplog.records if "completed as" in r.getMessage()]
+    assert len(lines) == 1
+    for part in (plan.plan_id, "dt=0 3 -> 1 files", "dt=1 3 -> 1 files", "rewrite", "ms"):
+        assert part in lines[0]
+    assert bench.recorder.finished == [("completed", "")]
+
+
+def test_a_conflict_cancels_the_plan_and_discards_what_it_wrote(bench: Bench):
+    before, plan = bench.rows(), bench.request()
+    bench.format.hooks["commit"] = raising(Conflict("a writer was faster"))
+    outcome = bench.run()
+    assert (outcome.result, outcome.reason, outcome.error) == (Result.CANCELLED, "Conflict", "a writer was faster")
+    assert (bench.state(plan), bench.commits(plan), bench.pending(), bench.unowned()) == ("cancelled", 0, {}, ())
+    assert bench.rows() == before
+    assert bench.store.held_partitions("toy") == {}
+
+
+@pytest.mark.parametrize("where", ["open", "prepare", "rewrite", "rewritten", "commit"])
+def test_a_transient_error_anywhere_requeues_the_plan_until_its_attempts_are_used_up(bench: Bench, where: str):
+    before, plan = bench.rows(), bench.request()
+    bench.format.hooks[where] = raising(Transient("the lock is taken"))
+    assert [bench.run().result for _ in range(2)] == [Result.REQUEUED, Result.REQUEUED]
+    assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
+    assert bench.run().result is Result.FAILED
+    assert bench.state(plan) == "failed"
+    assert bench.store.plan(plan.plan_id).error == "the lock is taken"
+    assert bench.rows() == before
+    assert bench.store.table_state("toy").halted is False
+
+
+def test_a_requeued_plan_runs_again_and_commits_once(bench: Bench):
+    plan = bench.request()
+    bench.format.hooks["rewritten"] = raising(Transient("a node went away"))
+    bench.run()
+    del bench.format.hooks["rewritten"]
+    assert bench.run().result is Result.COMPLETED
+    assert (bench.commits(plan), bench.unowned(), bench.store.plan(plan.plan_id).attempts) == (1, (), 2)
+
+
+def test_a_rejected_plan_fails_without_a_retry_and_the_table_goes_on(bench: Bench):
+    plan = bench.request()
+    bench.format.hooks["prepare"] = raising(Rejected("bucket index simple is not served"))
+    assert bench.run().result is Result.FAILED
+    assert bench.state(plan) == "failed"
+    assert bench.store.table_state("toy").halted is False
+    assert bench.store.held_partitions("toy") == {}
+
+
+def test_a_defect_ends_in_integrity_and_halts_this_table_only(bench: Bench):
+    other = bench.add_table("other")
+    before, plan, unharmed = bench.rows(), bench.request(), bench.request(other)
+    bench.format.defect = lambda rows: rows.slice(1)
+    outcome = bench.run()
+    assert (outcome.result, outcome.reason) == (Result.FAILED, "Integrity")
+    assert outcome.error == "partition 'dt=0', rows: expected 150, found 149"
+    state = bench.store.table_state("toy")
+    assert state.halted
+    assert "expected 150, found 149" in str(state.halted_reason)
+    assert (bench.state(plan), bench.pending(), bench.unowned(), bench.rows()) == ("failed", {}, (), before)
+    bench.format.defect = lambda rows: rows
+    assert bench.run().result is Result.COMPLETED
+    assert bench.state(unharmed) == "completed"
+    bench.request()
+    assert bench.store.claim("nobody gets it") is None
+
+
+def test_a_bug_requeues_the_plan_with_its_class_and_leaves_a_traceback_in_the_log(bench: Bench, caplog):
+    plan = bench.request()
+    bench.format.hooks["rewrite"] = lambda: 1 / 0  # type: ignore[assignment,return-value]
+    outcome = bench.run()
+    assert (outcome.result, outcome.reason) == (Result.REQUEUED, "ZeroDivisionError")
+    assert bench.store.plan(plan.plan_id).error == "ZeroDivisionError: division by zero"
+    assert any(r.exc_info and r.exc_info[0] is ZeroDivisionError for r in caplog.records)
+    assert (bench.pending(), bench.unowned()) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    "error", [CommitUnknown("no answer"), RuntimeError("py4j lost its connection"), Transient("?")]
+)
+def test_a_commit_that_landed_behind_an_error_is_found_by_asking_and_recorded(bench: Bench, error: Exception):
+    plan = bench.request()
+    bench.format.hooks["landed"] = raising(error)
+    outcome = bench.run()
+    assert outcome.result is Result.COMPLETED
+    assert (bench.state(plan), bench.commits(plan)) == ("completed", 1)
+    assert len(bench.store.superseded(bench.table)) == 6
+
+
+@pytest.mark.parametrize("error", [CommitUnknown("no answer"), RuntimeError("py4j lost its connection")])
+def test_a_commit_that_may_land_yet_leaves_the_plan_inflight_and_deletes_nothing(short_leases: Bench, error: Exception):
+    bench = short_leases
+    before, plan = bench.rows(), bench.request()
+    bench.format.hooks["commit"] = raising(error)
+    outcome = bench.run()
+    assert (outcome.result, outcome.reason) == (Result.INFLIGHT, "CommitUnknown")
+    assert bench.state(plan) == "inflight"
+    assert len(bench.pending()) == 1
+    new = [p for p in Path(bench.table.location).rglob("*.parquet") if p.name[0] != "w"]
+    assert len(new) == 2
+    bench.format.hooks.clear()
+    bench.expire()
+    rescued = rescue_one("second", formats=lambda _: bench.format, store=bench.store, spark=no_spark, ask_again=QUICK)
+    assert rescued is not None
+    assert rescued.result is Result.REQUEUED
+    assert (bench.pending(), bench.unowned()) == ({}, ())
+    assert bench.run().result is Result.COMPLETED
+    assert (bench.rows(), bench.commits(plan)) == (before, 1)
+
+
+def test_a_table_that_cannot_be_asked_keeps_a_taken_over_plan_inflight(bench: Bench):
+    plan = bench.request()
+    bench.format.hooks["rewritten"] = raising(Transient("first attempt"))
+    bench.run()
+    bench.format.hooks["committed"] = raising(Transient("storage is down"))
+    assert bench.run().result is Result.INFLIGHT
+    assert bench.state(plan) == "inflight"
+
+
+def test_an_operators_cancel_stops_the_rewrite_and_discards_it(bench: Bench):
+    before, plan = bench.rows(), bench.request()
+    bench.format.hooks["rewrite"] = lambda: bench.format.cancelled.wait(10) and None
+    run = Background(bench.run)
+    eventually(lambda: bench.store.plan(plan.plan_id).step == "prepare")
+    bench.store.request_cancel(plan.plan_id, "operator", "too big today")
+    outcome = run.join()
+    assert (outcome.result, outcome.reason) == (Result.CANCELLED, "CancelRequested")
+    assert (bench.state(plan), bench.pending(), bench.unowned(), bench.rows()) == ("cancelled", {}, (), before)
+
+
+def test_a_cancel_that_arrives_just_before_the_commit_is_honoured(bench: Bench):
+    plan = bench.request()
+    bench.format.hooks["rewritten"] = lambda: bench.store.request_cancel(plan.plan_id, "operator", "") and None
+    assert bench.run(heartbeat=timedelta(hours=1)).result is Result.CANCELLED
+    assert (bench.commits(plan), bench.unowned()) == (0, ())
+
+
+def test_a_cancel_that_arrives_during_the_commit_is_too_late(bench: Bench):
+    plan = bench.request()
+    bench.format.hooks["commit"] = lambda: bench.store.request_cancel(plan.plan_id, "operator", "") and None
+    assert bench.run().result is Result.COMPLETED
+    assert (bench.state(plan), bench.commits(plan)) == ("completed", 1)
+
+
+def test_an_abort_stops_the_rewrite_and_requeues_the_plan(bench: Bench):
+    plan, abort = bench.request(), threading.Event()
+    bench.format.hooks["rewrite"] = lambda: bench.format.cancelled.wait(10) and None
+    run = Background(lambda: bench.run(cancel=abort))
+    eventually(lambda: bench.store.plan(plan.plan_id).step == "prepare")
+    abort.set()
+    outcome = run.join()
+    assert (outcome.result, outcome.reason) == (Result.REQUEUED, "Aborted")
+    assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
+
+
+def take_over(bench: Bench) -> None:
+    """What a second executor does once the first one's lease has run out."""
+    taken = bench.store.expired("second")
+    assert taken is not None
+    other = toy_format.ToyFormat()
+    done = run_plan(taken, format=other, store=bench.store, spark=no_spark, heartbeat=timedelta(seconds=0.05))
+    assert done.result is Result.COMPLETED
+
+
+def test_an_executor_that_lost_its_lease_while_rewriting_stops_silently(short_leases: Bench):
+    bench = short_leases
+    before, plan = bench.rows(), bench.request()
+    claim = bench.claim()
+
+    def sleep_and_lose() -> None:
+        bench.format.hooks.clear()
+        bench.expire()
+        take_over(bench)
+
+    bench.format.hooks["rewritten"] = sleep_and_lose
+    outcome = bench.run(claim, heartbeat=timedelta(hours=1))
+    assert outcome.result is Result.LOST
+    assert (bench.state(plan), bench.commits(plan), bench.pending(), bench.unowned()) == ("completed", 1, {}, ())
+    assert bench.rows() == before
+    assert bench.recorder.finished == []
+    assert bench.store.plan(plan.plan_id).executor == "second"
+
+
+def test_an_executor_that_slept_within_its_commit_step_is_fenced_by_the_table_too(short_leases: Bench):
+    bench = short_leases
+    before, plan = bench.rows(), bench.request()
+    claim = bench.claim()
+
+    def sleep_and_lose() -> None:  # after the last heartbeat, before the table's own lock
+        bench.format.hooks.clear()
+        bench.expire()
+        take_over(bench)
+
+    bench.format.hooks["commit"] = sleep_and_lose
+    outcome = bench.run(claim, heartbeat=timedelta(hours=1))
+    assert outcome.result is Result.LOST
+    assert (bench.state(plan), bench.commits(plan), bench.unowned(), bench.rows()) == ("completed", 1, (), before)
+    assert bench.recorder.finished == []
+
+
+def test_a_sleeper_that_publishes_after_the_take_over_withdraws_only_its_own_instant(short_leases: Bench):
+    bench = short_leases
+    plan, claim = bench.request(), bench.claim()
+    seen: list[dict[str, str]] = []
+
+    def sleep_and_lose() -> None:
+        bench.format.hooks.clear()
+        bench.expire()
+        assert bench.store.expired("second") is not None
+        # The successor has asked and withdrawn, and published its own instant, when the sleeper publishes.
+        theirs = Path(bench.table.location) / "pending" / "successor.json"
+        theirs.write_text(f'{{"plan_id": "{plan.plan_id}x", "epoch": 2}}')
+        seen.append(bench.pending())
+
+    bench.format.hooks["prepare"] = sleep_and_lose
+    assert bench.run(claim, heartbeat=timedelta(hours=1)).result is Result.LOST
+    assert bench.pending() == seen[0]
+
+
+def test_a_take_over_withdraws_instants_that_were_never_recorded(short_leases: Bench):
+    bench = short_leases
+    plan = bench.request()
+    claim = bench.claim()
+    with bench.format.writer(bench.table, no_spark) as writer:
+        writer.rewrite(writer.prepare(plan, claim.epoch), lambda _: None)  # and then the process dies
+    assert claim.instants == ()
+    bench.expire()
+    taken = bench.store.expired("second")
+    assert taken is not None
+    assert bench.run(taken).result is Result.COMPLETED
+    assert (bench.commits(plan), bench.pending(), bench.unowned()) == (1, {}, ())
+
+
+def test_a_group_that_went_stale_is_left_out_and_the_others_commit(bench: Bench):
+    plan = bench.request()
+    stale = str(plan.groups[0].slices[0].path)
+    toy_format.append_log(bench.table, stale, toy_format.rows(0, 1))
+    before = bench.rows()
+    assert bench.run().result is Result.COMPLETED
+    view = bench.store.plan(plan.plan_id)
+    assert [g.partition for g in view.left_out] == ["dt=0"]
+    assert [f.partition for f in view.figures] == ["dt=1"]
+    assert bench.rows() == before
+    assert bench.store.table_state("toy").quarantined == {}
+
+
+def truncate(bench: Bench, path: str) -> None:
+    whole = Path(bench.table.location) / path
+    whole.write_bytes(whole.read_bytes()[:-100])
+
+
+def test_an_unreadable_input_is_quarantined_and_only_its_group_left_out(bench: Bench):
+    plan = bench.request()
+    broken = str(plan.groups[0].slices[1].path)
+    before = [s.path for s in plan.groups[0].slices]
+    truncate(bench, broken)
+    outcome = bench.run()
+    assert outcome.result is Result.COMPLETED
+    assert [f.partition for f in outcome.figures] == ["dt=1"]
+    assert list(bench.store.table_state("toy").quarantined) == [broken]
+    assert broken in str(bench.store.plan(plan.plan_id).left_out[0].left_out)
+    live = [item["path"] for item in toy_format.manifest(bench.table)["files"]]
+    assert set(before) <= set(live)
+    assert bench.unowned() == ()
+    assert bench.store.plan(plan.plan_id).attempts == 1
+
+
+def test_a_plan_whose_groups_are_all_unreadable_is_cancelled_and_the_files_quarantined(bench: Bench):
+    plan = bench.request(partitions=["dt=1"])
+    broken = str(plan.groups[0].slices[0].path)
+    truncate(bench, broken)
+    assert bench.run().result is Result.CANCELLED
+    assert list(bench.store.table_state("toy").quarantined) == [broken]
+    assert (bench.pending(), bench.unowned()) == ({}, ())
+
+
+class Flaky:
+    """A store whose named calls fail as long as ``down`` says so."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.down: dict[str, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if self.down.get(name, 0) > 0:
+            self.down[name] -= 1
+            return self._fail
+        return getattr(self._store, name)
+
+    @staticmethod
+    def _fail(*_: Any, **__: Any) -> None:
+        raise ConnectionError("the database went away")
+
+
+def test_a_database_that_is_away_for_a_moment_costs_nothing(bench: Bench):
+    plan, flaky = bench.request(), Flaky(bench.store)
+    claim = bench.claim()
+    flaky.down = {"step": 4, "complete": 2}
+    assert bench.run(claim, store=flaky, heartbeat=timedelta(hours=1)).result is Result.COMPLETED
+    assert bench.state(plan) == "completed"
+
+
+def test_a_plan_is_never_committed_without_an_answer_to_its_last_heartbeat(bench: Bench):
+    plan, flaky = bench.request(), Flaky(bench.store)
+    claim = bench.claim()
+    flaky.down = {"heartbeat": 1000}
+    bench.run(claim, store=flaky)
+    assert bench.commits(plan) == 0
+
+
+def test_a_commit_that_could_not_be_recorded_is_recorded_by_the_rescuer(short_leases: Bench):
+    bench = short_leases
+    plan, flaky = bench.request(), Flaky(bench.store)
+    claim = bench.claim()
+    flaky.down = {"complete": 1000}
+    assert bench.run(claim, store=flaky).result is Result.INFLIGHT
+    assert (bench.commits(plan), bench.state(plan)) == (1, "inflight")
+    bench.expire()
+    rescued = rescue_one("second", formats=lambda _: bench.format, store=bench.store, spark=no_spark)
+    assert rescued is not None
+    assert rescued.result is Result.COMPLETED
+    assert [f.files_after for f in rescued.figures] == [1, 1]
+    assert len(bench.store.superseded(bench.table)) == 6
+
+
+def test_progress_reaches_the_store_while_the_rewrite_runs(bench: Bench):
+    plan, gate = bench.request(), threading.Event()
+    calls = iter([lambda: None, lambda: gate.wait(10) and None])
+    bench.format.hooks["rewrite"] = lambda: next(calls)()
+    run = Background(bench.run)
+    first_group = plan.groups[0].bytes
+    eventually(lambda: bench.store.plan(plan.plan_id).progress_bytes_done == first_group)
+    assert bench.store.plan(plan.plan_id).progress_bytes_total == plan.bytes
+    gate.set()
+    assert run.join().result is Result.COMPLETED
+
+
+def test_closing_a_writer_that_fails_does_not_hide_the_commit(bench: Bench):
+    plan = bench.request()
+    bench.format.hooks["close"] = raising(RuntimeError("the JVM is gone"))
+    assert bench.run().result is Result.COMPLETED
+    assert bench.state(plan) == "completed"
+
+
+@pytest.mark.parametrize("error", [LeaseLost("moved on"), Integrity("differs")])
+def test_an_outcome_raised_by_a_writer_keeps_its_meaning(bench: Bench, error: Exception):
+    plan = bench.request()
+    bench.format.hooks["rewrite"] = raising(error)
+    expected = Result.LOST if isinstance(error, LeaseLost) else Result.FAILED
+    assert bench.run().result is expected
+    assert bench.state(plan) == ("inflight" if expected is Result.LOST else "failed")

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The executor's loop: drains the queue, ends politely or at once, and survives what it depends on."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_format
+from conftest import Background, Bench, eventually, no_spark
+from test_run import Flaky, raising
+
+from executors.failpoints import failpoint
+from executors.outcome import Result
+from executors.worker import Worker, WorkerSettings, executor_name
+from lake.errors import Rejected, Transient
+from lake.plan import Step
+
+FAST = {"heartbeat": timedelta(seconds=0.05), "idle": timedelta(seconds=0.02), "patience": timedelta(seconds=1)}
+
+
+def worker(bench: Bench, *, store: Any = None, **options: Any) -> Worker:
+    settings = WorkerSettings(**{**FAST, **options})
+    return Worker(
+        store=store or bench.store,
+        spark=no_spark,
+        formats=lambda _: bench.format,
+        observer=bench.recorder,
+        settings=settings,
+        revive=lambda: None,
+    )
+
+
+def test_run_once_drains_the_queue_and_returns(bench: Bench):
+    other = bench.add_table("other")
+    plans = [bench.request(partitions=["dt=0"]), bench.request(partitions=["dt=1"]), bench.request(other)]
+    assert worker(bench).run_once() == {Result.COMPLETED: 3}
+    assert [bench.state(plan) for plan in plans] == ["completed"] * 3
+
+
+def test_run_once_on_an_empty_queue_returns_at_once(bench: Bench):
+    begun = time.monotonic()
+    assert worker(bench, patience=timedelta(seconds=60)).run_once() == {}
+    assert time.monotonic() - begun < 1
+
+
+def test_run_once_waits_for_the_lease_of_a_silent_executor_and_takes_its_plan_over(short_leases: Bench):
+    bench = short_leases
+    plan = bench.request()
+    bench.claim("silent")
+    assert worker(bench).run_once() == {Result.REQUEUED: 1, Result.COMPLETED: 1}
+    assert bench.state(plan) == "completed"
+    assert bench.recorder.expired == 1
+
+
+def test_run_once_leaves_to_others_what_becomes_due_after_its_patience(bench: Bench):
+    plan = bench.request()
+    bench.claim("alive, with a lease of a minute")
+    begun = time.monotonic()
+    assert worker(bench).run_once() == {}
+    assert time.monotonic() - begun < 10
+    assert bench.state(plan) == "inflight"
+
+
+def test_two_slots_run_two_plans_at_once(bench: Bench):
+    other = bench.add_table("other")
+    bench.request()
+    bench.request(other)
+    both = threading.Barrier(2, timeout=10)
+    bench.format.hooks["prepare"] = lambda: both.wait() and None
+    assert worker(bench, slots=2).run_once() == {Result.COMPLETED: 2}
+
+
+def test_draining_finishes_the_current_plan_and_claims_no_other(bench: Bench):
+    other = bench.add_table("other")
+    first, second = bench.request(), bench.request(other)
+    made = worker(bench)
+    bench.format.hooks["rewrite"] = made.drain
+    assert made.run() == {Result.COMPLETED: 1}
+    assert [bench.state(first), bench.state(second)] == ["completed", "requested"]
+
+
+def test_aborting_requeues_the_current_plan(bench: Bench):
+    plan = bench.request()
+    made = worker(bench)
+
+    def abort() -> None:
+        made.abort()
+        bench.format.cancelled.wait(10)
+
+    bench.format.hooks["rewrite"] = abort
+    assert made.run() == {Result.REQUEUED: 1}
+    assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
+
+
+def test_a_database_outage_is_waited_out(bench: Bench):
+    flaky = Flaky(bench.store)
+    flaky.down = {"expired": 1, "claim": 1}
+    plan = bench.request()
+    made = worker(bench, store=flaky)
+    running = Background(made.run)
+    eventually(lambda: bench.state(plan) == "completed")
+    made.drain()
+    assert running.join() == {Result.COMPLETED: 1}
+
+
+def test_a_format_nobody_knows_fails_its_plan_and_the_worker_goes_on(bench: Bench):
+    plan = bench.request()
+
+    def formats(name: str) -> Any:
+        raise Rejected(f"unknown table format {name!r}")
+
+    made = Worker(store=bench.store, spark=no_spark, formats=formats, settings=WorkerSettings(**FAST))
+    assert made.run_once() == {Result.FAILED: 1}
+    assert bench.store.plan(plan.plan_id).error == "unknown table format 'toy'"
+
+
+def test_after_a_plan_that_did_not_complete_the_session_is_looked_at(bench: Bench):
+    bench.request()
+    calls = iter([raising(Transient("the JVM died")), lambda: None])
+    bench.format.hooks["rewritten"] = lambda: next(calls, lambda: None)()
+    looked: list[int] = []
+    made = Worker(
+        store=bench.store,
+        spark=no_spark,
+        formats=lambda _: bench.format,
+        settings=WorkerSettings(**FAST),
+        revive=lambda: looked.append(1),
+    )
+    assert made.run_once() == {Result.REQUEUED: 1, Result.COMPLETED: 1}
+    assert looked == [1]
+
+
+def test_two_workers_share_one_queue_without_running_a_plan_twice(bench: Bench):
+    tables = [bench.add_table(f"t{n}", files=2, rows_each=5) for n in range(4)]
+    plans = [bench.request(table, partitions=[f"dt={p}"]) for table in tables for p in range(2)]
+    results = [Background(worker(bench).run_once) for _ in range(2)]
+    tallies = [result.join() for result in results]
+    assert sum(tally[Result.COMPLETED] for tally in tallies) == len(plans)
+    for table in tables:
+        assert toy_format.manifest(table)["number"] == 4 + 2
+
+
+def test_an_executors_name_is_never_given_twice():
+    assert executor_name() != (time.sleep(0.002), executor_name())[1]
+
+
+# In processes of their own.
+
+PYTHONPATH = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+
+
+def start(bench: Bench, how: str, *, lease: float = 1.0, failpoints: str = "") -> "subprocess.Popen[str]":
+    env = {**os.environ, "PYTHONPATH": PYTHONPATH, "LAKEFOLD_FAILPOINTS": failpoints}
+    script = str(Path(__file__).with_name("toy_worker.py"))
+    return subprocess.Popen(
+        [sys.executable, script, bench.url, str(lease), how],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait(process: "subprocess.Popen[str]") -> str:
+    output, _ = process.communicate(timeout=60)
+    return output
+
+
+def test_sigterm_finishes_the_plan_and_a_second_one_stops_it(bench: Bench):
+    gate = bench.home / "gate"
+    for signals, state in ((1, "completed"), (2, "requested")):
+        plan = bench.request()
+        process = start(bench, "serve", failpoints=f"before_rewrite=wait:{gate}")
+        try:
+            eventually(gate.with_name("gate.reached").exists, 30)
+            for number in range(signals):
+                process.send_signal(signal.SIGTERM)
+                time.sleep(0.5)
+                assert process.poll() is None, f"ended after signal {number + 1} before its plan"
+            gate.touch()
+            output = wait(process)
+        finally:
+            process.kill()
+        assert process.returncode == 0, output
+        assert bench.state(plan) == state, output
+        assert (bench.pending(), bench.unowned()) == ({}, ())
+        gate.unlink()
+        gate.with_name("gate.reached").unlink()
+
+
+NAMES = [f"{when}_{step}" for step in Step for when in ("before", "after")] + ["published_unrecorded"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_killed_at_any_failpoint_lands_exactly_once_and_leaves_nothing_behind(bench: Bench, name: str):
+    before, plan = bench.rows(), bench.request()
+    killed = start(bench, "once", failpoints=f"{name}=kill")
+    wait(killed)
+    assert killed.returncode == -signal.SIGKILL, f"{name} was not reached"
+    assert bench.rows() == before, "readers saw half a plan"
+    successor = start(bench, "once")
+    output = wait(successor)
+    assert successor.returncode == 0, output
+    assert (bench.state(plan), bench.commits(plan), bench.pending()) == ("completed", 1, {}), output
+    assert (bench.rows(), bench.unowned()) == (before, ())
+    assert len(bench.store.superseded(bench.table)) == 6
+
+
+@pytest.mark.parametrize("name", ["before_commit", "after_rewrite", "published_unrecorded"])
+def test_an_executor_stopped_for_two_leases_wakes_up_to_a_finished_plan_and_changes_nothing(bench: Bench, name: str):
+    before, plan = bench.rows(), bench.request()
+    sleeper = start(bench, "once", failpoints=f"{name}=stop")
+    try:
+        eventually(lambda: Path(f"/proc/{sleeper.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", 30)
+        time.sleep(2)
+        successor = start(bench, "once")
+        output = wait(successor)
+        assert bench.state(plan) == "completed", output
+        os.killpg(sleeper.pid, signal.SIGCONT)
+        woken = wait(sleeper)
+    finally:
+        sleeper.kill()
+    assert "'lost'" in woken or "LOST" in woken, woken
+    assert (bench.state(plan), bench.commits(plan), bench.pending()) == ("completed", 1, {}), woken
+    assert (bench.rows(), bench.unowned()) == (before, ())
+
+
+def test_an_unknown_failpoint_action_says_which_there_are(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LAKEFOLD_FAILPOINTS", "here=explode")
+    with pytest.raises(ValueError, match="use kill, stop, error or wait:PATH"):
+        failpoint("here")
+    failpoint("elsewhere")
