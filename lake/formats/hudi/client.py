@@ -11,7 +11,7 @@ import io
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 TABLE_VERSION = 9
 LOCK_PROVIDER = "hoodie.write.lock.provider"
 _MODE = "hoodie.write.concurrency.mode"
+_LOCK_RETRIES = "hoodie.write.lock.client.num_retries"
+_LOCK_WAIT = "hoodie.write.lock.client.wait_time_ms_between_retry"
 _FILE_LOCK = "FileSystemBasedLockProvider"
 _HUDI = "org.apache.hudi."
 
@@ -44,6 +46,7 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
         "getTransactionManager",
         "getTableServiceClient",
         "getHeartbeatClient",
+        "preWrite",
         "close",
     ),
     "client.SparkRDDTableServiceClient": ("triggerWritesAndFetchWriteStats",),
@@ -73,6 +76,7 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "common.util.ClusteringUtils": ("createClusteringPlan",),
     "common.util.Option": ("of", "empty"),
     "common.model.HoodieCommitMetadata": ("addMetadata",),
+    "common.model.HoodieReplaceCommitMetadata": ("setPartitionToReplaceFileIds", "setOperationType"),
     "avro.model.HoodieRequestedReplaceMetadata": ("getSchema",),
     "avro.model.HoodieCleanerPlan": ("getSchema",),
     "hadoop.fs.HadoopFSUtils": ("getStorageConfWithCopy",),
@@ -143,7 +147,6 @@ class HudiClient:
         if gateway not in _probed:
             probe(jvm)
             _probed.add(gateway)
-        self._check_session()
         java_context = self.spark.sparkContext._jsc
         hudi = jvm.org.apache.hudi
         conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(java_context.hadoopConfiguration())
@@ -158,7 +161,8 @@ class HudiClient:
             )
         self.base: str = self.meta.getBasePath().toString()
         self.has_metadata_table: bool = config.isMetadataTableAvailable()
-        self.context: Any = hudi.client.common.HoodieSparkEngineContext(java_context)
+        sql = self._session()._jsparkSession.sqlContext()
+        self.context: Any = hudi.client.common.HoodieSparkEngineContext(java_context, sql)
         self.schema: Any = hudi.common.table.TableSchemaResolver(self.meta).getTableSchema(False)
         self.has_meta_fields: bool = config.populateMetaFields()
         indexes = index_options([str(name) for name in config.getMetadataPartitions()])
@@ -191,10 +195,20 @@ class HudiClient:
         convert = self.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType
         return plan_options(self.plan, convert(self.schema).json(), meta_columns=self.has_meta_fields)
 
-    def _check_session(self) -> None:
-        for key in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
-            if str(self.spark.conf.get(key, "false")).lower() == "true":
-                raise Rejected(f"{key} = true would drop rows silently in a rewrite; set it to false for lakefold")
+    def _session(self) -> "SparkSession":
+        """A session of our own on the same Spark, so that a plan's SQL settings meet nobody else's."""
+        session = self.spark.newSession()
+        # Either of the two would drop the rows of an input silently.
+        session.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
+        session.conf.set("spark.sql.files.ignoreMissingFiles", "false")
+        if self.plan is not None and self.plan.options.sort_columns:
+            # A sort's output is cut into as many files as planned only when its shuffle has at least that many
+            # partitions and adaptive execution does not merge them.
+            outputs = sum(group.output_files for group in self.plan.groups)
+            current = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200)
+            session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+            session.conf.set("spark.sql.shuffle.partitions", str(max(current, outputs)))
+        return session
 
     def _concurrency(self) -> dict[str, str]:
         if self.table.concurrency is Concurrency.SINGLE_WRITER:
@@ -204,7 +218,13 @@ class HudiClient:
                 f'{self.table.name}: concurrency = "occ" needs the lock of the writers: set {LOCK_PROVIDER} and its '
                 "settings in the table's write_options"
             )
-        return {_MODE: "OPTIMISTIC_CONCURRENCY_CONTROL", "hoodie.clean.failed.writes.policy": "LAZY"}
+        # Hudi's own default waits four minutes for a lock that a dead process left behind.
+        patience = {_LOCK_RETRIES: "15", _LOCK_WAIT: "1000"}
+        return {
+            **{key: value for key, value in patience.items() if key not in self.table.write_options},
+            _MODE: "OPTIMISTIC_CONCURRENCY_CONTROL",
+            "hoodie.clean.failed.writes.policy": "LAZY",
+        }
 
     def _config(self, options: Mapping[str, str]) -> Any:
         properties = self.jvm.java.util.HashMap()
@@ -302,9 +322,31 @@ class HudiClient:
             java_class = java_class.getSuperclass()
         raise Rejected(f"this Hudi bundle has no {method} with {len(arguments)} arguments")
 
-    def resolve_conflicts(self, commit_metadata: Any) -> None:
-        """Hudi's own conflict resolution, as the table's settings choose it; call it inside ``locked(owner)``."""
-        self.call_hidden(self._guard.getTableServiceClient(), "preCommit", commit_metadata, True)
+    def begin_write(self, instant: str) -> None:
+        """Remember what is pending now, before a rewrite: conflict resolution looks at what ended since."""
+        if self.optimistic:
+            cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
+            self.meta.reloadActiveTimeline()
+            self._guard.preWrite(instant, cluster, self.meta)
+
+    def resolve_conflicts(self, replaced: Mapping[str, Collection[str]]) -> None:
+        """Hudi's own conflict resolution, as the table's settings choose it; call it inside ``locked(owner)``.
+
+        ``replaced`` are the file ids that the commit takes out of each partition.
+        """
+        if not self.optimistic:
+            return
+        model = self.jvm.org.apache.hudi.common.model
+        # Not the commit's own metadata, which names no files until Hudi's commit adds them.
+        metadata = model.HoodieReplaceCommitMetadata()
+        metadata.setOperationType(model.WriteOperationType.CLUSTER)
+        groups = self.jvm.java.util.HashMap()
+        for partition, file_ids in replaced.items():
+            groups.put(partition, self.jvm.java.util.ArrayList())
+            for file_id in file_ids:
+                groups.get(partition).add(file_id)
+        metadata.setPartitionToReplaceFileIds(groups)
+        self.call_hidden(self._guard.getTableServiceClient(), "preCommit", metadata, True)
 
     def heartbeat_expired(self, instant: str) -> bool:
         """Whether the writer of a pending instant is dead by Hudi's own rule (optimistic writers only)."""

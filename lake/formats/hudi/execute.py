@@ -103,14 +103,6 @@ def _tagged(spark: "SparkSession", tag: str) -> Iterator[None]:
             context.removeJobTag(tag)
 
 
-def _make_sorts_exact(spark: "SparkSession", outputs: int) -> None:
-    # A sort's output is cut into as many files as the plan says only when its shuffle has at least that many
-    # partitions and adaptive execution does not merge them.
-    spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
-    if int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200) < outputs:
-        spark.conf.set("spark.sql.shuffle.partitions", str(outputs))
-
-
 def write(client: HudiClient, prepared: Prepared, tag: str, report: Report, cancelled: threading.Event) -> Written:
     """Write the data files of a published plan and collect their statistics.
 
@@ -119,13 +111,12 @@ def write(client: HudiClient, prepared: Prepared, tag: str, report: Report, canc
     """
     plan = prepared.plan
     groups = [plan.groups[index] for index in prepared.groups]
-    if plan.options.sort_columns:
-        _make_sorts_exact(client.spark, sum(group.output_files for group in groups))
     if cancelled.is_set():
         raise CancelRequested(f"{plan.table.name}: cancelled before the rewrite")
     total = sum(group.bytes for group in groups)
     try:
         with _tagged(client.spark, tag), ProgressReporter(client.spark, tag, total, report) as progress:
+            client.begin_write(prepared.instant)
             java = client.worker.cluster(prepared.instant, False)
             stats = _force(client, java)
             rows = sum(stat.getNumWrites() for stat in stats)
@@ -152,8 +143,8 @@ def _force(client: HudiClient, java: Any) -> list[Any]:
     Hudi would count on its cache when the commit asks for them again; a lost executor would then write all files a
     second time.
     """
-    guard = client.worker.getTableServiceClient()
-    stats = list(client.call_hidden(guard, "triggerWritesAndFetchWriteStats", java).getDataTableWriteStats())
+    service = client.worker.getTableServiceClient()
+    stats = list(client.call_hidden(service, "triggerWritesAndFetchWriteStats", java).getDataTableWriteStats())
     failed = sum(stat.getTotalWriteErrors() for stat in stats)
     if failed:
         raise Integrity(f"{client.table.name}: Hudi could not write {failed} rows of the plan")
@@ -207,8 +198,7 @@ def complete(client: HudiClient, written: Written) -> Commit:
             metadata = written.java.getCommitMetadata().get()
             metadata.addMetadata(PLAN_KEY, plan.plan_id)
             metadata.addMetadata(EPOCH_KEY, str(prepared.epoch))
-            if client.optimistic:
-                client.resolve_conflicts(metadata)
+            client.resolve_conflicts(_replaced(prepared))
             table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
             called = True
             client.call_hidden(client.worker.getTableServiceClient(), "commitClustering", written.java, table, instant)
@@ -219,6 +209,14 @@ def complete(client: HudiClient, written: Written) -> Commit:
             return commit
         raise outcome from error
     return commit
+
+
+def _replaced(prepared: Prepared) -> dict[str, list[str]]:
+    file_ids: dict[str, list[str]] = {}
+    for index in prepared.groups:
+        for slice_ in prepared.plan.groups[index].slices:
+            file_ids.setdefault(slice_.partition, []).append(slice_.file_id)
+    return file_ids
 
 
 def _landed(client: HudiClient, instant: str) -> bool:

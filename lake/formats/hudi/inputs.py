@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which inputs of a failed rewrite are to blame: files that are gone, cut short or damaged."""
+"""The inputs of a rewrite: their rows as a reader sees them, and which of them are gone, cut short or damaged."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lake.errors import Transient
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import join
 from lake.model import FileSlice
 from lake.plan import LeftOut, Plan
+from lake.ports import Prepared
 
 
 def _paths(slice_: FileSlice) -> list[str]:
@@ -70,3 +72,26 @@ def unreadable(storage: Storage, plan: Plan, groups: Sequence[int], complaint: s
                 )
             )
     return tuple(left_out)
+
+
+def merged_rows(storage: Storage, prepared: Prepared, partition: str) -> Iterator[pa.RecordBatch]:
+    """Rows of the live groups' slices in ``partition``, base files and logs merged by hudi-rs.
+
+    Another implementation than the one that rewrites, on purpose: a mistake of either shows. Raises Transient where
+    a slice can't be read.
+    """
+    import hudi
+
+    try:
+        table = hudi.HudiTableBuilder.from_base_uri(storage.base).build()
+        reader = table.create_file_group_reader_with_options()
+        for index in prepared.groups:
+            for slice_ in prepared.plan.groups[index].slices:
+                if slice_.partition == partition and slice_.path is not None:
+                    logs = [join(partition, name) for name in slice_.log_files]
+                    for batch in reader.read_file_slice_from_paths_stream(slice_.path, logs):
+                        yield pa.record_batch(batch)
+    except Exception as error:  # hudi-rs' errors have no base class of their own
+        raise Transient(
+            f"{storage.location}: hudi-rs can't read a slice of {partition!r} ({str(error).splitlines()[0]})"
+        ) from error

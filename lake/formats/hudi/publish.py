@@ -102,7 +102,10 @@ def refuse_inflight_ingest(client: HudiClient, timeline: Timeline, partitions: C
 
 
 def stale_reason(slice_: FileSlice, partition: str, live: Mapping[SliceKey, LiveSlice]) -> str | None:
-    """Why a planned slice is not what the table has now; None when it is."""
+    """Why a planned slice can't be rewritten as planned; None when it is what the table has now."""
+    if slice_.path is None:
+        # The receipt reads merged rows with hudi-rs, which knows no slices of logs only.
+        return f"file group {slice_.file_id} has logs only, no base file; the table's compaction has to write one first"
     now = live.get((partition, slice_.file_id))
     if now is None:
         return f"file group {slice_.file_id} is no longer live"

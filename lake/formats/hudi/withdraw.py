@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Withdraws what a plan of ours left uncommitted on its table, so that no instant and no data file of it stays."""
 
-import logging
 from collections.abc import Collection
 
 from lake.errors import Transient
@@ -9,8 +8,6 @@ from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.outcomes import outcomes
 from lake.formats.hudi.timeline import PLAN_KEY, Instant, InstantState, Timeline, extra_metadata, join, planned_slices
-
-log = logging.getLogger(__name__)
 
 
 def _of_plan(timeline: Timeline, plan_id: str) -> list[tuple[Instant, frozenset[str]]]:
@@ -22,20 +19,17 @@ def _of_plan(timeline: Timeline, plan_id: str) -> list[tuple[Instant, frozenset[
     ]
 
 
-def discard(client: HudiClient, plan_id: str, instants: Collection[str]) -> int:
-    """Withdraw every pending clustering of ``plan_id``; how many were withdrawn.
+def discard(client: HudiClient, plan_id: str, instants: Collection[str] | None) -> int:
+    """Withdraw the pending clusterings of ``plan_id`` that ``instants`` names, all with None; how many there were.
 
-    Instants are found by the plan id they carry, so also those that a crash kept out of ``instants``; of
-    ``instants`` those that completed, are gone or belong to somebody else are left alone. Idempotent.
+    An instant that completed, is gone or carries another plan's id is left alone. Idempotent.
     """
     withdrawn = 0
     with outcomes(client.table, "withdrawing a plan"), client.locked("withdrawing a plan"):
         timeline = client.timeline()
-        pending = _of_plan(timeline, plan_id)
-        strangers = set(instants) & {i.time for i in timeline.pending} - {i.time for i, _ in pending}
-        if strangers:
-            log.warning("%s: pending %s is not of plan %s, left alone", client.table.name, sorted(strangers), plan_id)
-        for instant, partitions in pending:
+        for instant, partitions in _of_plan(timeline, plan_id):
+            if instants is not None and instant.time not in instants:
+                continue
             # Under the lock a process that woke up can't commit between our look at the timeline and the rollback.
             _withdraw(client, instant)
             _remove_leftovers(client, instant.time, partitions)

@@ -2,16 +2,20 @@
 """The changing half of the Hudi adapter: one table opened for writing, step by step."""
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from lake.errors import Rejected
 from lake.formats.hudi import clean, execute, publish, withdraw
 from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.inputs import merged_rows
 from lake.formats.hudi.outcomes import outcomes
 from lake.formats.hudi.settings import check_plan
+from lake.formats.hudi.storage import Storage
 from lake.model import TableRef
 from lake.plan import Commit, Plan, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite, SparkProvider
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class HudiWriter:
-    """Changes one Hudi table through Hudi's own write client; implements ``lake.ports.TableWriter``.
+    """Changes one Hudi table through Hudi's own write client; is a ``TableWriter`` with ``MergedReads``.
 
     Opened at the first step that needs it. One thread uses it from the first call to the last, since Hudi's locks
     belong to threads; only ``cancel`` may come from another.
@@ -73,17 +77,25 @@ class HudiWriter:
             self._running = None
         return self._written.rewrite
 
+    def read_inputs(self, prepared: Prepared, partition: str) -> Iterator[pa.RecordBatch]:
+        """See ``MergedReads``; needs no JVM."""
+        return merged_rows(Storage(self.table.location), prepared, partition)
+
     def commit(self, rewrite: Rewrite) -> Commit:
-        """See ``TableWriter``. Only what this writer itself has written can be committed."""
+        """See ``TableWriter``. Only what this writer itself has written can be committed.
+
+        After Transient (the table's lock was not free) the same commit may be tried again.
+        """
         if self._client is None or self._written is None or self._written.rewrite is not rewrite:
             raise Rejected(
                 f"{self.table.name}: instant {rewrite.prepared.instant} was not written by this process; discard it"
             )
-        written, self._written = self._written, None
-        return execute.complete(self._client, written)
+        commit = execute.complete(self._client, self._written)
+        self._written = None
+        return commit
 
-    def discard(self, plan_id: str, instants: Collection[str]) -> int:
-        """See ``TableWriter``. Also withdraws instants of the plan that ``instants`` does not name."""
+    def discard(self, plan_id: str, instants: Collection[str] | None) -> int:
+        """See ``TableWriter``."""
         with outcomes(self.table, "withdrawing a plan"):
             return withdraw.discard(self._open(), plan_id, instants)
 

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans, templates and readings for the tests of the Hudi writer."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hudi_tables import FS_LOCK, copy, rows, small_files, table_rows, write
+
+from lake.formats.hudi.names import data_file
+from lake.formats.hudi.observe import HudiFormat
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.writer import HudiWriter
+from lake.model import Concurrency, FileSlice, TableRef
+from lake.plan import ClusteringGroup, Commit, Plan, PlanKind, Progress, ReceiptLevel, RewriteOptions, SupersededVersion
+
+FORMAT = HudiFormat()
+INDEXES = {
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.partition.stats.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.metadata.record.index.enable": "true",
+    "hoodie.metadata.global.record.level.index.enable": "true",
+}
+QUICK_LOCK = FS_LOCK | {"hoodie.write.lock.client.num_retries": "3", "hoodie.write.lock.num_retries": "3"}
+PREFER_WRITER = {
+    "hoodie.write.lock.conflict.resolution.strategy": (
+        "org.apache.hudi.client.transaction.PreferWriterConflictResolutionStrategy"
+    ),
+    "hoodie.clustering.updates.strategy": (
+        "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy"
+    ),
+}
+
+Build = Callable[[Any, Path], None]
+
+
+def _copy_on_write(spark: Any, base: Path) -> None:
+    small_files(spark, base, commits=3, rows_each=60)
+
+
+def _indexed(spark: Any, base: Path) -> None:
+    small_files(spark, base, commits=2, rows_each=60, options=INDEXES)
+
+
+def _merge_on_read(spark: Any, base: Path) -> None:
+    for commit in range(2):
+        frame = rows(spark, commit * 60, (commit + 1) * 60).coalesce(1)
+        write(frame, base, merge_on_read=True)
+    write(rows(spark, 0, 120, version=1).where("id % 5 = 1"), base, "upsert", merge_on_read=True)
+    write(rows(spark, 0, 120, version=2).where("id % 7 = 0"), base, "delete", merge_on_read=True)
+
+
+_BUILDERS: Mapping[str, Build] = {"cow": _copy_on_write, "indexed": _indexed, "mor": _merge_on_read}
+_built: dict[str, Path] = {}
+_building = threading.Lock()
+
+
+class Table:
+    """A private copy of a template table, with what a test asks of it."""
+
+    def __init__(self, spark: Any, base: Path, options: Mapping[str, str] | None = None) -> None:
+        self.spark = spark
+        self.base = base
+        self.options = dict(options or {})
+
+    @property
+    def ref(self) -> TableRef:
+        occ = "hoodie.write.lock.provider" in self.options
+        return TableRef(
+            name="trips",
+            format="hudi",
+            location=str(self.base),
+            concurrency=Concurrency.OCC if occ else Concurrency.SINGLE_WRITER,
+            write_options=self.options,
+        )
+
+    def writer(self) -> HudiWriter:
+        return HudiWriter(self.ref, lambda: self.spark)
+
+    def plan(
+        self,
+        plan_id: str = "0198-plan",
+        *,
+        partitions: Sequence[str] | None = None,
+        outputs: int = 1,
+        receipt: ReceiptLevel = ReceiptLevel.FOOTER,
+        **options: Any,
+    ) -> Plan:
+        """All slices of each partition as one group."""
+        snapshot = FORMAT.snapshot(self.ref, partitions)
+        by_partition: dict[str, list[FileSlice]] = {}
+        for row in snapshot.slices.to_pylist():
+            by_partition.setdefault(row["partition"], []).append(
+                FileSlice(
+                    partition=row["partition"],
+                    file_id=row["file_id"],
+                    path=row["path"],
+                    bytes=row["bytes"],
+                    log_files=tuple(row["log_files"]),
+                    log_bytes=row["log_bytes"],
+                )
+            )
+        return Plan(
+            plan_id=plan_id,
+            table=self.ref,
+            kind=PlanKind.CLUSTERING,
+            groups=tuple(
+                ClusteringGroup(partition=name, slices=tuple(slices), output_files=outputs)
+                for name, slices in sorted(by_partition.items())
+            ),
+            options=RewriteOptions(target_file_max_bytes=1 << 30, receipt=receipt, **options),
+            snapshot_instant=snapshot.instant,
+        )
+
+    def run(self, plan: Plan, epoch: int = 1) -> Commit:
+        """Prepare, rewrite and commit ``plan``."""
+        with self.writer() as writer:
+            return writer.commit(writer.rewrite(writer.prepare(plan, epoch), ignore))
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """What Spark reads."""
+        return table_rows(self.spark, self.base)
+
+    def other_rows(self) -> tuple[pa.Schema, Counter[str]]:
+        """What hudi-rs reads, as a multiset, and its types."""
+        import hudi
+
+        batches = hudi.HudiTableBuilder.from_base_uri(str(self.base)).build().read()
+        table = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
+        table = table.drop_columns(["_hoodie_file_name"])
+        return table.schema.remove_metadata(), Counter(repr(row) for row in table.to_pylist())
+
+    def upsert(self, low: int, high: int, version: int, condition: str = "true", **options: str) -> None:
+        mor = self.timeline().properties.get("hoodie.table.type") == "MERGE_ON_READ"
+        frame = rows(self.spark, low, high, version=version).where(condition).coalesce(1)
+        write(frame, self.base, "upsert", merge_on_read=mor, options=self.options | options)
+
+    def timeline(self) -> Timeline:
+        return Timeline(Storage(str(self.base)))
+
+    def data_files(self) -> dict[str, int]:
+        return dict(Storage(str(self.base)).data_files())
+
+    def files_of(self, instant: str) -> set[str]:
+        """Data files on disk that carry ``instant`` in their name."""
+        return {path for path in self.data_files() if (file := data_file(path)) and file.instant == instant}
+
+    def temporary(self) -> list[str]:
+        """What is left in the marker directory."""
+        return sorted(str(path) for path in (self.base / ".hoodie/.temp").rglob("*"))
+
+
+def ignore(progress: Progress) -> None:
+    """A report nobody reads."""
+
+
+def make_table(
+    spark: Any,
+    tmp_path: Path,
+    factory: pytest.TempPathFactory,
+    kind: str = "cow",
+    options: Mapping[str, str] | None = None,
+) -> Table:
+    """A copy of the template ``kind``, which is built at the first call."""
+    with _building:
+        if kind not in _built:
+            base = factory.mktemp(kind) / "trips"
+            _BUILDERS[kind](spark, base)
+            _built[kind] = base
+    return Table(spark, copy(_built[kind], tmp_path / "trips"), options)
+
+
+def superseded(plan: Plan, instant: str) -> tuple[SupersededVersion, ...]:
+    """What a commit of ``plan`` must name as superseded, log files without their sizes."""
+    return tuple(
+        SupersededVersion(partition=s.partition, path=s.path or "", bytes=s.bytes, instant=instant)
+        for group in plan.groups
+        for s in group.slices
+    )

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each way in which a careless caller destroys a Hudi table's data, and the guard that holds against it."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables import rows, write
+from hudi_writing import FORMAT, INDEXES, PREFER_WRITER, QUICK_LOCK, Table, ignore, make_table
+
+from lake.errors import Conflict, Transient
+from lake.formats.hudi.timeline import join
+from lake.plan import Plan
+
+pytestmark = pytest.mark.spark
+NewTable = Callable[..., Table]
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+    def new(kind: str = "cow", **options: str) -> Table:
+        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
+
+    return new
+
+
+def test_trap_a_stale_plan_is_refused_so_an_upsert_after_planning_is_not_lost(table: NewTable) -> None:
+    trips = table()
+    plan = trips.plan()
+    trips.upsert(0, 180, 9, "id % 10 < 2")
+    rows_now = trips.rows()
+    with trips.writer() as writer, pytest.raises(Conflict, match="no group of the plan is left") as caught:
+        writer.prepare(plan, 1)
+    assert len(caught.value.args[1]) == len(plan.groups)
+    assert not trips.timeline().pending
+    assert trips.rows() == rows_now
+
+
+def test_trap_a_log_appended_after_planning_makes_its_slice_stale(table: NewTable) -> None:
+    trips = table("mor")
+    plan = trips.plan()
+    trips.upsert(0, 120, 9, "id % 7 = 1")
+    with trips.writer() as writer, pytest.raises(Conflict, match="log files, the plan names"):
+        writer.prepare(plan, 1)
+
+
+def test_trap_no_file_group_is_ever_in_two_pending_plans(table: NewTable) -> None:
+    trips = table()
+    whole, part = trips.plan("first", partitions=["dt=2026-01-01"]), trips.plan("second")
+    rows_before = trips.rows()
+    with trips.writer() as first, trips.writer() as second:
+        first.prepare(whole, 1)
+        with pytest.raises(Conflict, match="is in pending clustering"):
+            second.prepare(whole, 1)
+        prepared = second.prepare(part, 1)
+        assert prepared.groups == (1,)
+        assert "is in pending clustering" in prepared.left_out[0].reason
+        assert trips.rows() == rows_before
+        assert first.discard("first", None) == second.discard("second", None) == 1
+
+
+def _cluster_each_partition(trips: Table) -> list[tuple[Plan, Any]]:
+    plans = [trips.plan(f"plan-{day}", partitions=[f"dt=2026-01-0{day}"]) for day in (1, 2)]
+    return [(plan, trips.run(plan)) for plan in plans]
+
+
+def test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back(table: NewTable, spark: Any) -> None:
+    trips = table()
+    (_, first), (_, second) = _cluster_each_partition(trips)
+    with trips.writer() as writer:
+        assert writer.delete(first.superseded, second.superseded) == sum(v.bytes for v in first.superseded)
+        assert writer.delete(first.superseded, second.superseded) == 0
+    options = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
+    for number in range(5):
+        write(rows(spark, 1000 + number * 4, 1004 + number * 4).coalesce(1), trips.base, "insert", options=options)
+    assert len(trips.rows()) == 180 + 20
+    assert sum(trips.other_rows()[1].values()) == 180 + 20
+    assert trips.timeline().find(first.instant) is None, "the archiver has been at work"
+    assert trips.timeline().find(second.instant) is not None, "a commit whose replaced files exist stays active"
+    with trips.writer() as writer:
+        assert writer.delete(second.superseded, ()) == sum(v.bytes for v in second.superseded)
+    assert len(trips.rows()) == 180 + 20
+    assert not set(trips.data_files()) & {v.path for v in (*first.superseded, *second.superseded)}
+
+
+def test_trap_a_clean_that_deletes_the_newer_commit_first_keeps_the_older_one_active(table: NewTable) -> None:
+    trips = table()
+    (_, first), (_, second) = _cluster_each_partition(trips)
+    rows_before = trips.rows()
+    with trips.writer() as writer:
+        # The caller forgets what remains: the files on disk count.
+        writer.delete(second.superseded, ())
+    timeline = trips.timeline()
+    (clean,) = (instant for instant in timeline.completed if instant.action == "clean")
+    plan = timeline.plan(clean)
+    assert plan is not None
+    assert plan["earliestInstantToRetain"]["timestamp"] == first.instant
+    assert {v.path for v in first.superseded} <= set(trips.data_files())
+    assert trips.rows() == rows_before
+
+
+def _metadata_listing(trips: Table) -> set[str]:
+    """Data files of the table as its metadata table lists them."""
+    frame = trips.spark.read.format("hudi").load(str(trips.base / ".hoodie/metadata")).where("type = 2")
+    found = set()
+    for row in frame.select("key", "filesystemMetadata").collect():
+        partition = "" if row["key"] == "." else row["key"]
+        for name, entry in (row["filesystemMetadata"] or {}).items():
+            if not entry["isDeleted"]:
+                found.add(join(partition, name))
+    return found
+
+
+def test_trap_metadata_table_and_all_indexes_are_kept_and_updated(table: NewTable) -> None:
+    trips = table("indexed")
+    indexes = "hoodie.table.metadata.partitions"
+    before = trips.timeline().properties[indexes]
+    kept = {"files", "column_stats", "partition_stats", "bloom_filters", "record_index"}
+    assert set(before.split(",")) == kept
+    rows_before = trips.rows()
+    commit = trips.run(trips.plan())
+    assert set(trips.timeline().properties[indexes].split(",")) == kept
+    assert _metadata_listing(trips) == set(trips.data_files())
+    column_stats = trips.spark.read.format("hudi").load(str(trips.base / ".hoodie/metadata")).where("type = 3")
+    named = {row[0] for row in column_stats.select("ColumnStatsMetadata.fileName").distinct().collect()}
+    assert {Path(output.path).name for output in commit.outputs} <= named
+    with trips.writer() as writer:
+        writer.delete(commit.superseded, ())
+    assert _metadata_listing(trips) == set(trips.data_files()) == {output.path for output in commit.outputs}
+    trips.upsert(0, 30, 9, **INDEXES, **{"hoodie.index.type": "RECORD_INDEX"})
+    after = trips.rows()
+    assert len(after) == len(rows_before)
+    assert sum(row not in set(rows_before) for row in after) == 30
+
+
+def test_trap_an_orphan_lock_is_reported_with_its_age_and_remedy_and_never_removed(table: NewTable) -> None:
+    trips = table(**QUICK_LOCK)
+    lock = trips.base / ".hoodie/lock"
+    lock.touch()
+    plan = trips.plan()
+    with trips.writer() as writer:
+        for attempt in (lambda: writer.prepare(plan, 1), lambda: writer.discard(plan.plan_id, None)):
+            with pytest.raises(Transient, match=f"lock file {lock} is .* old; .*: rm {lock}"):
+                attempt()
+    assert lock.exists()
+    assert not trips.timeline().pending
+    lock.unlink()
+    trips.run(plan)
+
+
+def test_trap_a_commit_that_gets_no_lock_leaves_the_holders_lock_and_succeeds_later(table: NewTable) -> None:
+    trips = table(**QUICK_LOCK)
+    lock = trips.base / ".hoodie/lock"
+    rows_before = trips.rows()
+    plan = trips.plan()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        lock.touch()
+        with pytest.raises(Transient, match="lock was not free while committing"):
+            writer.commit(rewrite)
+        assert lock.exists()
+        lock.unlink()
+        commit = writer.commit(rewrite)
+        lock.touch()
+        with pytest.raises(Transient, match="lock was not free while cleaning"):
+            writer.delete(commit.superseded, ())
+    assert lock.exists()
+    assert trips.rows() == rows_before
+
+
+def test_trap_a_completed_instant_is_never_purged(table: NewTable) -> None:
+    trips = table()
+    plan = trips.plan()
+    commit = trips.run(plan)
+    rows_before, files = trips.rows(), trips.data_files()
+    with trips.writer() as writer:
+        assert writer.discard(plan.plan_id, [commit.instant]) == 0
+    assert trips.data_files() == files
+    assert trips.rows() == rows_before
+    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
+
+
+def test_trap_a_sleeper_that_wakes_after_a_take_over_commits_nothing(table: NewTable) -> None:
+    trips = table(**QUICK_LOCK)
+    rows_before = trips.rows()
+    plan = trips.plan()
+    with trips.writer() as sleeper:
+        rewrite = sleeper.rewrite(sleeper.prepare(plan, 1), ignore)
+        with trips.writer() as successor:
+            assert successor.discard(plan.plan_id, [rewrite.prepared.instant]) == 1
+            commit = successor.commit(successor.rewrite(successor.prepare(plan, 2), ignore))
+        with pytest.raises(Conflict, match="is no longer pending"):
+            sleeper.commit(rewrite)
+    assert trips.rows() == rows_before
+    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
+    assert trips.files_of(rewrite.prepared.instant) == set()
+
+
+def test_trap_a_take_over_waits_for_a_commit_in_progress_and_leaves_it_alone(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lake.formats.hudi import execute
+
+    trips = table(**QUICK_LOCK)
+    rows_before = trips.rows()
+    plan = trips.plan()
+    inside, go_on = threading.Event(), threading.Event()
+    check = execute.unchanged
+
+    def slow(*arguments: Any) -> None:
+        check(*arguments)
+        inside.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(execute, "unchanged", slow)
+    withdrawn: list[int] = []
+
+    def take_over() -> None:
+        assert inside.wait(60)
+        threading.Timer(1.0, go_on.set).start()
+        with trips.writer() as successor:
+            withdrawn.append(successor.discard(plan.plan_id, None))
+
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        thread = threading.Thread(target=take_over)
+        thread.start()
+        commit = writer.commit(rewrite)
+        thread.join()
+    assert withdrawn == [0]
+    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
+    assert trips.rows() == rows_before
+
+
+def test_trap_a_savepoint_keeps_superseded_files(table: NewTable) -> None:
+    trips = table()
+    plan = trips.plan()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        writer.discard(plan.plan_id, [prepared.instant])
+        assert writer._client is not None
+        writer._client.worker.savepoint("tester", "before clustering")
+    commit = trips.run(plan)
+    with trips.writer() as writer, pytest.raises(Conflict, match="kept by savepoint"):
+        writer.delete(commit.superseded, ())
+    assert {version.path for version in commit.superseded} <= set(trips.data_files())
+
+
+def test_trap_nothing_is_deleted_that_is_live_or_whose_replacement_was_rolled_back(table: NewTable) -> None:
+    trips = table()
+    plan = trips.plan()
+    commit = trips.run(plan)
+    rows_before = trips.rows()
+    with trips.writer() as writer:
+        assert writer.delete((), ()) == 0
+        assert writer._open().worker.rollback(commit.instant)
+        with pytest.raises(Conflict, match="superseded files can't be deleted now"):
+            writer.delete(commit.superseded, ())
+    assert trips.rows() == rows_before
+
+
+def test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lost(table: NewTable) -> None:
+    trips = table(**QUICK_LOCK, **PREFER_WRITER)
+    plan = trips.plan()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        trips.upsert(0, 180, 9, "id % 10 = 3")
+        rows_now = trips.rows()
+        with pytest.raises(Conflict):
+            writer.commit(rewrite)
+        assert trips.rows() == rows_now
+        assert writer.discard(plan.plan_id, [rewrite.prepared.instant]) == 1
+    assert trips.rows() == rows_now
+    trips.run(trips.plan("second"))
+    assert trips.rows() == rows_now
+
+
+def test_trap_hudis_own_conflict_resolution_is_asked_too(table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lake.formats.hudi import execute
+
+    trips = table(**QUICK_LOCK, **PREFER_WRITER)
+    plan = trips.plan()
+    monkeypatch.setattr(execute, "unchanged", lambda *_: None)
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        trips.upsert(0, 180, 9, "id % 10 = 3")
+        rows_now = trips.rows()
+        with pytest.raises(Conflict, match="a writer was faster while committing"):
+            writer.commit(rewrite)
+        writer.discard(plan.plan_id, None)
+    assert trips.rows() == rows_now
+
+
+def test_trap_by_default_the_writer_is_refused_while_a_plan_is_pending(table: NewTable) -> None:
+    from py4j.protocol import Py4JJavaError
+
+    trips = table()
+    rows_before = trips.rows()
+    plan = trips.plan()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        with pytest.raises(Py4JJavaError, match="HoodieUpsertException"):
+            trips.upsert(0, 180, 9, "id % 10 = 3")
+        writer.commit(rewrite)
+    assert trips.rows() == rows_before
