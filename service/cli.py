@@ -71,9 +71,17 @@ def run(arguments: Sequence[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("LAKEFOLD_DEBUG") == "1":
             raise
-        out.error(error)
-        return classify(error).code
+        problem = classify(error)
+        out.error(error, hint=f"Try: {_command_of(arguments)} --help\n" if problem.code == ExitCode.USAGE else "")
+        return problem.code
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _command_of(arguments: Sequence[str]) -> str:
+    """``lakefold plans list`` for whatever options and values surround it."""
+    words = [word for word in arguments if not word.startswith("-")]
+    nouns = {group.name for group in app.registered_groups}
+    return " ".join(["lakefold", *words[: 2 if words and words[0] in nouns else 1]])
 
 
 def _usage(out: Output, error: TyperException) -> int:
@@ -83,7 +91,7 @@ def _usage(out: Output, error: TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(f"{message}\n")
         return ExitCode.USAGE
-    out.error(CommandError(USAGE, message, try_=f"{path} --help"), hint=f"Try: {path} --help\n")
+    out.error(CommandError(USAGE, message, hint=f"{path} --help"), hint=f"Try: {path} --help\n")
     return ExitCode.USAGE
 
 

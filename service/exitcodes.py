@@ -64,7 +64,7 @@ LIVE_PLAN = Problem("live-plan", "A live plan holds the partitions", ExitCode.LI
 NOT_SERVED = Problem("not-served", "The table is halted, paused or not in mode compact", ExitCode.HALTED, 409)
 DATABASE = Problem("database", "The database can't be used", ExitCode.DATABASE, 503)
 REJECTED = Problem("rejected", "The table can't be served as configured", ExitCode.ERROR, 422)
-CONFLICT = Problem("conflict", "The table changed meanwhile", ExitCode.ERROR, 409)
+CONFLICT = Problem("conflict", "The table or plan is not in the state this needs", ExitCode.ERROR, 409)
 TRANSIENT = Problem("transient", "This may succeed if tried again", ExitCode.ERROR, 503)
 INTEGRITY = Problem("integrity", "What was written differs from what was read", ExitCode.ERROR, 500)
 INTERRUPTED = Problem("interrupted", "Interrupted", ExitCode.INTERRUPTED, 499)
@@ -106,8 +106,10 @@ def classify(error: BaseException) -> Problem:
         return NOT_FOUND
     if "ConfigError" in names:
         return CONFIGURATION
-    if "PolicyError" in names:
+    if names & {"PolicyError", "IdempotencyMismatch"}:
         return SETTING
+    if "WrongState" in names:
+        return CONFLICT
     return ERROR
 
 
@@ -124,11 +126,13 @@ def one_line(error: BaseException) -> str:
 def problem_object(error: BaseException) -> dict[str, Any]:
     """``error`` as an RFC 9457 object, with the exit code and the facts the error carries."""
     problem = classify(error)
+    holders = {"holders": error.holders} if hasattr(error, "holders") else {}
     return {
         "type": PROBLEM_BASE + problem.slug,
         "title": problem.title,
         "status": problem.status,
         "detail": one_line(error),
         "exit_code": problem.code.value,
+        **holders,
         **getattr(error, "facts", {}),
     }

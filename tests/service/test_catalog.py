@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables by source and by a person's word for them, on directories as Hudi lays them out."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lake.model import TableRef
+from service.catalog import Catalog
+from service.config import load
+from service.exitcodes import CommandError, ExitCode
+
+
+def table(base: Path, name: str = "t") -> Path:
+    """A directory that is a Hudi table without any commit."""
+    (base / ".hoodie").mkdir(parents=True)
+    (base / ".hoodie" / "hoodie.properties").write_text(f"hoodie.table.name={name}\nhoodie.table.version=9\n")
+    return base
+
+
+@pytest.fixture
+def catalog(tmp_path, monkeypatch):
+    """Builds a catalog from the text of a configuration file in ``tmp_path``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAKEFOLD_CONFIG", raising=False)
+
+    def build(text: str, **arguments: Any) -> Catalog:
+        file = tmp_path / "lakefold.toml"
+        file.write_text(text)
+        return Catalog(load(file), **arguments)
+
+    return build
+
+
+def names(catalog: Catalog) -> dict[str, str]:
+    """Name → last part of the location."""
+    return {ref.name: ref.location.rpartition("/")[2] for ref in catalog.refs()}
+
+
+def test_a_directory_is_searched_and_its_tables_are_called_by_their_path_below_it(catalog, tmp_path):
+    table(tmp_path / "lake/sales/orders", "o")
+    table(tmp_path / "lake/trips", "x")
+    (tmp_path / "lake/nothing").mkdir()
+    found = catalog('[[sources]]\npath = "lake"\n')
+    assert names(found) == {"sales.orders": "orders", "trips": "trips"}
+    assert found.problems == []
+
+
+def test_a_source_that_is_a_table_keeps_the_tables_own_name_or_gets_the_one_given(catalog, tmp_path):
+    base = table(tmp_path / "lake/dir", "own")
+    assert names(catalog(f'[[sources]]\npath = "{base}"\n')) == {"own": "dir"}
+    assert names(catalog(f'[[sources]]\npath = "{base}"\nname = "a.b"\n')) == {"a.b": "dir"}
+    assert names(catalog(f'[[sources]]\npath = "{base}"\nprefix = "p."\n')) == {"p.own": "dir"}
+
+
+def test_a_pattern_names_tables_by_their_path_below_its_fixed_part(catalog, tmp_path):
+    for team in ("red", "blue"):
+        table(tmp_path / "lake" / team / "raw/t")
+        table(tmp_path / "lake" / team / "work/t")
+    found = catalog('[[sources]]\npath = "lake/*/raw"\nprefix = "raw."\n')
+    assert sorted(names(found)) == ["raw.blue.raw.t", "raw.red.raw.t"]
+
+
+def test_a_copy_of_a_table_elsewhere_does_not_take_its_name(catalog, tmp_path):
+    table(tmp_path / "a/t")
+    table(tmp_path / "b/t")
+    found = catalog('[[sources]]\npath = "a"\n[[sources]]\npath = "b"\n')
+    assert [ref.location for ref in found.refs()] == [str(tmp_path / "a/t")]
+    (problem,) = found.problems
+    assert str(tmp_path / "b/t") in problem
+    assert "give source #2 a prefix or a name" in problem
+
+
+def test_overlapping_sources_serve_a_table_once_under_its_first_name(catalog, tmp_path):
+    table(tmp_path / "lake/t")
+    found = catalog('[[sources]]\npath = "lake/t"\nname = "first"\n[[sources]]\npath = "lake"\n')
+    assert names(found) == {"first": "t"}
+    assert found.problems == []
+
+
+def test_a_source_that_cannot_be_resolved_does_not_stop_the_others(catalog, tmp_path):
+    table(tmp_path / "lake/t")
+    found = catalog(
+        '[[sources]]\npath = "gone"\n[[sources]]\npath = "lake"\n[[sources]]\npath = "no/*"\n'
+        '[[sources]]\npath = "lake"\nname = "x"\n'
+    )
+    assert names(found) == {"t": "t"}
+    gone, pattern, named = found.problems
+    assert gone.startswith("source #1 (gone): ")
+    assert "no directory matches" in pattern
+    assert "name = 'x' is for one table" in named
+
+
+def test_a_table_is_found_by_name_by_the_unique_end_of_it_and_by_path(catalog, tmp_path, monkeypatch):
+    for name in ("sales/orders", "sales/items", "crm/items"):
+        table(tmp_path / "lake" / name)
+    found = catalog('[[sources]]\npath = "lake"\n[[tables]]\nmatch = "sales.*"\nmode = "compact"\n')
+    orders = found.find("sales.orders")
+    assert (orders.name, orders.mode) == ("sales.orders", "compact")
+    assert found.find("orders") == orders
+    assert found.find("lake/sales/orders") == orders
+    assert found.find(f"file://{tmp_path}/lake/sales/orders/") == orders
+    with pytest.raises(CommandError, match=r"'items' is the end of 2 names: crm\.items, sales\.items") as caught:
+        found.find("items")
+    assert caught.value.problem.code is ExitCode.USAGE
+    with pytest.raises(CommandError, match=r"no table 'sales\.order'; did you mean 'sales\.orders'\?") as caught:
+        found.find("sales.order")
+    assert caught.value.problem.code is ExitCode.NOT_FOUND
+
+
+def test_a_path_outside_all_sources_is_served_under_the_tables_own_name(catalog, tmp_path):
+    table(tmp_path / "elsewhere/dir", "own")
+    found = catalog("")
+    assert found.find("./elsewhere/dir").name == "own"
+    with pytest.raises(CommandError, match="no such directory: "):
+        found.find("./nowhere")
+    with pytest.raises(CommandError, match="is not a table of a known format"):
+        found.find("./elsewhere")
+    with pytest.raises(CommandError, match=r"\[\[sources\]\] is empty"):
+        found.find("orders")
+
+
+def test_a_table_the_store_remembers_is_found_without_searching(catalog, tmp_path):
+    base = table(tmp_path / "lake/t")
+    known = [
+        TableRef(name="t", format="hudi", location=str(base)),
+        TableRef(name="u", format="hudi", location="/old/u"),
+    ]
+    found = catalog('[[sources]]\npath = "lake"\n', known=lambda: known)
+    found.refs = lambda: pytest.fail("searched")  # type: ignore[method-assign]
+    assert found.find("t").ref.location == str(base)
+    del found.refs
+    with pytest.raises(CommandError, match="no table 'u'"):  # no source covers it any more
+        found.find("u")
+
+
+class Session:
+    """What a catalog database looks like through SQL."""
+
+    def sql(self, text: str) -> "Session":
+        self.text = text
+        return self
+
+    def collect(self) -> list[Any]:
+        if self.text.startswith("SHOW TABLES"):
+            assert self.text == "SHOW TABLES IN `spark_catalog`.`sales`"
+            return [{"tableName": name, "isTemporary": name == "view"} for name in ("orders", "plain", "view")]
+        if "orders" in self.text:
+            return [("Provider", "hudi", None), ("Location", "file:/lake/orders", None)]
+        return [("Provider", "parquet", None), ("Location", "file:/lake/plain", None)]
+
+
+def test_a_catalog_database_is_resolved_by_a_session_and_from_memory_without_one(catalog):
+    text = '[[sources]]\ncatalog = "spark_catalog"\ndatabase = "sales"\n'
+    found = catalog(text, spark=Session)  # type: ignore[arg-type]
+    (ref,) = found.refs()
+    assert (ref.name, ref.location) == ("sales.orders", "/lake/orders")
+    remembered = catalog(text, known=lambda: [ref])
+    assert remembered.refs() == [ref]
+    assert remembered.find("orders").ref == ref

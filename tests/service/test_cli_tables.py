@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line on a real Hudi table: explain, request, dry run, cancel, verify, clean."""
+
+import json
+import shutil
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hudi_tables import small_files
+
+from lake.plan import Commit, OutputFile, PartitionFigures, SupersededVersion
+from service import cli
+from service.config import load
+from service.planning import SCAN_ROLE, answer_request
+from service.store import Store
+from service.wiring import open_store
+
+CONFIG = """
+[database]
+url = "sqlite:///{home}/lakefold.db"
+[[sources]]
+path = "lake"
+[defaults]
+small_file_limit = "1MiB"
+target_file_max = "4MiB"
+quiet_period = "0s"
+[[tables]]
+match = "sales.*"
+mode = "compact"
+"""
+ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def template(spark, tmp_path_factory):
+    base = tmp_path_factory.mktemp("cli") / "orders"
+    small_files(spark, base, commits=2, rows_each=50)
+    return base
+
+
+class Cli:
+    """Runs commands in this process."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home, self._capsys = home, capsys
+        self.base = home / "lake/sales/orders"
+        self.config = home / "lakefold.toml"
+
+    def __call__(self, *arguments: str, expect: int = 0) -> str:
+        """What ``lakefold ARGUMENTS`` prints to stdout; ``error`` has its stderr."""
+        code = cli.run(arguments)
+        out, self.error = self._capsys.readouterr()
+        assert code == expect, f"{arguments} gave {code}, not {expect}\n{out}\n{self.error}"
+        assert "Traceback" not in self.error
+        return out
+
+    def json(self, *arguments: str, expect: int = 0) -> list[dict]:
+        """The JSON lines of a command; stderr must be empty or one problem object."""
+        out = self(*arguments, "--json", expect=expect)
+        if self.error:
+            problem = json.loads(self.error)
+            assert problem["exit_code"] == expect
+        return [json.loads(line) for line in out.splitlines()]
+
+    def problem(self, *arguments: str, expect: int) -> dict:
+        """The problem object of a command that must fail."""
+        assert self.json(*arguments, expect=expect) == []
+        return json.loads(self.error)
+
+    @property
+    def store(self) -> Store:
+        """The database, opened here."""
+        return open_store(load(self.config))
+
+
+@pytest.fixture
+def lakefold(template, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("LAKEFOLD_CONFIG", "LAKEFOLD_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    run = Cli(tmp_path, capsys)
+    run.config.write_text(CONFIG.format(home=tmp_path))
+    shutil.copytree(template, run.base)
+    shutil.copytree(template, tmp_path / "lake/watched")
+    run("db", "upgrade")
+    return run
+
+
+def on_disk(base: Path) -> dict[str, int]:
+    """Base files of a table that was never rewritten, with their sizes."""
+    files = (path for path in base.rglob("*.parquet") if ".hoodie" not in path.parts)
+    return {str(path.relative_to(base)): path.stat().st_size for path in files}
+
+
+def test_explain_accounts_for_every_file_and_its_sums_are_the_tables(lakefold):
+    files = on_disk(lakefold.base)
+    lakefold("plans", "request", "orders", "-p", ONE)
+    *lines, total = lakefold.json("tables", "explain", "orders")
+    assert {(line["partition"], line["reason"]): line["files"] for line in lines} == {
+        (ONE, "held"): 2,
+        (TWO, "chosen"): 2,
+    }
+    assert (total["files"], total["bytes"]) == (len(files), sum(files.values()))
+    assert (sum(line["files"] for line in lines), sum(line["bytes"] for line in lines)) == (
+        total["files"],
+        total["bytes"],
+    )
+    *each, total = lakefold.json("tables", "explain", "orders", "--files")
+    assert {entry["path"]: entry["bytes"] for entry in each} == files
+    assert (total["files"], total["bytes"]) == (len(files), sum(files.values()))
+    only = lakefold.json("tables", "explain", "orders", "--partition", TWO)
+    assert [entry["files"] for entry in only] == [2, 2]
+    text = lakefold("tables", "explain", "orders")
+    assert "live plan" in text
+    assert f"{sum(files.values())} bytes" in text
+    assert lakefold("tables", "explain", "orders", "--files").count(".parquet") == len(files)
+    assert "did you mean" in lakefold.problem("tables", "explain", "orders", "-p", "dt=2026-01-03", expect=10)["detail"]
+
+
+def test_a_file_above_the_limit_is_left_alone_by_that_setting(lakefold):
+    answer = lakefold.json("plans", "request", "orders", "-n", "--set", "small_file_limit=1KiB")[0]
+    assert [(e["reason"], e["knob"], e["files"], e["partitions"]) for e in answer["reasons"]] == [
+        ("above_limit", "small_file_limit", 4, 2)
+    ]
+
+
+def test_a_dry_run_prints_the_exact_plan_and_stores_none(lakefold):
+    answer = lakefold.json("plans", "request", "orders", "-n")[0]
+    assert answer["outcome"] == "dry_run"
+    assert answer["plan_ids"] == []
+    groups = answer["plans"][0]["groups"]
+    planned = {file["path"]: file["bytes"] for group in groups for file in group["files"]}
+    assert planned == on_disk(lakefold.base)
+    assert [(group["partition"], group["input_files"], group["output_files"]) for group in groups] == [
+        (ONE, 2, 1),
+        (TWO, 2, 1),
+    ]
+    text = lakefold("plans", "request", "orders", "--dry-run", "--files")
+    assert all(path in text for path in planned)
+    assert "Nothing was stored" in lakefold.error
+    assert lakefold.json("plans", "list") == []
+    lakefold("plans", "request", "orders")
+    stored = lakefold.json("plans", "show", lakefold.json("plans", "list")[0]["plan_id"])[0]
+    assert (stored["input_files"], stored["input_bytes"]) == (4, sum(planned.values()))
+
+
+def test_a_request_plans_what_is_free_and_exits_11_only_where_nothing_is(lakefold):
+    first = lakefold.json("plans", "request", "orders", "-p", ONE)[0]
+    assert (first["outcome"], len(first["plan_ids"])) == ("planned", 1)
+    taken = lakefold.problem("plans", "request", "orders", "-p", ONE, expect=11)
+    assert taken["holders"] == {ONE: first["plan_ids"][0]}
+    assert first["plan_ids"][0] in taken["detail"]
+    second = lakefold.json("plans", "request", "orders")[0]
+    assert second["plans"][0]["groups"][0]["partition"] == TWO
+    assert second["holders"] == {ONE: first["plan_ids"][0]}
+    both = lakefold.problem("plans", "request", "orders", expect=11)
+    assert set(both["holders"].values()) == {*first["plan_ids"], *second["plan_ids"]}
+    assert len(lakefold.json("plans", "list")) == 2
+    assert lakefold.problem("plans", "request", "orders", "-p", "dt=2027", expect=10)["partition"] == "dt=2027"
+
+
+def test_nothing_to_do_is_an_answer_with_reasons(lakefold):
+    answer = lakefold.json("plans", "request", "orders", "--set", "min_input_files=3")[0]
+    assert (answer["outcome"], answer["plan_ids"]) == ("nothing", [])
+    assert [(reason["reason"], reason["knob"]) for reason in answer["reasons"]] == [("few_files", "min_input_files")]
+    text = lakefold("plans", "request", "orders", "--set", "min_input_files=3")
+    assert "Nothing to do for sales.orders; the table has 4 files" in text
+    assert "min_input_files" in text
+
+
+def test_a_table_in_mode_observe_is_refused_by_that_setting_but_may_be_tried_dry(lakefold):
+    refused = lakefold.problem("plans", "request", "watched", expect=12)
+    assert 'set [[tables]] match = "watched" mode = "compact" in lakefold.toml' in refused["detail"]
+    assert refused["mode"] == "observe"
+    assert len(lakefold.json("plans", "request", "watched", "-n")[0]["plans"]) == 1
+
+
+def test_paused_and_halted_tables_are_refused_until_resumed(lakefold):
+    lakefold("pause", "orders")
+    assert "is paused" in lakefold.problem("plans", "request", "orders", expect=12)["detail"]
+    lakefold("resume", "orders")
+    lakefold("pause")
+    assert "lakefold is paused" in lakefold.problem("plans", "request", "orders", expect=12)["detail"]
+    assert lakefold.json("status")[0]["paused"] is True
+    lakefold("resume")
+    plan = lakefold.json("plans", "request", "orders")[0]["plan_ids"][0]
+    store = lakefold.store
+    claim = store.claim("test")
+    assert claim is not None
+    store.fail(claim, "Integrity: a row is missing", halt=True)
+    store.close()
+    assert (
+        "Integrity: a row is missing; after looking into it: lakefold resume"
+        in lakefold.problem("plans", "request", "orders", expect=12)["detail"]
+    )
+    assert lakefold.json("status")[0]["halted"] == ["sales.orders"]
+    assert "halted" in lakefold("tables", "list")
+    assert lakefold.json("plans", "watch", plan, expect=1)[-1]["state"] == "failed"
+    lakefold("resume", "orders")
+    lakefold("plans", "retry", plan)
+    assert lakefold.json("plans", "show", plan)[0]["state"] == "requested"
+
+
+def test_a_plan_is_shown_by_a_unique_beginning_cancelled_and_watched_to_its_end(lakefold):
+    plan = lakefold.json("plans", "request", "orders")[0]["plan_ids"][0]
+    assert plan in lakefold("plans", "show", plan[:12])
+    lakefold("plans", "list", "--exit-code", expect=4)
+    lakefold("status", "--exit-code", expect=4)
+    assert lakefold.json("plans", "cancel", plan, "--reason", "not now")[0]["state"] == "cancelled"
+    assert lakefold.json("plans", "watch", plan, expect=3)[-1]["state"] == "cancelled"
+    assert "not now" in lakefold("plans", "show", plan)
+    lakefold("plans", "list", "--exit-code")
+    assert "only failed plans can be retried" in lakefold.problem("plans", "retry", plan, expect=1)["detail"]
+    assert lakefold.problem("plans", "cancel", "0000", expect=10)["type"] == "docs/problems.md#not-found"
+    assert [entry["state"] for entry in lakefold.json("plans", "list", "--state", "cancelled", "-t", "orders")] == [
+        "cancelled"
+    ]
+
+
+def test_the_same_idempotency_key_asks_once(lakefold):
+    first = lakefold.json("plans", "request", "orders", "--idempotency-key", "k")[0]
+    assert lakefold.json("plans", "request", "orders", "--idempotency-key", "k")[0] == first
+    assert (
+        "asked for something else"
+        in lakefold.problem("plans", "request", "orders", "-p", ONE, "--idempotency-key", "k", expect=2)["detail"]
+    )
+
+
+def test_a_live_scheduler_answers_and_a_silent_one_is_named(lakefold):
+    store, config = lakefold.store, load(lakefold.config)
+    assert store.acquire_leader(SCAN_ROLE, "daemon-7", timedelta(seconds=60))
+    silent = lakefold.problem("plans", "request", "orders", "--timeout", "0s", expect=1)
+    assert "the scheduler (daemon-7) has not answered" in silent["detail"]
+    done = threading.Event()
+
+    def scheduler() -> None:
+        from service.catalog import Catalog
+
+        while not done.is_set():
+            for request in store.open_requests():
+                answer_request(config, store, Catalog(config), request)
+
+    thread = threading.Thread(target=scheduler)
+    thread.start()
+    try:
+        answer = lakefold.json("plans", "request", "orders", "-n")[0]
+        assert answer["outcome"] in ("dry_run", "nothing")  # the silent scheduler's request is answered by now, too
+        assert lakefold.problem("plans", "request", "watched", expect=12)["mode"] == "observe"
+    finally:
+        done.set()
+        thread.join()
+    assert [leader.holder for leader in store.leaders()] == ["daemon-7"]
+    store.close()
+
+
+def test_a_table_that_cannot_be_read_says_why_and_the_scan_is_remembered(lakefold):
+    (lakefold.base / ".hoodie/hoodie.properties").write_text("hoodie.table.name=x\nhoodie.table.version=42\n")
+    (lakefold.base / ".hoodie/.hoodie.properties.crc").unlink(missing_ok=True)
+    problem = lakefold.problem("plans", "request", "sales.orders", expect=1)
+    assert problem["type"] == "docs/problems.md#rejected"
+    assert "42" in problem["detail"]
+    listed = {entry["table"]: entry for entry in lakefold.json("tables", "list")}
+    assert listed["sales.orders"]["scan"]["outcome"] == "error"
+    assert "42" in listed["sales.orders"]["scan"]["error"]
+
+
+def test_tables_are_listed_and_shown_from_the_last_scan_with_its_age(lakefold):
+    listed = {entry["table"]: entry for entry in lakefold.json("tables", "list")}
+    assert listed["sales.orders"]["scan"] is None
+    assert "Not scanned yet" in lakefold("tables", "show", "orders")
+    lakefold("plans", "request", "orders", "-n")
+    sizes = on_disk(lakefold.base)
+    entry = next(e for e in lakefold.json("tables", "list") if e["table"] == "sales.orders")
+    assert (entry["mode"], entry["scan"]["files"], entry["scan"]["bytes"]) == ("compact", 4, sum(sizes.values()))
+    assert entry["scan"]["backlog_bytes"] == sum(sizes.values())
+    lakefold("tables", "list", "--exit-code", expect=4)
+    text = lakefold("tables", "show", "orders")
+    assert "4 files" in text
+    assert "← small_file_limit 1.0 MiB" in text
+    assert "Scanned" in text
+    shown = lakefold.json("tables", "show", "orders")[0]
+    assert sum(shown["last_good_scan"]["histogram"]) == 4
+    assert shown["policy"]["small_file_limit"] == "1MiB"
+
+
+def test_verify_exits_3_on_a_missing_and_on_an_unowned_file(lakefold):
+    assert "as its last commits say" in lakefold("verify", "orders", "--rows")
+    newest = max(lakefold.base.rglob("*_*.parquet"), key=lambda path: path.name.rpartition("_")[2])
+    shutil.copy(newest, newest.with_name(f"11111111-{newest.name}"))
+    found = lakefold.json("verify", "orders", expect=3)[0]
+    assert found["equal"] is False
+    assert len(found["verification"]["unowned"]) == 1
+    newest.unlink()
+    assert "missing: " in lakefold("verify", "orders", expect=3)
+
+
+def test_clean_lists_what_would_go_and_when_and_leaves_live_files(lakefold):
+    lakefold("plans", "request", "orders")
+    store = lakefold.store
+    claim = store.claim("test")
+    assert claim is not None
+    path, size = next(iter(on_disk(lakefold.base).items()))
+    superseded = SupersededVersion(partition=ONE, path=path, bytes=size, instant="20260101000000000")
+    output = OutputFile(partition=ONE, path=f"{ONE}/new.parquet", bytes=1, rows=1)
+    commit = Commit(
+        plan_id=claim.plan.plan_id, instant="20260101000000000", outputs=(output,), superseded=(superseded,)
+    )
+    figures = PartitionFigures(partition=ONE, files_before=4, bytes_before=400, files_after=1, bytes_after=300)
+    store.complete(claim, commit, [figures], {"rewrite": 12})
+    store.close()
+    (entry,) = lakefold.json("clean", "-n")
+    assert (entry["path"], entry["due"]) == (path, False)
+    assert entry["kept"]  # the table says it is live
+    assert 0 < entry["in_seconds"] <= 7 * 86400
+    assert path in lakefold("clean", "orders", "--dry-run")
+    assert "deleted 0 files" in lakefold("clean", "orders")
+    lakefold.config.write_text(lakefold.config.read_text().replace("[defaults]", '[defaults]\nretention = "0s"'))
+    (report,) = lakefold.json("clean", "orders", expect=3)
+    assert (report["deleted_files"], report["kept"][0]["version"]["path"]) == (0, path)
+    assert (lakefold.base / path).exists()
+    shown = lakefold("plans", "show", claim.plan.plan_id)
+    assert "rewrite 12 ms" in shown
+    assert "300 B" in shown
+    status = lakefold.json("status")[0]
+    assert (status["files_removed"], status["bytes_rewritten"], status["superseded_files"]) == (3, 300, 1)
+    assert lakefold("status").startswith("3 files removed · 300 B rewritten · ")
+
+
+def test_clean_leaves_the_work_to_a_live_cleaner(lakefold):
+    store = lakefold.store
+    assert store.acquire_leader("clean", "daemon-9", timedelta(seconds=60))
+    assert "daemon-9 cleans every 5 min" in lakefold.problem("clean", expect=1)["detail"]
+    store.close()
+
+
+def test_an_unknown_table_exits_10_with_the_nearest_name_from_every_command(lakefold):
+    commands: Sequence[Sequence[str]] = (
+        ("tables", "show"), ("tables", "explain"), ("plans", "request"), ("verify",), ("clean",), ("pause",),
+        ("resume",), ("config", "show"),
+    )  # fmt: skip
+    for command in commands:
+        problem = lakefold.problem(*command, "sales.order", expect=10)
+        assert "did you mean 'sales.orders'?" in problem["detail"], command

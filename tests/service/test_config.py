@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration: what wins over what, where each value came from, and the one line for each mistake."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from lake.model import Concurrency, TableRef
+from planner.policy import KNOBS, PolicyError
+from service.config import ConfigError, find_file, line_of, load
+from service.rules import check_rules, configure, default_policy
+
+MIB = 1 << 20
+ORDERS = TableRef(name="sales.orders", format="hudi", location="/lake/sales/orders")
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch, tmp_path):
+    """An empty home, an empty working directory, and no LAKEFOLD_ variable."""
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("LAKEFOLD_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def written(text: str, name: str = "lakefold.toml") -> Path:
+    """A configuration file in the working directory."""
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def refused(text: str) -> str:
+    """The one line that refuses ``text``, rules included."""
+    written(text)
+    with pytest.raises(ConfigError) as caught:
+        check_rules(load())
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+def test_without_a_file_everything_has_its_default(tmp_path):
+    config = load()
+    assert config.file is None
+    assert config.database.url == f"sqlite:///{tmp_path}/home/.local/share/lakefold/lakefold.db"
+    table = configure(config, ORDERS)
+    assert table.mode == "observe"
+    assert table.policy.small_file_limit_bytes == 300 * MIB
+    assert {table.origins[knob].place for knob in KNOBS} == {"default"}
+
+
+def test_the_file_is_looked_for_in_four_places_the_nearest_first(monkeypatch, tmp_path):
+    user = written("", str(tmp_path / "home/.config/lakefold/lakefold.toml"))
+    assert find_file() == user
+    here = written("")
+    assert find_file() == here
+    by_variable = written("", "other.toml")
+    monkeypatch.setenv("LAKEFOLD_CONFIG", str(by_variable))
+    assert find_file() == by_variable
+    by_option = written("", "option.toml")
+    assert find_file(by_option) == by_option
+
+
+def test_a_named_file_that_is_not_there_is_refused(monkeypatch):
+    with pytest.raises(ConfigError, match=r"--config names nowhere\.toml, which is not a file"):
+        load(Path("nowhere.toml"))
+    monkeypatch.setenv("LAKEFOLD_CONFIG", "gone.toml")
+    with pytest.raises(ConfigError, match=r"LAKEFOLD_CONFIG names gone\.toml"):
+        load()
+
+
+def test_later_matching_rules_win_and_the_request_wins_over_all(monkeypatch):
+    written(
+        """
+        [defaults]
+        small_file_limit = "64MiB"
+        target_file_max = "256MiB"
+        quiet_period = "1min"
+        retention = "1d"
+
+        [[tables]]
+        match = "sales.*"
+        mode = "compact"
+        small_file_limit = "100MiB"
+
+        [[tables]]
+        match = "logs.*"
+        small_file_limit = "1MiB"
+
+        [[tables]]
+        match = "sales.o*"
+        small_file_limit = "120MiB"
+        concurrency = "occ"
+        [tables.write_options]
+        "hoodie.write.lock.provider" = "x.Provider"
+        hoodie.write.lock.num_retries = 5
+        """
+    )
+    monkeypatch.setenv("LAKEFOLD_DEFAULTS__QUIET_PERIOD", "2min")
+    monkeypatch.setenv("LAKEFOLD_DEFAULTS__SMALL_FILE_LIMIT", "77MiB")
+    table = configure(load(), ORDERS, {"retention": "3d"})
+    assert table.mode == "compact"
+    assert table.ref.concurrency is Concurrency.OCC
+    assert table.ref.write_options == {
+        "hoodie.write.lock.provider": "x.Provider",
+        "hoodie.write.lock.num_retries": "5",
+    }
+    assert table.policy.small_file_limit_bytes == 120 * MIB, "an env default loses to a matching rule"
+    assert table.policy.quiet_period == timedelta(minutes=2)
+    assert table.policy.retention == timedelta(days=3)
+    places = {key: origin.place for key, origin in table.origins.items() if origin.place != "default"}
+    assert places == {
+        "small_file_limit_bytes": 'lakefold.toml [[tables]] #3 match "sales.o*"',
+        "target_file_max_bytes": "lakefold.toml [defaults]",
+        "quiet_period": "env LAKEFOLD_DEFAULTS__QUIET_PERIOD",
+        "retention": "request",
+        "mode": 'lakefold.toml [[tables]] #1 match "sales.*"',
+        "concurrency": 'lakefold.toml [[tables]] #3 match "sales.o*"',
+        "write_options": 'lakefold.toml [[tables]] #3 match "sales.o*"',
+    }
+    assert default_policy(load()).small_file_limit_bytes == 77 * MIB, "the environment wins over [defaults]"
+
+
+def test_a_pasted_hudi_key_and_our_own_name_are_one_knob():
+    written(
+        """
+        [defaults]
+        hoodie.clustering.plan.strategy.small.file.limit = 104857600
+        "hoodie.clustering.plan.strategy.target.file.max.bytes" = "268435456"
+        [[tables]]
+        match = "sales.*"
+        small_file_limit = "50MiB"
+        """
+    )
+    table = configure(load(), ORDERS)
+    assert table.policy.small_file_limit_bytes == 50 * MIB
+    assert table.policy.target_file_max_bytes == 256 * MIB
+    assert table.policy.notes == ()
+    origin = table.origins["target_file_max_bytes"]
+    assert (origin.key, origin.value) == ("hoodie.clustering.plan.strategy.target.file.max.bytes", "268435456")
+    assert default_policy(load()).small_file_limit_bytes == 100 * MIB
+
+
+def test_the_flink_dialect_changes_defaults_and_says_so():
+    written('[defaults]\ndialect = "flink"\n')
+    table = configure(load(), ORDERS)
+    assert table.policy.small_file_limit_bytes == 600 * MIB
+    assert table.origins["small_file_limit_bytes"].key == "dialect"
+
+
+def test_the_environment_sets_every_section(monkeypatch):
+    written('[database]\nurl = "sqlite:////tmp/a.db"\n[daemon]\nmetrics_port = 1\n')
+    for name, value in {
+        "DATABASE__URL": "sqlite:////tmp/b.db",
+        "DAEMON__METRICS_PORT": "9999",
+        "DAEMON__CLEAN_INTERVAL": "2min",
+        "SPARK__MASTER": "local[3]",
+        "SOURCES": '[{"path": "/lake"}]',
+    }.items():
+        monkeypatch.setenv(f"LAKEFOLD_{name}", value)
+    config = load()
+    assert config.database.url == "sqlite:////tmp/b.db"
+    assert (config.daemon.metrics_port, config.daemon.clean_interval) == (9999, timedelta(minutes=2))
+    assert config.spark == {"spark.master": "local[3]"}
+    assert [source.path for source in config.sources] == ["/lake"]
+    assert config.origins["database.url"] == "env LAKEFOLD_DATABASE__URL"
+
+
+def test_spark_settings_may_be_written_with_or_without_quotes():
+    written('[spark]\nmaster = "yarn"\nspark.executor.memory = "4g"\n"spark.speculation" = false\n')
+    assert load().spark == {"spark.master": "yarn", "spark.executor.memory": "4g", "spark.speculation": "false"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('[daemon]\n\nlog_format = "text\n', "lakefold.toml:3: not valid TOML"),
+        ("[daemn]\nx = 1\n", "lakefold.toml:1: unknown key 'daemn'; did you mean 'daemon'?"),
+        (
+            "[daemon]\nmetric_port = 1\n",
+            "lakefold.toml:2: unknown key 'daemon.metric_port'; did you mean 'metrics_port'?",
+        ),
+        ("[daemon]\nmetrics_port = 70000\n", "lakefold.toml:2: daemon.metrics_port = 70000: "),
+        (
+            '[daemon]\nclean_interval = "soon"\n',
+            "lakefold.toml:2: daemon.clean_interval = 'soon': 'soon' is not a duration",
+        ),
+        ('[daemon]\nclean_interval = "0s"\n', "clean_interval must be above zero"),
+        (
+            '[[sources]]\npath = "/a"\n[[sources]]\npth = "/b"\n',
+            "lakefold.toml:4: unknown key '[[sources]] #2 pth'; did you mean 'path'?",
+        ),
+        ('[[sources]]\nprefix = "a"\n', "a source has either path or database"),
+        ('[[sources]]\npath = "/a"\ndatabase = "b"\n', "a source has either path or database"),
+        ('[[tables]]\nmode = "compact"\n', "lakefold.toml:1: [[tables]] #1 match is missing"),
+        ('[[tables]]\nmatch = "*"\nmode = "compat"\n', "lakefold.toml:3: [[tables]] #1 mode = 'compat': "),
+        ('[spark]\nmster = "x"\n', "unknown key 'mster'"),
+        (
+            "[defaults]\nsmall_file_limt = 3\n",
+            "lakefold.toml:2: small_file_limt is not a setting; did you mean small_file_limit?",
+        ),
+        ('[defaults]\nmode = "compact"\n', "lakefold.toml:2: mode is set for tables"),
+        ("[defaults]\nsmall_file_limit = 0\n", "lakefold.toml:2: small_file_limit is 0 B but must be above 0"),
+        ("[defaults]\nsmall_file_limit = -5\n", "lakefold.toml:2: small_file_limit is -5 B but must be above 0"),
+        ('[defaults]\nsmall_file_limit = "much"\n', "lakefold.toml:2: small_file_limit: 'much' is not a size"),
+        ('[defaults]\nsmall_file_limit = "2GiB"\n', "lakefold.toml:2: small_file_limit 2.0 GiB"),
+        (
+            '[[tables]]\nmatch = "a"\n[[tables]]\nmatch = "b[xy]?*"\nengine = "warp"\n',
+            "lakefold.toml:5: engine is 'warp' but must be one of auto, stitch, arrow, spark; set engine",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_with_place_rule_and_remedy(text, line):
+    assert line in refused(text)
+
+
+def test_a_contradiction_between_places_names_both():
+    line = refused('[defaults]\ntarget_file_max = "2GiB"\n[[tables]]\nmatch = "*"\nsmall_file_limit = "3GiB"\n')
+    assert "small_file_limit 3.0 GiB" in line
+    assert "target_file_max from lakefold.toml [defaults]" in line
+    assert 'small_file_limit from lakefold.toml [[tables]] #1 match "*"' in line
+
+
+def test_a_mistake_in_the_environment_names_the_variable(monkeypatch):
+    monkeypatch.setenv("LAKEFOLD_DAEMON__METRICS_PORT", "many")
+    with pytest.raises(ConfigError, match=r"environment variable LAKEFOLD_DAEMON__METRICS_PORT: daemon\.metrics_port"):
+        load()
+    monkeypatch.delenv("LAKEFOLD_DAEMON__METRICS_PORT")
+    monkeypatch.setenv("LAKEFOLD_DEFAULT__RETENTION", "1d")
+    with pytest.raises(
+        ConfigError, match=r"LAKEFOLD_DEFAULT__RETENTION: no section 'default'; did you mean 'defaults'\?"
+    ):
+        load()
+    monkeypatch.delenv("LAKEFOLD_DEFAULT__RETENTION")
+    monkeypatch.setenv("LAKEFOLD_DEFAULTS__RETENTON", "1d")
+    with pytest.raises(ConfigError, match="env LAKEFOLD_DEFAULTS__RETENTON: retenton is not a setting"):
+        check_rules(load())
+    monkeypatch.delenv("LAKEFOLD_DEFAULTS__RETENTON")
+    monkeypatch.setenv("LAKEFOLD_SOURCES", "[not json")
+    with pytest.raises(ConfigError, match="environment: "):
+        load()
+
+
+def test_a_bad_override_is_the_requests_mistake_not_the_files():
+    written('[defaults]\ntarget_file_max = "500MiB"\n')
+    with pytest.raises(PolicyError, match=r"small_file_limit 2\.0 GiB"):
+        configure(load(), ORDERS, {"small_file_limit": "2GiB"})
+    with pytest.raises(PolicyError, match="mode is set for tables"):
+        configure(load(), ORDERS, {"mode": "compact"})
+
+
+def test_a_file_that_cannot_be_read_is_named():
+    Path("lakefold.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"lakefold\.toml: can't be read: not UTF-8"):
+        load()
+
+
+def test_line_of_finds_keys_of_the_right_table_and_falls_back_to_its_header():
+    text = '[[tables]]\nmatch = "a"\n\n[[tables]]  # second\nmatch = "b"\n[tables.write_options]\n"k.x" = 1\n'
+    assert line_of(text, ("tables", 1, "match")) == 5
+    assert line_of(text, ("tables", 1, "k.x")) == 7
+    assert line_of(text, ("tables", 1, "absent")) == 4
+    assert line_of(text, ("daemon", "x")) is None
