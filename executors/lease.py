@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
 _CANCEL_AGAIN_SECONDS = 1.0
+_JOIN_SECONDS = 10.0
 
 
 class Aborted(Transient):
@@ -48,7 +49,7 @@ class Lease:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(_JOIN_SECONDS)  # a heartbeat that hangs in a dead connection must not hold up the executor
 
     def report(self, progress: Progress) -> None:
         """Take note of how far the rewrite is; the next heartbeat stores it."""

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import toy_format
-from conftest import Bench, no_spark
-from test_run import raising
+from toy_bench import Bench, no_spark, raising
 
 from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
 from executors.outcome import Result

@@ -2,6 +2,8 @@
 """The proof before a commit: every planted defect is found, and no honest rewriting is called one."""
 
 import math
+import os
+import time
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -448,6 +450,20 @@ def test_the_proof_ends_when_the_lease_says_so(tmp_path: Path):
         case.prove(check=check)
 
 
+def test_two_thousand_footers_cost_less_than_two_seconds_of_one_core(tmp_path: Path):
+    case = Case(tmp_path, ReceiptLevel.FOOTER)
+    rows = table(range(5))
+    first = case.input(rows)
+    for number in range(1, 2000):
+        name = f"p/link{number}.parquet"
+        os.link(first, tmp_path / name)
+        case.slices.append(FileSlice(partition="p", file_id=name, path=name, bytes=1))
+    case.output(pa.concat_tables([rows] * 2000))
+    begun = time.process_time()
+    case.prove()
+    assert time.process_time() - begun < 2
+
+
 def test_a_location_may_be_a_uri(tmp_path: Path):
     case = Case(tmp_path / "a table #1")
     case.input(table(range(10)))
@@ -561,3 +577,49 @@ def _integers(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(child.name, _integers(child.type)) for child in kind])
     return kind
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("timestamps", ["INT96", "TIMESTAMP_MICROS"])
+@pytest.mark.parametrize("legacy", ["true", "false"])
+def test_spark_rewriting_arrow_and_arrow_rewriting_spark_raise_no_alarm(
+    tmp_path: Path, spark: Any, timestamps: str, legacy: str
+):
+    odd = {"score": [math.nan, -0.0, 0.0, None], "raw": [b"", None, b"x" * 100, b"\xff\xfe"]}
+    rows = table(range(200))
+    for name, values in odd.items():
+        for row, value in enumerate(values):
+            rows = set_value(rows, name, row, value) if rows[name][row].as_py() != value else rows
+    tz = spark.conf.get("spark.sql.session.timeZone")
+    changed = {
+        "spark.sql.parquet.outputTimestampType": timestamps,
+        "spark.sql.parquet.writeLegacyFormat": legacy,
+        "spark.sql.session.timeZone": "America/New_York",
+    }
+    case = Case(tmp_path)
+    case.input(rows)
+    for key, value in changed.items():
+        spark.conf.set(key, value)
+    try:
+        written = str(tmp_path / "spark")
+        spark.read.parquet(str(tmp_path / "p" / "in0.parquet")).repartition(3).write.parquet(written)
+    finally:
+        for key in changed:
+            spark.conf.unset(key)
+        spark.conf.set("spark.sql.session.timeZone", tz)
+    by_spark = sorted(Path(written).glob("*.parquet"))
+    for number, path in enumerate(by_spark):
+        target = tmp_path / "p" / f"spark{number}.parquet"
+        path.rename(target)
+        count = pq.read_metadata(target).num_rows
+        case.outputs.append(OutputFile(partition="p", path=f"p/{target.name}", bytes=1, rows=count))
+    assert len(case.outputs) == 3
+    for level in ReceiptLevel:
+        case.level = level
+        case.prove()
+    back = Case(tmp_path)
+    back.slices = [FileSlice(partition="p", file_id=o.path, path=o.path, bytes=1) for o in case.outputs]
+    back.outputs = [OutputFile(partition="p", path="p/in0.parquet", bytes=1, rows=200)]
+    for level in ReceiptLevel:
+        back.level = level
+        back.prove()

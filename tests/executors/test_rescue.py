@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, Bench, no_spark
-from test_run import raising
+from toy_bench import QUICK, Bench, no_spark, raising
 
 from executors.outcome import Outcome, Result
 from executors.rescue import rescue_one, sweep
@@ -41,8 +40,7 @@ def test_nothing_silent_means_nothing_to_rescue(bench: Bench):
     assert rescue(bench) is None
 
 
-def test_a_committed_plan_is_recorded_without_opening_the_table_for_writing(short_leases: Bench):
-    bench = short_leases
+def test_a_committed_plan_is_recorded_without_opening_the_table_for_writing(bench: Bench):
     plan, _ = abandon(bench, commit=True)
     bench.expire()
     bench.format.hooks["open"] = raising(AssertionError("no session is needed to ask"))
@@ -53,8 +51,7 @@ def test_a_committed_plan_is_recorded_without_opening_the_table_for_writing(shor
     assert (bench.recorder.expired, bench.recorder.finished) == (1, [("completed", "")])
 
 
-def test_an_uncommitted_plan_is_withdrawn_and_requeued(short_leases: Bench):
-    bench = short_leases
+def test_an_uncommitted_plan_is_withdrawn_and_requeued(bench: Bench):
     plan, _ = abandon(bench)
     bench.expire()
     outcome = rescue(bench)
@@ -63,8 +60,7 @@ def test_an_uncommitted_plan_is_withdrawn_and_requeued(short_leases: Bench):
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
 
 
-def test_a_plan_that_published_nothing_is_requeued_without_opening_the_table(short_leases: Bench):
-    bench = short_leases
+def test_a_plan_that_published_nothing_is_requeued_without_opening_the_table(bench: Bench):
     plan = bench.request()
     bench.claim("dead")
     bench.expire()
@@ -74,8 +70,7 @@ def test_a_plan_that_published_nothing_is_requeued_without_opening_the_table(sho
     assert (outcome.result, bench.state(plan)) == (Result.REQUEUED, "requested")
 
 
-def test_a_cancel_that_its_executor_did_not_live_to_see_is_honoured(short_leases: Bench):
-    bench = short_leases
+def test_a_cancel_that_its_executor_did_not_live_to_see_is_honoured(bench: Bench):
     plan, _ = abandon(bench)
     bench.store.request_cancel(plan.plan_id, "operator", "not today")
     bench.expire()
@@ -84,8 +79,7 @@ def test_a_cancel_that_its_executor_did_not_live_to_see_is_honoured(short_leases
     assert (outcome.result, bench.state(plan), bench.pending()) == (Result.CANCELLED, "cancelled", {})
 
 
-def test_a_committed_plan_is_completed_even_if_a_cancel_was_asked_for(short_leases: Bench):
-    bench = short_leases
+def test_a_committed_plan_is_completed_even_if_a_cancel_was_asked_for(bench: Bench):
     plan, _ = abandon(bench, commit=True)
     bench.store.request_cancel(plan.plan_id, "operator", "too late")
     bench.expire()
@@ -95,8 +89,7 @@ def test_a_committed_plan_is_completed_even_if_a_cancel_was_asked_for(short_leas
 
 
 @pytest.mark.parametrize("where", ["committed", "discard", "open", "pending"])
-def test_a_table_that_gives_no_answer_leaves_the_plan_inflight_until_it_does(short_leases: Bench, where: str):
-    bench = short_leases
+def test_a_table_that_gives_no_answer_leaves_the_plan_inflight_until_it_does(bench: Bench, where: str):
     plan, _ = abandon(bench)
     bench.expire()
     bench.format.hooks[where] = raising(Transient("somebody holds the lock"))
@@ -113,8 +106,7 @@ def test_a_table_that_gives_no_answer_leaves_the_plan_inflight_until_it_does(sho
     assert (bench.pending(), bench.unowned()) == ({}, ())
 
 
-def test_a_table_that_is_no_table_any_more_ends_its_plan(short_leases: Bench):
-    bench = short_leases
+def test_a_table_that_is_no_table_any_more_ends_its_plan(bench: Bench):
     plan = bench.request()
     bench.claim("dead")
     bench.expire()

@@ -5,24 +5,16 @@ import logging
 import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import toy_format
-from conftest import QUICK, Background, Bench, eventually, no_spark
+from toy_bench import QUICK, Background, Bench, Flaky, eventually, no_spark, raising
 
 from executors.outcome import Result
 from executors.rescue import rescue_one
 from executors.run import run_plan
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, Rejected, Transient
 from lake.plan import Step
-
-
-def raising(error: Exception) -> Any:
-    def hook() -> None:
-        raise error
-
-    return hook
 
 
 def test_a_plan_completes_and_the_table_holds_the_same_rows_in_fewer_files(bench: Bench, caplog):
@@ -130,8 +122,7 @@ def test_a_commit_that_landed_behind_an_error_is_found_by_asking_and_recorded(be
 
 
 @pytest.mark.parametrize("error", [CommitUnknown("no answer"), RuntimeError("py4j lost its connection")])
-def test_a_commit_that_may_land_yet_leaves_the_plan_inflight_and_deletes_nothing(short_leases: Bench, error: Exception):
-    bench = short_leases
+def test_a_commit_that_may_land_yet_leaves_the_plan_inflight_and_deletes_nothing(bench: Bench, error: Exception):
     before, plan = bench.rows(), bench.request()
     bench.format.hooks["commit"] = raising(error)
     outcome = bench.run()
@@ -204,8 +195,7 @@ def take_over(bench: Bench) -> None:
     assert done.result is Result.COMPLETED
 
 
-def test_an_executor_that_lost_its_lease_while_rewriting_stops_silently(short_leases: Bench):
-    bench = short_leases
+def test_an_executor_that_lost_its_lease_while_rewriting_stops_silently(bench: Bench):
     before, plan = bench.rows(), bench.request()
     claim = bench.claim()
 
@@ -223,8 +213,7 @@ def test_an_executor_that_lost_its_lease_while_rewriting_stops_silently(short_le
     assert bench.store.plan(plan.plan_id).executor == "second"
 
 
-def test_an_executor_that_slept_within_its_commit_step_is_fenced_by_the_table_too(short_leases: Bench):
-    bench = short_leases
+def test_an_executor_that_slept_within_its_commit_step_is_fenced_by_the_table_too(bench: Bench):
     before, plan = bench.rows(), bench.request()
     claim = bench.claim()
 
@@ -240,8 +229,7 @@ def test_an_executor_that_slept_within_its_commit_step_is_fenced_by_the_table_to
     assert bench.recorder.finished == []
 
 
-def test_a_sleeper_that_publishes_after_the_take_over_withdraws_only_its_own_instant(short_leases: Bench):
-    bench = short_leases
+def test_a_sleeper_that_publishes_after_the_take_over_withdraws_only_its_own_instant(bench: Bench):
     plan, claim = bench.request(), bench.claim()
     seen: list[dict[str, str]] = []
 
@@ -259,8 +247,7 @@ def test_a_sleeper_that_publishes_after_the_take_over_withdraws_only_its_own_ins
     assert bench.pending() == seen[0]
 
 
-def test_a_take_over_withdraws_instants_that_were_never_recorded(short_leases: Bench):
-    bench = short_leases
+def test_a_take_over_withdraws_instants_that_were_never_recorded(bench: Bench):
     plan = bench.request()
     claim = bench.claim()
     with bench.format.writer(bench.table, no_spark) as writer:
@@ -316,24 +303,6 @@ def test_a_plan_whose_groups_are_all_unreadable_is_cancelled_and_the_files_quara
     assert (bench.pending(), bench.unowned()) == ({}, ())
 
 
-class Flaky:
-    """A store whose named calls fail as long as ``down`` says so."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-        self.down: dict[str, int] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if self.down.get(name, 0) > 0:
-            self.down[name] -= 1
-            return self._fail
-        return getattr(self._store, name)
-
-    @staticmethod
-    def _fail(*_: Any, **__: Any) -> None:
-        raise ConnectionError("the database went away")
-
-
 def test_a_database_that_is_away_for_a_moment_costs_nothing(bench: Bench):
     plan, flaky = bench.request(), Flaky(bench.store)
     claim = bench.claim()
@@ -350,8 +319,7 @@ def test_a_plan_is_never_committed_without_an_answer_to_its_last_heartbeat(bench
     assert bench.commits(plan) == 0
 
 
-def test_a_commit_that_could_not_be_recorded_is_recorded_by_the_rescuer(short_leases: Bench):
-    bench = short_leases
+def test_a_commit_that_could_not_be_recorded_is_recorded_by_the_rescuer(bench: Bench):
     plan, flaky = bench.request(), Flaky(bench.store)
     claim = bench.claim()
     flaky.down = {"complete": 1000}

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 import toy_format
-from conftest import Background, Bench, eventually, no_spark
-from test_run import Flaky, raising
+from toy_bench import Background, Bench, Flaky, eventually, no_spark, raising
 
 from executors.failpoints import failpoint
 from executors.outcome import Result
