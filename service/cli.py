@@ -64,10 +64,6 @@ def run(arguments: Sequence[str]) -> int:
         return _usage(out, error)
     except typer.Abort:
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe left, as head does; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("LAKEFOLD_DEBUG") == "1":
             raise

@@ -72,6 +72,11 @@ class Output:
         """A question can be asked and answered."""
         return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
 
+    @property
+    def has_bar(self) -> bool:
+        """``progress`` shows a bar."""
+        return not self.json and sys.stderr.isatty()
+
     def one(self, data: Any, text: Callable[[], None]) -> None:
         """One result: ``data`` for scripts, or whatever ``text`` prints for people."""
         if self.json:
@@ -136,7 +141,7 @@ class Output:
     @contextmanager
     def progress(self, label: str) -> Iterator[Advance]:
         """A bar of bytes with its rate, on a terminal; ``advance(done, total)`` moves it. Elsewhere nothing."""
-        if self.json or not sys.stderr.isatty():
+        if not self.has_bar:
             yield lambda done, total: None
             return
         from rich.console import Console

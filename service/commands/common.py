@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.exitcodes import LIVE_PLAN, NOT_FOUND, USAGE, CommandError
+from service.exitcodes import LIVE_PLAN, NOT_FOUND, CommandError
 from service.output import Output
 
 if TYPE_CHECKING:
@@ -87,14 +87,6 @@ class Run:
         """Close what was opened."""
         if "store" in self.__dict__:
             self.store.close()
-
-    def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask on a terminal; elsewhere ``--yes`` is needed. Raises CommandError or Abort."""
-        if yes:
-            return
-        if not self.out.can_ask:
-            raise CommandError(USAGE, f"{question} Not asked without a terminal; add --yes.")
-        typer.confirm(question, abort=True, err=True)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``lakefold plans``: what is planned, running and done, and asking for more."""
 
+import math
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Plans: requested, inflight, completed, failed, cancelled.", no_args_is_help=True)
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 15
+PROGRESS_SECONDS = 10
 TERMINAL = ("completed", "failed", "cancelled")
 _ENDS = {"completed": ExitCode.OK, "failed": ExitCode.ERROR, "cancelled": ExitCode.PARTIAL}
 
@@ -299,20 +301,25 @@ def watch(plan: PlanId, json: Json = False, config: ConfigFile = None) -> int:
 
 
 def follow(run: Run, plan_id: str) -> int:
-    """Follow one plan to its end; the exit code its end means."""
+    """Follow one plan to its end; the exit code its end means.
+
+    Progress is a bar on a terminal, a line for each change with ``--json``, and a line now and then elsewhere.
+    """
     seen: tuple[Any, ...] = ()
-    began, warned = time.monotonic(), False
+    began = told = time.monotonic()
+    warned, bytes_told = False, 0
     with run.out.progress(f"plan {plan_id[:13]}") as advance:
         while True:
-            view = run.store.plan(plan_id)
-            now = (view.state, view.step, view.attempts)
-            if now != seen:
-                seen = now
+            view, now = run.store.plan(plan_id), time.monotonic()
+            pause = 0.0 if run.out.json else math.inf if run.out.has_bar else PROGRESS_SECONDS
+            moved = view.progress_bytes_done != bytes_told and now - told >= pause
+            if (view.state, view.step, view.attempts) != seen or moved:
+                seen, told, bytes_told = (view.state, view.step, view.attempts), now, view.progress_bytes_done
                 _change(run, view)
             advance(view.progress_bytes_done, view.progress_bytes_total)
             if view.state.value in TERMINAL:
                 break
-            if not warned and view.state.value == "requested" and time.monotonic() - began > PATIENCE_SECONDS:
+            if not warned and view.state.value == "requested" and now - began > PATIENCE_SECONDS:
                 warned = True
                 run.out.note(_why_waiting(run, view))
             time.sleep(POLL_SECONDS)
@@ -334,6 +341,8 @@ def _why_waiting(run: Run, view: "PlanView") -> str:
 
 def _change(run: Run, view: "PlanView") -> None:
     step = f" · {view.step} done" if view.step and view.state.value == "inflight" else ""
+    if view.state.value == "inflight" and view.progress_bytes_done:
+        step += f" · {size(view.progress_bytes_done)} of {size(view.progress_bytes_total)}"
     end = ""
     if view.state.value == "completed":
         files = f"{view.files_before:,} → {plural(view.files_after, 'file')}"

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What came of scanning and planning a table, in a form that the database, scripts and people can hold."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from lake.plan import Plan
+from service import exitcodes
+from service.exitcodes import CommandError, Problem
+from service.output import plain
+
+_SLUGS: Mapping[str, Problem] = {problem.slug: problem for problem in exitcodes.PROBLEMS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of scanning and planning a table, the same for ticks, requests and dry runs.
+
+    ``outcome`` is 'planned', 'dry_run', 'nothing', 'observed' (a scan that may not plan) or 'problem', then with
+    ``problem`` the kind of error. ``plans`` describe each plan with its groups, ``reasons`` what was left alone and
+    why, ``holders`` which live plan holds which partition asked for.
+    """
+
+    table: str
+    outcome: str
+    text: str
+    plan_ids: tuple[str, ...] = ()
+    plans: tuple[Mapping[str, Any], ...] = ()
+    reasons: tuple[Mapping[str, Any], ...] = ()
+    holders: Mapping[str, str] = field(default_factory=dict)
+    instant: str = ""
+    taken_at: datetime | None = None
+    files: int = 0
+    bytes: int = 0
+    problem: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON can hold it; ``of`` reads it back."""
+        return dict(plain(asdict(self)))
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Answer":
+        """The answer that ``document`` was made from."""
+        values = {**document, **{key: tuple(document[key]) for key in ("plan_ids", "plans", "reasons")}}
+        taken = document["taken_at"]
+        return cls(**{**values, "taken_at": datetime.fromisoformat(taken) if taken else None})
+
+    @classmethod
+    def of_error(cls, table: str, error: Exception) -> "Answer":
+        """The answer to a request that could not be served."""
+        return cls(
+            table=table,
+            outcome="problem",
+            text=exitcodes.one_line(error),
+            problem=exitcodes.classify(error).slug,
+            facts=dict(plain(getattr(error, "facts", {}))),
+        )
+
+    def raise_problem(self) -> None:
+        """Raise what a command would have raised, where the answer is a problem."""
+        if self.problem is not None:
+            raise CommandError(_SLUGS.get(self.problem, exitcodes.ERROR), self.text, **self.facts)
+
+
+def describe_plan(plan: Plan, estimate: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan with every group and file, as dry runs print it."""
+    return {
+        "plan_id": plan.plan_id,
+        "kind": plan.kind.value,
+        "input_files": plan.input_files,
+        "input_bytes": plan.bytes,
+        "output_files": sum(group.output_files for group in plan.groups),
+        "estimate": dict(plain(estimate)),
+        "groups": [
+            {
+                "partition": group.partition,
+                "input_files": sum(1 for s in group.slices if s.path is not None),
+                "input_bytes": group.bytes,
+                "output_files": group.output_files,
+                "files": [
+                    {"path": s.path, "file_id": s.file_id, "bytes": s.bytes, "log_files": list(s.log_files)}
+                    for s in group.slices
+                ],
+            }
+            for group in plan.groups
+        ],
+    }
