@@ -9,10 +9,33 @@ from typing import TYPE_CHECKING
 
 import postgres
 import pytest
-from support import needs_server
+from support import SOAK, figures, needs_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+RELIABILITY = Path(__file__).parent.parent / "docs" / "reliability.md"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests measured; the long run keeps them in the docs when everything passed."""
+    if not figures():
+        return
+    terminalreporter.section("figures")
+    for subject, figure in figures():
+        terminalreporter.write_line(f"{subject}: {figure}")
+    if SOAK and not terminalreporter.stats.get("failed") and not terminalreporter.stats.get("error"):
+        lines = [
+            "# Reliability",
+            "",
+            "Written by `make soak` from the run that it describes; `make test` runs the same tests with smaller counts.",
+            "",
+            "| what was done | result |",
+            "|---|---|",
+            *(f"| {subject} | {figure} |" for subject, figure in figures()),
+        ]
+        RELIABILITY.write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="session")

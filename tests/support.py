@@ -14,3 +14,16 @@ def needs_server(reason: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(f"CI must not skip this: {reason}")
     pytest.skip(reason)
+
+
+_figures: list[tuple[str, str]] = []
+
+
+def record_figure(subject: str, figure: str) -> None:
+    """Keep a measured figure for the end of the run; ``make soak`` writes them into ``docs/reliability.md``."""
+    _figures.append((subject, figure))
+
+
+def figures() -> list[tuple[str, str]]:
+    """What ``record_figure`` was told in this run, sorted by subject."""
+    return sorted(_figures)
