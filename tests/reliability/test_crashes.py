@@ -64,7 +64,7 @@ def test_a_plan_killed_at_any_step_lands_exactly_once(database_url, spark, templ
         assert ids_in_hudi_rs(base) == list(range(600))
     record_figure(
         f"kill -9 of an executor at {len(tables)} named failpoints, plans and leases on {database}",
-        f"{len(tables)} kills, {len(tables)} plans committed exactly once, rows the same multiset, no file without owner",
+        f"{len(tables)} kills, {len(tables)} plans committed exactly once, rows the same, no file without owner",
     )
 
 
