@@ -162,6 +162,8 @@ class Output:
             TimeElapsedColumn(),
             console=Console(stderr=True),
             transient=True,
+            # Lines of data may pass above the bar on the same terminal, but never be taken from a pipe.
+            redirect_stdout=sys.stdout.isatty(),
         )
         with bar:
             task = bar.add_task(label, total=None)
