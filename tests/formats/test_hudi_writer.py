@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hudi_tables import small_files
-from hudi_writing import FORMAT, Table, ignore, make_table, superseded
+from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore, make_table, superseded
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.formats.hudi import client as client_module
@@ -92,6 +92,10 @@ def test_slices_with_logs_are_clustered_without_losing_an_update_or_reviving_a_d
     assert logs <= {version.path for version in commit.superseded}
     assert all(version.bytes == (trips.base / version.path).stat().st_size for version in commit.superseded)
     assert FORMAT.committed(trips.ref, plan.plan_id) == commit
+    with trips.writer() as writer:
+        assert writer.delete(commit.superseded, ()) == sum(version.bytes for version in commit.superseded)
+    assert set(trips.data_files()) == {output.path for output in commit.outputs}
+    assert trips.rows() == rows
     trips.upsert(0, 120, 5, "id % 11 = 0 and id % 7 != 0")
     changed = [row for row in trips.rows() if row not in set(rows)]
     assert len(changed) == len([i for i in range(120) if i % 11 == 0 and i % 7 != 0])
@@ -164,6 +168,33 @@ def test_a_plan_waits_for_a_writer_that_is_inflight_on_its_partitions_only(table
         _pending_commit(trips, "dt=2026-01-02")
         writer.prepare(plan, 1)
         assert writer.discard(plan.plan_id, None) == 1
+
+
+def test_a_dead_writer_of_an_optimistic_table_does_not_hold_a_plan_up(table: NewTable) -> None:
+    trips = table(**QUICK_LOCK)
+    rows = trips.rows()
+    plan = trips.plan(partitions=["dt=2026-01-01"])
+    _pending_commit(trips, "dt=2026-01-01")
+    heartbeats = trips.base / ".hoodie/.heartbeat"
+    heartbeats.mkdir(exist_ok=True)
+    (heartbeats / "29991231235959000").touch()
+    with trips.writer() as writer, pytest.raises(Transient, match="a writer is inflight"):
+        writer.prepare(plan, 1)
+    (heartbeats / "29991231235959000").unlink()
+    trips.run(plan)
+    assert trips.rows() == rows
+    assert trips.timeline().pending[0].time == "29991231235959000", "rolling it back is its owner's business"
+
+
+def test_discard_with_instants_leaves_a_newer_instant_of_the_plan_alone(table: NewTable) -> None:
+    trips = table()
+    plan = trips.plan()
+    with trips.writer() as fenced_out, trips.writer() as successor:
+        old = fenced_out.prepare(plan, 1)
+        assert successor.discard(plan.plan_id, None) == 1
+        new = successor.prepare(plan, 2)
+        assert fenced_out.discard(plan.plan_id, [old.instant]) == 0
+        assert successor.discard(plan.plan_id, [new.instant]) == 1
 
 
 @pytest.mark.parametrize("state", ["requested", "inflight", "written"])

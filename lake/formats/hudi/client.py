@@ -55,6 +55,7 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "client.WriteStatus": ("setStat", "setFileId", "setPartitionPath", "setTotalRecords", "setTotalErrorRecords"),
     "client.common.HoodieSparkEngineContext": (),
     "client.transaction.TransactionManager": ("beginStateChange", "endStateChange"),
+    "client.transaction.ConflictResolutionStrategy": ("isPreCommitRequired",),
     "client.heartbeat.HoodieHeartbeatClient": ("isHeartbeatExpired",),
     "config.HoodieWriteConfig": ("newBuilder",),
     "common.config.HoodieMetadataConfig": ("newBuilder",),
@@ -322,11 +323,17 @@ class HudiClient:
             java_class = java_class.getSuperclass()
         raise Rejected(f"this Hudi bundle has no {method} with {len(arguments)} arguments")
 
+    def _asks_before_commit(self) -> bool:
+        """Whether Hudi resolves conflicts before a clustering commit (its default strategy leaves them to writers)."""
+        return self.optimistic and bool(
+            self._guard.getConfig().getWriteConflictResolutionStrategy().isPreCommitRequired()
+        )
+
     def begin_write(self, instant: str) -> None:
-        """Remember what is pending now, before a rewrite: conflict resolution looks at what ended since."""
-        if self.optimistic:
-            cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
+        """Let Hudi note what is completed and what is pending before a rewrite, for ``resolve_conflicts``."""
+        if self._asks_before_commit():
             self.meta.reloadActiveTimeline()
+            cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
             self._guard.preWrite(instant, cluster, self.meta)
 
     def resolve_conflicts(self, replaced: Mapping[str, Collection[str]]) -> None:
@@ -334,7 +341,7 @@ class HudiClient:
 
         ``replaced`` are the file ids that the commit takes out of each partition.
         """
-        if not self.optimistic:
+        if not self._asks_before_commit():
             return
         model = self.jvm.org.apache.hudi.common.model
         # Not the commit's own metadata, which names no files until Hudi's commit adds them.

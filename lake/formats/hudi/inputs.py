@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inputs of a rewrite: their rows as a reader sees them, and which of them are gone, cut short or damaged."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -12,6 +13,9 @@ from lake.formats.hudi.timeline import join
 from lake.model import FileSlice
 from lake.plan import LeftOut, Plan
 from lake.ports import Prepared
+
+#: what readers of a damaged Parquet file say; other failures are no reason to read all inputs again
+_DAMAGE = re.compile(r"parquet|corrupt|malformed|EOFException|BufferUnderflow|decompress|snappy|zstd", re.IGNORECASE)
 
 
 def _paths(slice_: FileSlice) -> list[str]:
@@ -44,8 +48,9 @@ def _content_fault(storage: Storage, path: str) -> str | None:
 def unreadable(storage: Storage, plan: Plan, groups: Sequence[int], complaint: str) -> tuple[LeftOut, ...]:
     """The groups among ``groups`` with an input that is missing or can't be read, each with its reason.
 
-    ``complaint`` is what the failed rewrite said: files it names are read in full; all are where it names none and
-    every footer is sound. A missing file is no reason to quarantine, a damaged one is.
+    ``complaint`` is what the failed rewrite said: where every file is there with a sound footer, those that it names
+    are read in full, or all where it names none but speaks of damage. A missing file is no reason to quarantine, a
+    damaged one is.
     """
     faults: dict[str, str] = {}
     bases = {s.path for g in groups for s in plan.groups[g].slices if s.path}
@@ -57,7 +62,7 @@ def unreadable(storage: Storage, plan: Plan, groups: Sequence[int], complaint: s
             faults[path] = fault
     if not faults:
         named = {path for path in bases if path.rsplit("/", 1)[-1] in complaint}
-        for path in sorted(named or bases):
+        for path in sorted(named or (bases if _DAMAGE.search(complaint) else ())):
             if fault := _content_fault(storage, path):
                 faults[path] = fault
     left_out = []
