@@ -70,9 +70,7 @@ def test_a_planted_defect_ends_in_integrity_and_a_halted_table(
     defect: Callable[[pa.Table], pa.Table], spark, template, tmp_path, monkeypatch
 ):
     import executors.run
-    from executors.observer import NullObserver
     from executors.worker import Worker
-    from lake.formats import load_format
     from service.config import load
     from service.wiring import open_store
 
@@ -95,7 +93,7 @@ def test_a_planted_defect_ends_in_integrity_and_a_halted_table(
 
     monkeypatch.setattr(executors.run, "failpoint", plant)
     store = open_store(load(installation.config))
-    Worker(name="test", store=store, formats=load_format, spark=lambda: spark, observer=NullObserver()).run_once()
+    Worker(store=store, spark=lambda: spark).run_once()
     assert planted
     shown = installation.json("plans", "show", plan)[0]
     assert shown["state"] == "failed", shown
