@@ -174,18 +174,23 @@ class Daemon:
     def install_signals(self) -> None:
         """SIGTERM and SIGINT drain at first, abort the second time, and end the process the third. Main thread only."""
 
+        received = 0
+
         def on_signal(number: int, frame: FrameType | None) -> None:
-            # In a thread of its own: the interrupted main thread may hold the very lock that setting an event needs.
-            threading.Thread(target=self._signalled, args=(signal.Signals(number).name,)).start()
-            if self._draining.is_set():
+            nonlocal received
+            received += 1
+            again = received > 1
+            if again:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
+            # In a thread of its own: the interrupted main thread may hold the very lock that setting an event needs.
+            threading.Thread(target=self._signalled, args=(signal.Signals(number).name, again)).start()
 
         signal.signal(signal.SIGTERM, on_signal)
         signal.signal(signal.SIGINT, on_signal)
 
-    def _signalled(self, name: str) -> None:
-        if self._draining.is_set():
+    def _signalled(self, name: str, again: bool) -> None:
+        if again:
             logger.warning("%s again: stopping the current plans; once more ends the process at once", name)
             self.abort()
         else:

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon in its roles on toy tables and a real database: it plans, runs, cleans, shares and survives."""
+
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+import daemon_toys
+import pytest
+from daemon_toys import running, wait_for, write_config
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from toy_format import ToyFormat, create, manifest, table_rows
+
+from lake.errors import Rejected, Transient
+from lake.plan import PlanState
+from service.config import load
+from service.daemon import Daemon
+from service.exitcodes import ExitCode
+from service.store import DatabaseUnreachable, SchemaBehind, Store
+
+
+@pytest.fixture
+def toys(monkeypatch):
+    """The toy format of this process."""
+    import lake.formats
+
+    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
+    return daemon_toys.install(ToyFormat())
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A home with one toy table ``t1`` (two partitions of three small files) and an empty database."""
+    create(tmp_path / "lake" / "t1", name="t1")
+    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    store.upgrade()
+    store.close()
+    return tmp_path
+
+
+@pytest.fixture
+def store(home):
+    store = Store(f"sqlite:///{home}/lakefold.db")
+    yield store
+    store.close()
+
+
+def daemon_at(home, role="all", **settings):
+    return Daemon(load(write_config(home, **settings)), role)
+
+
+def table_at(home, name="t1"):
+    return next(ToyFormat().discover(str(home / "lake" / name)))
+
+
+def live_files(home, name="t1"):
+    """Path → bytes of the table's live files, from storage."""
+    base = home / "lake" / name
+    return {item["path"]: (base / item["path"]).stat().st_size for item in manifest(table_at(home, name))["files"]}
+
+
+def files_on_disk(home, name="t1"):
+    base = home / "lake" / name
+    return {str(path.relative_to(base)) for path in base.rglob("*.parquet")}
+
+
+def scraped(daemon):
+    text = generate_latest(daemon.metrics.registry).decode()
+    return {
+        (sample.name.removeprefix("lakefold_"), frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(daemon, name, **labels):
+    return scraped(daemon).get((name, frozenset(labels.items())))
+
+
+def completed(store, count=1):
+    return lambda: store.figures().count(PlanState.COMPLETED) >= count
+
+
+def test_a_table_is_compacted_and_after_its_retention_cleaned_while_the_metrics_follow(toys, home, store):
+    before, rows = live_files(home), table_rows(table_at(home))
+    table = {"table": "t1", "format": "toy"}
+    work = {**table, "kind": "clustering", "engine": "auto"}
+    with running(daemon_at(home, policy={"retention": "0s"})) as daemon:
+        wait_for(completed(store), "a completed plan")
+        wait_for(lambda: files_on_disk(home) == set(live_files(home)), "the superseded files gone")
+        after = live_files(home)
+        wait_for(lambda: value(daemon, "table_files", **table) == len(after), "the layout scanned again")
+        wait_for(lambda: value(daemon, "superseded_files", **table) == 0, "the figures read again")
+        assert value(daemon, "table_bytes", **table) == sum(after.values())
+        assert value(daemon, "plans", **table, kind="clustering", state="completed") == 1
+        assert value(daemon, "plans_finished_total", **table, kind="clustering", outcome="completed") == 1
+        assert value(daemon, "rewrite_input_files_total", **work) == len(before)
+        assert value(daemon, "rewrite_input_bytes_total", **work) == sum(before.values())
+        assert value(daemon, "rewrite_output_files_total", **work) == len(after)
+        assert value(daemon, "rewrite_output_bytes_total", **work) == sum(after.values())
+        assert value(daemon, "cleaner_deleted_files_total", **table) == len(before)
+        assert value(daemon, "cleaner_deleted_bytes_total", **table) == sum(before.values())
+        assert value(daemon, "executor_slots", state="busy") == 0
+        assert value(daemon, "executor_slots", state="free") == 1
+        assert {role: value(daemon, "leader", role=role) for role in ("scan", "clean", "sweep")} == {
+            "scan": 1,
+            "clean": 1,
+            "sweep": 1,
+        }
+    assert daemon.result == ExitCode.OK
+    assert len(after) == 2
+    assert table_rows(table_at(home)) == rows
+    assert store.leaders() == [], "a daemon that ends gives its leader rows up"
+
+
+def test_a_table_nobody_configured_is_scanned_but_never_planned(toys, home, store):
+    with running(daemon_at(home, mode="observe")):
+        wait_for(lambda: store.last_scan("t1"), "a scan")
+    assert store.table_state("t1").mode == "observe"
+    assert store.plans() == []
+    assert store.last_scan("t1").backlog_files == 6
+
+
+def test_a_request_is_answered_by_the_scheduler(toys, home, store):
+    write_config(home, policy={"scan_interval": "1h"})
+    with running(Daemon(load(home / "lakefold.toml"), "scheduler")):
+        wait_for(lambda: store.last_scan("t1"), "the first scan")
+        wait_for(lambda: store.plans(), "its plan")
+        request = store.add_request("t1", dry_run=True, actor="test")
+        answer = wait_for(lambda: store.request(request).answer, "an answer")
+        assert answer["outcome"] in ("dry_run", "nothing")
+        lost = store.add_request("nowhere", actor="test")
+        answer = wait_for(lambda: store.request(lost).answer, "an answer")
+        assert answer["problem"] == "not-found"
+
+
+def test_one_table_that_cannot_be_read_is_recorded_and_the_others_are_compacted(toys, home, store):
+    create(home / "lake" / "t0", name="t0")
+    (home / "lake" / "t0" / "manifests" / "00000006.json").write_text("{ not json")
+    with running(daemon_at(home)) as daemon:
+        wait_for(completed(store), "a completed plan")
+        wait_for(lambda: value(daemon, "table_scan_failed", table="t0", format="toy") == 1, "the failure shown")
+        assert value(daemon, "table_scan_failed", table="t1", format="toy") == 0
+        assert value(daemon, "planner_runs_total", format="toy", outcome="error") >= 1
+    assert store.last_scan("t0").outcome == "error"
+    assert [plan.table for plan in store.plans()] == ["t1"]
+
+
+@pytest.mark.parametrize("error", [Rejected("table version 5 is not served"), Transient("storage is away")])
+def test_a_table_that_is_refused_or_away_recovers_by_itself(toys, home, store, monkeypatch, error):
+    refusing = threading.Event()
+    refusing.set()
+    real = toys.check
+
+    def check(table):
+        if refusing.is_set():
+            raise error
+        real(table)
+
+    monkeypatch.setattr(toys, "check", check)
+    with running(daemon_at(home)):
+        wait_for(lambda: store.last_scan("t1"), "a scan")
+        assert (store.last_scan("t1").outcome, store.last_scan("t1").error) == ("error", str(error))
+        refusing.clear()
+        wait_for(completed(store), "a completed plan")
+
+
+def test_rows_that_differ_halt_the_table_and_never_the_service(toys, home, store):
+    create(home / "lake" / "t2", name="t2")
+    healthy = {"t2"}
+    real = toys.writer
+
+    def writer(table, spark):
+        toys.defect = (lambda rows: rows) if table.name in healthy else (lambda rows: rows.slice(1))
+        return real(table, spark)
+
+    toys.writer = writer
+    with running(daemon_at(home)) as daemon:
+        wait_for(lambda: store.figures().halted == ("t1",), "a halted table")
+        wait_for(completed(store), "the other table compacted")
+        wait_for(lambda: value(daemon, "table_halted", table="t1", format="toy") == 1, "the halt shown")
+        assert value(daemon, "table_halted", table="t2", format="toy") == 0
+        ended = {"table": "t1", "format": "toy", "kind": "clustering"}
+        assert value(daemon, "plans_finished_total", **ended, outcome="failed") == 1
+        seen = store.last_scan("t1").taken_at
+        wait_for(lambda: store.last_scan("t1").taken_at > seen, "the halted table still scanned")
+    assert {(plan.table, plan.state) for plan in store.plans()} == {
+        ("t1", PlanState.FAILED),
+        ("t2", PlanState.COMPLETED),
+    }
+
+
+def test_two_daemons_on_one_database_scan_once_and_both_execute(toys, database_url, tmp_path):
+    """One leads, both run plans, no partition is planned twice, and the second takes over when the first ends."""
+    for number in range(6):
+        create(tmp_path / "lake" / f"t{number}", name=f"t{number}")
+    store = Store(database_url)
+    meeting = threading.Barrier(2, timeout=30)
+    met = threading.Event()
+
+    def meet():
+        if not met.is_set():  # the first two rewrites wait for each other, so that both daemons have one
+            meeting.wait()
+            met.set()
+
+    toys.hooks["rewritten"] = meet
+    try:
+        config = load(write_config(tmp_path, url=database_url))
+        with running(Daemon(config, "all")) as first:
+            wait_for(lambda: first.leadership.holds("scan"), "the first to lead")
+            with running(Daemon(config, "all")) as second:
+                wait_for(completed(store, 6), "all tables compacted")
+                assert first.leadership.holds("scan")
+                assert not second.leadership.holds("scan")
+                assert value(second, "leader", role="scan") == 0
+                events = [event for plan in store.plans() for event in store.events(plan.plan_id)]
+                assert {event.actor for event in events if event.to_state is PlanState.COMPLETED} == {
+                    first.name,
+                    second.name,
+                }
+                first.drain()
+                wait_for(lambda: second.leadership.holds("scan"), "the second to take over")
+                wait_for(lambda: second.leadership.holds("clean"), "the second to take over cleaning")
+        assert [plan.state for plan in store.plans()] == [PlanState.COMPLETED] * 6
+        assert all(len(live_files(tmp_path, f"t{n}")) == 2 for n in range(6))
+    finally:
+        store.close()
+
+
+def test_a_scheduler_and_an_executor_in_two_processes_share_the_work(toys, home, store):
+    with running(daemon_at(home, "scheduler")) as scheduler:
+        wait_for(lambda: store.plans(), "a plan")
+        assert store.plans()[0].state is PlanState.REQUESTED
+        assert value(scheduler, "executor_slots", state="free") == 0
+        with running(daemon_at(home, "executor")) as executor:
+            wait_for(completed(store), "a completed plan")
+            assert value(executor, "leader", role="scan") == 0
+            assert value(executor, "leader", role="clean") == 1
+
+
+def test_the_api_role_serves_metrics_and_touches_nothing(toys, home, store):
+    with running(daemon_at(home, "api")) as daemon:
+        wait_for(lambda: daemon.not_ready() is None, "ready")
+        assert value(daemon, "paused") == 0
+    assert store.tables() == []
+    assert store.leaders() == []
+
+
+def test_a_paused_service_scans_and_starts_no_plan(toys, home, store):
+    store.pause(None, "test")
+    with running(daemon_at(home)) as daemon:
+        wait_for(lambda: store.last_scan("t1"), "a scan")
+        wait_for(lambda: value(daemon, "paused") == 1, "shown")
+        assert store.plans() == []
+        store.resume(None, "test")
+        wait_for(completed(store), "a completed plan")
+
+
+def test_a_database_that_goes_away_is_counted_and_found_again(toys, home, store, caplog):
+    path, away = home / "lakefold.db", home / "away.db"
+    with running(daemon_at(home, mode="observe")) as daemon:
+        wait_for(lambda: store.last_scan("t1"), "a scan")
+        store.close()
+        daemon.store.close()
+        for name in home.glob("lakefold.db*"):
+            name.rename(away.with_name(name.name.replace("lakefold", "away")))
+        path.mkdir()  # nothing can open this
+        wait_for(lambda: value(daemon, "database_errors_total") >= 3, "errors counted")
+        wait_for(daemon.not_ready, "not ready")
+        path.rmdir()
+        for name in home.glob("away.db*"):
+            name.rename(path.with_name(name.name.replace("away", "lakefold")))
+        wait_for(lambda: daemon.not_ready() is None, "ready again")
+        seen = store.last_scan("t1").taken_at
+        wait_for(lambda: store.last_scan("t1").taken_at > seen, "scans going on")
+    assert sum("going on and trying again" in message for message in caplog.messages) == 1
+
+
+def test_a_database_that_is_away_or_behind_at_the_start_is_refused(toys, tmp_path):
+    create(tmp_path / "lake" / "t1", name="t1")
+    with pytest.raises(SchemaBehind, match="lakefold db upgrade"):
+        daemon_at(tmp_path)
+    with pytest.raises(DatabaseUnreachable, match=r"database\.url"):
+        daemon_at(tmp_path, url="postgresql+psycopg://nobody@127.0.0.1:1/nothing")
+
+
+def test_once_scans_runs_and_ends(toys, home, store):
+    with daemon_at(home) as daemon:
+        assert daemon.run_once() == ExitCode.OK
+    assert [plan.state for plan in store.plans()] == [PlanState.COMPLETED]
+    assert len(live_files(home)) == 2
+    assert store.leaders() == []
+
+
+def test_once_with_a_plan_that_fails_is_partial(toys, home, store):
+    toys.defect = lambda rows: rows.slice(1)
+    with daemon_at(home) as daemon:
+        assert daemon.run_once() == ExitCode.PARTIAL
+
+
+def test_what_a_straggler_left_behind_is_swept(toys, home, store):
+    """A pending instant that names an ended plan is withdrawn; one of a plan nobody knows is left alone."""
+    with daemon_at(home) as daemon:
+        daemon.run_once()
+    ended = store.plans()[0].plan_id
+    pending = home / "lake" / "t1" / "pending"
+    (pending / "straggler.json").write_text(f'{{"plan_id": "{ended}", "epoch": 1}}')
+    (pending / "stranger.json").write_text('{"plan_id": "somebody else", "epoch": 1}')
+    with running(daemon_at(home)):
+        wait_for(lambda: not (pending / "straggler.json").exists(), "swept")
+    assert (pending / "stranger.json").exists()
+
+
+# Signals reach a process of its own.
+
+
+@pytest.fixture
+def process(home):
+    """Starts ``serve`` as a process; kills it at the end if it is still there."""
+    started = []
+
+    def start(role="all", failpoints="", **settings):
+        config = write_config(home, **settings)
+        log = (home / "serve.log").open("ab")
+        program = Path(daemon_toys.__file__)
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LAKEFOLD_FAILPOINTS": failpoints}
+        started.append(
+            subprocess.Popen(
+                [sys.executable, str(program), str(config), role], stdout=log, stderr=log, cwd=home, env=env
+            )
+        )
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.poll() is None:
+            one.kill()
+        one.wait()
+
+
+def log_of(home):
+    return (home / "serve.log").read_text()
+
+
+def test_sigterm_lets_the_plan_under_way_end(home, store, process):
+    gate = home / "gate"
+    daemon = process(failpoints=f"before_receipt=wait:{gate}")
+    wait_for((home / "gate.reached").exists, "a plan in its receipt")
+    url = log_of(home).partition("metrics on ")[2].split()[0]
+    with urllib.request.urlopen(url, timeout=10) as page:
+        assert b'lakefold_executor_slots{state="busy"} 1.0' in page.read()
+    daemon.send_signal(signal.SIGTERM)
+    wait_for(lambda: "draining" in log_of(home), "draining")
+    wait_for(lambda: store.leaders() == [], "the leader rows given up before the plan ends")
+    assert daemon.poll() is None
+    gate.touch()
+    assert daemon.wait(30) == ExitCode.OK, log_of(home)
+    assert [plan.state for plan in store.plans()] == [PlanState.COMPLETED]
+    assert "Traceback" not in log_of(home)
+
+
+def test_a_second_sigterm_stops_the_plan_before_its_commit_and_requeues_it(home, store, process):
+    rows = table_rows(table_at(home))
+    gate = home / "gate"
+    daemon = process(failpoints=f"before_receipt=wait:{gate}")
+    wait_for((home / "gate.reached").exists, "a plan in its receipt")
+    daemon.send_signal(signal.SIGTERM)
+    wait_for(lambda: "draining" in log_of(home), "draining")
+    daemon.send_signal(signal.SIGTERM)
+    wait_for(lambda: "again: stopping" in log_of(home), "aborting")
+    gate.touch()
+    assert daemon.wait(30) == ExitCode.INTERRUPTED, log_of(home)
+    assert [plan.state for plan in store.plans()] == [PlanState.REQUESTED]
+    assert table_rows(table_at(home)) == rows
+    assert list((home / "lake" / "t1" / "pending").iterdir()) == []
+    assert files_on_disk(home) == set(live_files(home))
+
+
+def test_a_third_signal_ends_the_process_at_once(home, process):
+    gate = home / "gate"
+    daemon = process(failpoints=f"before_receipt=wait:{gate}")
+    wait_for((home / "gate.reached").exists, "a plan in its receipt")
+    for said in ("draining", "again: stopping"):
+        daemon.send_signal(signal.SIGTERM)
+        wait_for(lambda said=said: said in log_of(home), said)
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(30) == -signal.SIGTERM
+
+
+def test_an_idle_daemon_ends_at_once_on_sigint(home, store, process):
+    daemon = process(mode="observe")
+    wait_for(lambda: store.last_scan("t1"), "a scan")
+    daemon.send_signal(signal.SIGINT)
+    assert daemon.wait(15) == ExitCode.OK
+    assert store.leaders() == []
