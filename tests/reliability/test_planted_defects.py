@@ -12,6 +12,9 @@ from harness import Installation
 from hudi_tables import small_files, table_rows
 from invariants import pending_instants
 
+from executors.observer import NullObserver
+from lake.plan import Claim
+
 
 def drop_a_row(table: pa.Table) -> pa.Table:
     """All rows but the eleventh."""
@@ -46,6 +49,17 @@ def change_a_value_in_the_middle_of_the_range(table: pa.Table) -> pa.Table:
 
 def _with(table: pa.Table, name: str, column: pa.ChunkedArray | pa.Array) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
+
+
+class Ends(NullObserver):
+    """Remembers how plans ended: result and the error's class."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def plan_finished(self, claim: Claim, outcome: str, *, reason: str = "", **_: object) -> None:
+        """See Observer."""
+        self.seen.append((outcome, reason))
 
 
 DEFECTS = [
@@ -93,11 +107,12 @@ def test_a_planted_defect_ends_in_integrity_and_a_halted_table(
 
     monkeypatch.setattr(executors.run, "failpoint", plant)
     store = open_store(load(installation.config))
-    Worker(store=store, spark=lambda: spark).run_once()
+    ends = Ends()
+    Worker(store=store, spark=lambda: spark, observer=ends).run_once()
     assert planted
     shown = installation.json("plans", "show", plan)[0]
     assert shown["state"] == "failed", shown
-    assert "ntegrity" in str(shown)
+    assert ends.seen == [("failed", "Integrity")]
     refused = installation.run("plans", "request", "t.defects", expect=12)
     assert "halted" in refused.stderr
     assert table_rows(spark, base) == before
