@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from lake.errors import LakefoldError
+from planner.candidates import Reason
 from service.catalog import Catalog
 from service.config import Config
 from service.exitcodes import one_line
@@ -112,8 +113,7 @@ class Scanning:
                 self._metrics.scanned(table.ref.format, "error", time.monotonic() - began, {})
                 self._scan_failed(table, error, time.monotonic() - began)
             else:
-                skipped = {str(line["reason"]): int(line["partitions"]) for line in answer.reasons}
-                self._metrics.scanned(table.ref.format, "ok", time.monotonic() - began, skipped)
+                self._metrics.scanned(table.ref.format, "ok", time.monotonic() - began, _skipped(answer))
                 if table.name in self._failing:
                     self._failing.discard(table.name)
                     logger.info("table %s: can be scanned again", table.name)
@@ -169,3 +169,13 @@ class Scanning:
             if problem not in self._problems:
                 logger.warning("%s", problem)
         self._problems = list(self._catalog.problems)
+
+
+def _skipped(answer: Answer) -> dict[str, int]:
+    """Partitions by the reason for which slices in them were left alone."""
+    skipped = {str(line["reason"]): int(line["partitions"]) for line in answer.reasons}
+    # The reasons are those after planning, when this very run's plans hold what they chose.
+    planned = {group["partition"] for plan in answer.plans for group in plan["groups"]}
+    if Reason.HELD in skipped:
+        skipped[Reason.HELD] -= len(planned)
+    return {reason: partitions for reason, partitions in skipped.items() if partitions > 0}
