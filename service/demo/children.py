@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's processes: started with a log of their own, watched, and gone when the demo is."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from lake.errors import LakefoldError
+
+_TAIL_LINES = 12
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildFailed(LakefoldError):
+    """A process of the demo ended by itself; the text has its exit code and where its log is."""
+
+
+class Child:
+    """One process and everything it starts, in a session of its own so that Ctrl-C reaches only the demo.
+
+    With ``keep`` it outlives the demo; otherwise the kernel ends it should the demo be killed.
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str], directory: Path, *, keep: bool) -> None:
+        """Start ``python -m ARGUMENTS`` in ``directory``: stdout to NAME.out, stderr to NAME.log, both appended."""
+        self.name = name
+        self.output = directory / f"{name}.out"
+        self.log = directory / f"{name}.log"
+        with self.output.open("ab") as output, self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=None if keep else _end_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id, also that of its process group."""
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raise ChildFailed when the process has ended."""
+        code = self._process.poll()
+        if code is not None:
+            raise self.failure(f"ended with exit code {code}")
+
+    def failure(self, what: str) -> ChildFailed:
+        """The error for ``what`` this process did, with the end of its log on the lines above."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        tail = "\n".join(f"    {line}" for line in text.splitlines()[-_TAIL_LINES:])
+        sys.stderr.write(f"The last lines of {self.log}:\n{tail}\n")
+        sys.stderr.flush()
+        return ChildFailed(f"the demo's {self.name} {what}; its log is {self.log}")
+
+    def stop(self, patience_seconds: float = 60.0) -> int:
+        """Ask it to end, insist once half the patience is over, kill what is left; its exit code."""
+        try:
+            for seconds in (patience_seconds / 2, patience_seconds / 2):
+                self._send(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(seconds)
+                    break
+            # The JVM below ends by itself once its Python parent has.
+            deadline = time.monotonic() + 10
+            while self._group_lives() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        return self._process.wait()
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def _group_lives(self) -> bool:
+        try:
+            os.killpg(self.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+def _end_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold demo``: a real Hudi writer and the real daemon in processes of their own, on one table.
+
+Nothing is staged. The demo writes a lakefold.toml, starts ``lakefold serve``, reads the database and the table as
+anybody can, edits the retention in the file, and compares the table with what the writer says it wrote.
+``LAKEFOLD_DEMO_SCALE`` (default 1) makes the table smaller or larger.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from lake.model import TableRef
+from lake.plan import LIVE_STATES, PlanState
+from lake.units import format_bytes, format_duration
+from service.commands.common import plural
+from service.demo import look, settings
+from service.demo.children import Child
+from service.demo.ledger import Comparison, Ledger, compare, read_table
+from service.demo.news import WriterNews
+from service.demo.show import Seen, Show
+from service.exitcodes import USAGE, CommandError, ExitCode
+from service.output import Output
+
+if TYPE_CHECKING:
+    from lake.ports import Due
+    from service.store import Store
+
+_LIMITS = {"small_file_limit": settings.SMALL_FILE_LIMIT_BYTES, "target_file_max": settings.TARGET_FILE_MAX_BYTES}
+_FILL_ROWS, _FILL_FILES = 120_000, 16
+#: how long the picture of moving plans lasts at most once something is completed
+_WATCH_SECONDS = 75.0
+#: a slow machine is waited for; only what makes no progress at all this long is an error
+_PATIENCE_SECONDS = 600.0
+_POLL_SECONDS = 0.5
+
+
+def run(workdir: Path | None = None, keep: bool = False, json: bool = False) -> ExitCode:
+    """Run the demo; PARTIAL when the table differs from the writer's ledger.
+
+    Raises CommandError for a directory that can't be used, ChildFailed when writer or daemon ended by itself.
+    """
+    directory = _directory(workdir)
+    _own_environment()
+    with _interruptible():
+        return _Demo(directory, keep, Show(Output(json=json))).run()
+
+
+def _directory(chosen: Path | None) -> Path:
+    """An empty directory for everything the demo writes."""
+    if chosen is None:
+        return Path(tempfile.mkdtemp(prefix="lakefold-demo-")).resolve()
+    directory = chosen.expanduser().resolve()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        full = any(directory.iterdir())
+    except OSError as error:
+        raise CommandError(USAGE, f"--workdir {directory}: {error.strerror or error}") from error
+    if full:
+        raise CommandError(USAGE, f"--workdir {directory} is not empty; choose another one or remove what is in it")
+    return directory
+
+
+def _own_environment() -> None:
+    """The demo's own lakefold.toml is the only configuration, here and in the processes started from here."""
+    for name in list(os.environ):
+        if name.startswith("LAKEFOLD_") and name not in ("LAKEFOLD_CACHE", "LAKEFOLD_DEMO_SCALE", "LAKEFOLD_DEBUG"):
+            del os.environ[name]
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the demo as Ctrl-C does: through ``finally``, which stops what was started."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _live(store: "Store") -> bool:
+    return any(store.plans(table=settings.TABLE, state=state, limit=1) for state in LIVE_STATES)
+
+
+class _Demo:
+    def __init__(self, directory: Path, keep: bool, show: Show) -> None:
+        self._directory, self._keep, self._show = directory, keep, show
+        self._lake, self._database = directory / "lake", directory / "lakefold.db"
+        self._hold, self._config = directory / "hold", directory / "lakefold.toml"
+        self._location = self._lake / "demo" / "trips"
+        self._table = TableRef(name=settings.TABLE, format="hudi", location=str(self._location))
+        self._port = settings.free_port()
+        self._ledger = Ledger(directory / "ledger")
+        self._news = WriterNews(directory / "writer.out")
+        self._children: list[Child] = []
+
+    def run(self) -> ExitCode:
+        finished = False
+        try:
+            code = self._tell_story()
+            finished = True
+            return code
+        finally:
+            if not (finished and self._keep):
+                for child in reversed(self._children):
+                    child.stop()
+
+    def _tell_story(self) -> ExitCode:
+        show = self._show
+        show.line(f"lakefold demo: everything it writes is in {self._directory}")
+        writer = self._fill()
+        before = look.layout(self._table, settings.SMALL_FILE_LIMIT_BYTES)
+        show.layout(before, _LIMITS, "before")
+        slow = look.timed_query(str(self._location))
+        show.query(slow, look.QUERY)
+
+        show.chapter(2, "lakefold serve compacts while the writer goes on")
+        self._write_config(settings.FIRST_RETENTION)
+        self._lakefold("db", "upgrade")
+        daemon = self._serve()
+        self._hold.unlink()
+        with self._opened_store() as store:
+            self._watch(store, writer, daemon, before.histogram.small_files)
+            self._quiet(store, writer, daemon)
+            after = look.layout(self._table, settings.SMALL_FILE_LIMIT_BYTES)
+            show.layout(after, _LIMITS, "after")
+            fast = look.timed_query(str(self._location))
+            show.query(fast, look.QUERY, slow)
+            self._hold.unlink()
+
+            show.chapter(
+                3, f"Retention {settings.FIRST_RETENTION} → {settings.SHORT_RETENTION}: what was replaced is deleted"
+            )
+            daemon = self._clean(store, writer, daemon)
+
+            show.chapter(4, "Is every row still there?")
+            self._quiet(store, writer, daemon)
+            if not self._keep:
+                self._stop(writer)
+                self._stop(daemon)
+            result = self._compare()
+            plans = store.plans(table=settings.TABLE, limit=1000)
+        show.happened(f"hudi-rs reads {result}", "compared", equal=result.equal, comparison=result)
+        lost = sum(plan.state is PlanState.CANCELLED for plan in plans)
+        show.happened(
+            f"{plural(self._news.commits, 'commit')} of the writer, which lost {plural(self._news.conflicts, 'race')} "
+            f"and tried again; {plural(len(plans), 'plan')}, of which {lost:,} gave way and were planned again",
+            "conflicts", commits=self._news.commits, writer=self._news.conflicts, plans=len(plans), lakefold=lost,
+        )  # fmt: skip
+        self._hold.unlink(missing_ok=True)
+        self._next(result)
+        return ExitCode.OK if result.equal else ExitCode.PARTIAL
+
+    # The writer.
+
+    def _fill(self) -> Child:
+        scale = float(os.environ.get("LAKEFOLD_DEMO_SCALE", "1"))
+        self._show.chapter(1, "A Hudi writer in its own process fills demo.trips with small files")
+        self._hold.touch()
+        arguments = [
+            "service.demo.writer", "--table", str(self._location), "--ledger", str(self._ledger.directory),
+            "--hold", str(self._hold), "--pause", "4", "--fill-rows", str(max(1000, round(_FILL_ROWS * scale))),
+            "--fill-files", str(max(2, round(_FILL_FILES * scale))), "--spark", "spark.driver.memory=1g",
+        ]  # fmt: skip
+        writer = self._start("writer", arguments)
+        self._show.happened("Spark starts; the first time ever it fetches the Hudi bundle (110 MB)", "started")
+        self._until(lambda: self._news.holding, "the writer to fill the table", writer, tell_writer=True)
+        return writer
+
+    def _quiet(self, store: "Store", writer: Child, daemon: Child) -> None:
+        """No write and no plan under way from here on: the writer holds, and what is planned has ended."""
+        self._hold.touch()
+        self._until(lambda: self._news.holding, "the writer to pause", writer, daemon, tell_writer=True)
+        self._until(lambda: not _live(store), "running plans to end", writer, daemon)
+
+    # The daemon.
+
+    def _write_config(self, retention: str) -> None:
+        self._config.write_text(settings.config_text(self._lake, self._database, self._port, retention))
+
+    def _serve(self) -> Child:
+        daemon = self._start("daemon", ["service.cli", "serve", "--config", str(self._config)])
+        self._show.happened(f"lakefold serve --config {self._config}", "serving", pid=daemon.pid)
+        return daemon
+
+    def _lakefold(self, *arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "service.cli", *arguments, "--config", str(self._config)],
+            cwd=self._directory,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise CommandError(USAGE, f"lakefold {' '.join(arguments)} exited {done.returncode}: {done.stderr.strip()}")
+
+    @contextmanager
+    def _opened_store(self) -> Iterator["Store"]:
+        from service.config import load
+        from service.wiring import open_store
+
+        store = open_store(load(self._config))
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def _watch(self, store: "Store", writer: Child, daemon: Child, small_before: int) -> None:
+        """Show plans moving until the table is healthy; a busy machine gets longer as long as nothing is completed."""
+        begun = time.monotonic()
+        with self._show.watching():
+            while True:
+                events = self._news.update()
+                plans = list(reversed(store.plans(table=settings.TABLE, limit=12)))
+                scan = store.last_scan(settings.TABLE, ok=True)
+                self._show.seen(Seen(plans=plans, scan=scan, writer=self._news, writer_events=events))
+                done = [plan.finalized_at for plan in plans if plan.finalized_at and plan.state is PlanState.COMPLETED]
+                waited = time.monotonic() - begun
+                healthy = bool(scan and done and scan.taken_at > max(done) and scan.small_files <= small_before / 4)
+                if done and (healthy or waited > _WATCH_SECONDS):
+                    return
+                self._check(writer, daemon)
+                if waited > _PATIENCE_SECONDS:
+                    raise daemon.failure(f"completed no plan in {format_duration(waited)}")
+                time.sleep(_POLL_SECONDS)
+
+    def _clean(self, store: "Store", writer: Child, daemon: Child) -> Child:
+        """Shorten the retention as an operator would, and wait until what was superseded before is deleted."""
+        show = self._show
+        waiting = store.superseded(self._table)
+        rows, bytes_ = {due.row_id for due in waiting}, sum(due.version.bytes for due in waiting)
+        there = self._on_disk(waiting)
+        show.happened(
+            f"{plural(len(rows), 'superseded file')}, {format_bytes(bytes_)}, wait for their retention; "
+            f"{there:,} of them on disk",
+            "superseded", files=len(rows), bytes=bytes_, on_disk=there,
+        )  # fmt: skip
+        self._write_config(settings.SHORT_RETENTION)
+        self._stop(daemon)
+        daemon = self._serve()
+
+        def deleted() -> bool:
+            return rows.isdisjoint(due.row_id for due in store.superseded(self._table))
+
+        self._until(deleted, "the cleaner to delete them", writer, daemon, tell_writer=True)
+        there = self._on_disk(waiting)
+        show.happened(
+            f"the cleaner deleted {plural(len(rows), 'file')}, {format_bytes(bytes_)}; {there:,} of them on disk",
+            "cleaned", files=len(rows), bytes=bytes_, on_disk=there,
+        )  # fmt: skip
+        return daemon
+
+    def _on_disk(self, waiting: "Sequence[Due]") -> int:
+        return sum((self._location / due.version.path).exists() for due in waiting)
+
+    # The end.
+
+    def _compare(self) -> Comparison:
+        return compare(self._ledger.rows(), read_table(str(self._location)))
+
+    def _next(self, result: Comparison) -> None:
+        show, elapsed = self._show, format_duration(self._show.seconds)
+        show.line()
+        if not result.equal:
+            show.line(f"The table differs from the ledger. Please report it with {self._directory} attached.")
+        show.line(f"Done in {elapsed}. Where to look next:")
+        show.line(f"  cd {self._directory}")
+        for command, what in (
+            (f"lakefold tables show {settings.TABLE}", "its facts, and file sizes at the last scan"),
+            (f"lakefold tables explain {settings.TABLE}", "every file: planned, or why not"),
+            ("lakefold plans list", "what was planned; then plans show PLAN"),
+            (f"lakefold plans request {settings.TABLE} -n", "the exact plan there would be now"),
+            (f"lakefold verify {settings.TABLE} --rows", "storage against the table's commits"),
+        ):
+            show.line(f"  {command:<40} {what}")
+        url = f"http://127.0.0.1:{self._port}/metrics"
+        if self._keep:
+            pids = " ".join(str(child.pid) for child in self._children)
+            show.line(f"  {'curl ' + url:<40} metrics")
+            show.line(f"Writer and daemon go on; stop them with: kill {pids}")
+        else:
+            show.line(f"  {'lakefold serve':<40} go on; metrics on {url}")
+            show.line(f"Remove everything with: rm -r {self._directory}")
+        show.finished(directory=self._directory, equal=result.equal, metrics=url)
+
+    # Processes.
+
+    def _start(self, name: str, arguments: list[str]) -> Child:
+        child = Child(name, arguments, self._directory, keep=self._keep)
+        self._children.append(child)
+        return child
+
+    def _stop(self, child: Child) -> None:
+        """End a child that is expected to end well."""
+        code = child.stop()
+        self._children.remove(child)
+        if code != 0:
+            raise child.failure(f"exited {code} when it was asked to stop")
+        self._news.update()
+
+    def _check(self, *children: Child) -> None:
+        for child in children:
+            child.check()
+
+    def _until(self, true: Callable[[], bool], what: str, *children: Child, tell_writer: bool = False) -> None:
+        """Wait for ``true()``; raises ChildFailed when a child ends or nothing happens for ten minutes."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            for event in self._news.update():
+                deadline = time.monotonic() + _PATIENCE_SECONDS
+                if tell_writer:
+                    self._show.writer_said(event)
+            if true():
+                return
+            self._check(*children)
+            if time.monotonic() > deadline:
+                raise children[-1].failure(f"let the demo wait {format_duration(_PATIENCE_SECONDS)} for {what}")
+            time.sleep(_POLL_SECONDS / 2)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's lakefold.toml: what anybody would write for their own table, with limits for a table of a few MiB."""
+
+import json
+import socket
+from pathlib import Path
+
+from service.demo.writer import LOCK_OPTIONS, SHARED_OPTIONS
+
+TABLE = "demo.trips"
+SMALL_FILE_LIMIT_BYTES = 512 * 1024
+TARGET_FILE_MAX_BYTES = 4 * 1024 * 1024
+FIRST_RETENTION = "1h"
+SHORT_RETENTION = "10s"
+
+
+def config_text(lake: Path, database: Path, metrics_port: int, retention: str) -> str:
+    """The whole file. ``retention`` is as a person writes it."""
+    options = "\n".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in _write_options().items())
+    return f"""\
+[database]
+url = {json.dumps(f"sqlite:///{database}")}
+
+[[sources]]                        # every Hudi table below this directory, named by its path
+path = {json.dumps(str(lake))}
+
+[[tables]]
+match = "demo.*"
+mode = "compact"                   # without this line tables are only observed
+concurrency = "occ"                # the writer and lakefold take the same lock
+
+[tables.write_options]             # what every writer of the table must state alike
+{options}
+
+[defaults]
+small_file_limit = "{SMALL_FILE_LIMIT_BYTES // 1024}KiB"         # 300MiB if you do not say
+target_file_max = "{TARGET_FILE_MAX_BYTES // 1024 // 1024}MiB"             # 1GiB
+max_bytes_per_group = "8MiB"       # 2GiB
+max_num_groups = 4                 # 30; here several plans are to be seen
+quiet_period = "3s"                # 15min
+scan_interval = "2s"               # 5min
+retention = "{retention}"{" " * (20 - len(retention))}# 7d
+receipt = "hash"                   # every value is proved equal before a commit
+backoff = "1s"                     # 30s
+backoff_max = "2s"                 # 30min
+max_attempts = 100                 # 5; waiting for the busy writer of the demo counts as an attempt
+
+[daemon]
+clean_interval = "2s"              # 5min
+metrics_port = {metrics_port}
+
+[spark]
+master = "local[2]"
+"spark.driver.memory" = "1g"
+"spark.sql.shuffle.partitions" = "2"
+"""
+
+
+def _write_options() -> dict[str, str]:
+    return {**LOCK_OPTIONS, **SHARED_OPTIONS}
+
+
+def free_port(wanted: int = 9464) -> int:
+    """``wanted`` where it is free on this machine, else a port that is."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise OSError("no port is free on 127.0.0.1")
