@@ -49,6 +49,7 @@ class Metrics:
         registry.register(self.stored)
         ProcessCollector(registry=registry)
         self._formats: dict[str, str] = {}
+        self._started: set[str] = set()
         self._start_at_zero()
 
     def _start_at_zero(self) -> None:
@@ -93,7 +94,8 @@ class Metrics:
     def tables_known(self, tables: Mapping[str, str], planned: Iterable[str]) -> None:
         """Remember the format of each table; the counters of the ``planned`` ones start at 0."""
         self._formats = dict(tables)
-        for table in planned:
+        for table in set(planned) - self._started:
+            self._started.add(table)
             where = {"table": table, "format": tables[table]}
             self._plans_start_at_zero(**where, kind=PlanKind.CLUSTERING, engine=_ENGINE)
             self._counter("cleaner_deleted_bytes_total", **where)

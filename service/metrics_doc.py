@@ -24,6 +24,9 @@ partition, a path or a plan id.
 - In the plain text format the size distribution appears as `lakefold_table_file_size_bytes_bucket`, `_gsum` and
   `_gcount`; its buckets go from 1 KiB to 16 GiB by factors of four.
 
+A table in mode compact costs about 46 series, one that is only observed 28; at 10,000 tables a scrape takes seconds,
+so scrape less often (`scrape_interval` 1m, `scrape_timeout` 30s) and from one process.
+
 `GET /-/healthy` answers 200 while the process lives; `GET /-/ready` answers 200 when the database's figures were read
 within the last three intervals, else 503.
 """
