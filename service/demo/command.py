@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from executors.spark import cache_dir
 from lake.model import TableRef
 from lake.plan import LIVE_STATES, PlanState
 from lake.units import format_bytes, format_duration
@@ -176,7 +177,8 @@ class _Demo:
             "--fill-files", str(max(2, round(_FILL_FILES * scale))), "--spark", "spark.driver.memory=1g",
         ]  # fmt: skip
         writer = self._start("writer", arguments)
-        self._show.happened("Spark starts; the first time ever it fetches the Hudi bundle (110 MB)", "started")
+        cached = any((cache_dir() / "ivy" / "jars").glob("org.apache.hudi*"))
+        self._show.happened(f"Spark starts{'' if cached else ' and fetches the Hudi bundle once'}", "started")
         self._until(lambda: self._news.holding, "the writer to fill the table", writer, tell_writer=True)
         return writer
 

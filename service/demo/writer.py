@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake.errors import LakefoldError
 from service.demo import trips
 from service.demo.ledger import Batch, Ledger, replay
 
@@ -60,7 +61,7 @@ _CONFLICTS = (
 _MAX_ATTEMPTS = 60
 
 
-class WriterError(Exception):
+class WriterError(LakefoldError):
     """The writer gives up; its text says after what."""
 
 
@@ -262,7 +263,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from executors.spark import spark_session
 
     spark = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    session = spark_session(spark | {"spark.app.name": "lakefold demo writer"} | _pairs(arguments.spark))
+    try:
+        session = spark_session(spark | {"spark.app.name": "lakefold demo writer"} | _pairs(arguments.spark))
+    except LakefoldError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     stop: list[int] = []
     # Set after Spark started: it installs a SIGINT handler of its own.
     for signal_number in (signal.SIGTERM, signal.SIGINT):
