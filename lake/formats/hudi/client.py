@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
-from lake.errors import Rejected
+from lake.errors import Rejected, Transient
 from lake.formats.hudi.outcomes import translate
 from lake.formats.hudi.settings import index_options, plan_options
 from lake.formats.hudi.storage import Storage
@@ -35,6 +35,8 @@ _MODE = "hoodie.write.concurrency.mode"
 _LOCK_RETRIES = "hoodie.write.lock.client.num_retries"
 _LOCK_WAIT = "hoodie.write.lock.client.wait_time_ms_between_retry"
 _FILE_LOCK = "FileSystemBasedLockProvider"
+#: what a lock file and the timeline files written under it take, with a margin
+_LOCK_ROOM_BYTES = 64 << 10
 _HUDI = "org.apache.hudi."
 
 SYMBOLS: Mapping[str, tuple[str, ...]] = {
@@ -267,6 +269,7 @@ class HudiClient:
         with _registry:
             local = _local_locks.setdefault(self.storage.base, threading.RLock())
         held = self.absent if owner is None else self.present(owner)
+        self._refuse_a_full_disk(doing)
         with local:
             manager = self._guard.getTableServiceClient().getTransactionManager()
             try:
@@ -279,6 +282,17 @@ class HudiClient:
                 yield
             finally:
                 manager.endStateChange(held)
+
+    def _refuse_a_full_disk(self, doing: str) -> None:
+        """Hudi's lock-file provider leaves an empty lock file for ever where there is no room to write into it."""
+        path = self.jvm.org.apache.hadoop.fs.Path(self.base)
+        remaining = (
+            path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration()).getStatus(path).getRemaining()
+        )
+        if remaining < _LOCK_ROOM_BYTES:
+            raise Transient(
+                f"{self.table.name}: the disk is full, {remaining} bytes are free while {doing}; free space"
+            )
 
     def new_instant(self) -> str:
         """A new instant time; call it inside ``locked``."""

@@ -8,16 +8,18 @@ two nothing but the data files and their markers exists, which no reader sees an
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import unreadable
-from lake.formats.hudi.outcomes import cause_chain, is_jvm_gone, translate
+from lake.formats.hudi.outcomes import cause_chain, is_disk_full, is_jvm_gone, translate
 from lake.formats.hudi.publish import unchanged
 from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, join
+from lake.formats.hudi.withdraw import remove_data_files
 from lake.plan import Commit, OutputFile, Progress, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _REPORT_SECONDS = 0.5
+#: how long tasks of a failed job may take to notice
+_TASKS_END_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,8 @@ def write(client: HudiClient, prepared: Prepared, tag: str, report: Report, canc
             rows = sum(stat.getNumWrites() for stat in stats)
             progress.finish(rows)
     except Exception as error:
+        if is_disk_full(error):
+            _make_room(client, prepared.instant, {group.partition for group in groups})
         raise _blame(client, prepared, error, cancelled) from error
     if cancelled.is_set():
         raise CancelRequested(f"{plan.table.name}: cancelled during the rewrite")
@@ -159,6 +165,16 @@ def _force(client: HudiClient, java: Any) -> list[Any]:
         statuses.add(status)
     java.setWriteStatuses(client.spark.sparkContext._jsc.parallelize(statuses, 1))
     return stats
+
+
+def _make_room(client: HudiClient, instant: str, partitions: Collection[str]) -> None:
+    """Delete what the failed job wrote: even the lock file and the rollback that withdraw the instant need room."""
+    tracker = client.spark.sparkContext._jsc.sc().statusTracker()
+    deadline = time.monotonic() + _TASKS_END_SECONDS
+    # A file that a task still has open keeps its room.
+    while any(info.numRunningTasks() for info in tracker.getExecutorInfos()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    remove_data_files(client, instant, partitions)
 
 
 def _blame(client: HudiClient, prepared: Prepared, error: Exception, cancelled: threading.Event) -> LakefoldError:

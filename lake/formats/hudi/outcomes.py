@@ -78,6 +78,12 @@ def lock_note(table: TableRef) -> str:
     )
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the storage had no room left."""
+    messages = " ".join([str(error), *(message for _, message in cause_chain(error))])
+    return any(text in messages for text in _DISK_FULL)
+
+
 def translate(error: BaseException, table: TableRef, doing: str, *, committing: bool = False) -> LakefoldError:
     """The outcome for ``error``, met while ``doing``.
 
@@ -98,7 +104,7 @@ def translate(error: BaseException, table: TableRef, doing: str, *, committing: 
         return Transient(f"{table.name}: the table's lock was not free while {doing}; {lock_note(table)}")
     if _VALIDATION in names:
         return Integrity(f"{table.name}: Hudi's pre-commit validation refused the new files while {doing} ({line})")
-    if any(text in messages for text in _DISK_FULL):
+    if is_disk_full(error):
         return unclear(f"{table.name}: the disk is full ({line}); free space for the new files, then it is retried")
     if any(text in messages for text in _SPARK_GONE):
         return unclear(f"{table.name}: Spark was stopped while {doing}")

@@ -50,8 +50,12 @@ def _withdraw(client: HudiClient, instant: Instant) -> None:
 
 def _remove_leftovers(client: HudiClient, time: str, partitions: Collection[str]) -> None:
     """Delete data files of a withdrawn instant that its rollback did not know of (a task that wrote on after it)."""
-    if client.timeline().find(time, action="replacecommit") is not None:
-        return
+    if client.timeline().find(time, action="replacecommit") is None:
+        remove_data_files(client, time, partitions)
+
+
+def remove_data_files(client: HudiClient, time: str, partitions: Collection[str]) -> None:
+    """Delete the base files that the uncommitted instant ``time`` of ours wrote in ``partitions``."""
     for partition in partitions:
         for name in client.storage.names(partition):
             file = data_file(join(partition, name))
