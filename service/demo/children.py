@@ -32,6 +32,7 @@ class Child:
         self.name = name
         self.output = directory / f"{name}.out"
         self.log = directory / f"{name}.log"
+        self._asked = False
         with self.output.open("ab") as output, self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
@@ -62,14 +63,22 @@ class Child:
         sys.stderr.flush()
         return ChildFailed(f"the demo's {self.name} {what}; its log is {self.log}")
 
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM once; ``stop`` then does not send the first one again."""
+        if not self._asked and self._process.poll() is None:
+            self._asked = True
+            self._process.send_signal(signal.SIGTERM)
+
     def stop(self, patience_seconds: float = 60.0) -> int:
         """Ask it to end, insist once half the patience is over, kill what is left; its exit code."""
         try:
-            for seconds in (patience_seconds / 2, patience_seconds / 2):
-                self._send(signal.SIGTERM)
+            self.ask_to_stop()
+            try:
+                self._process.wait(patience_seconds / 2)
+            except subprocess.TimeoutExpired:
+                self._process.send_signal(signal.SIGTERM)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(seconds)
-                    break
+                    self._process.wait(patience_seconds / 2)
             # The JVM below ends by itself once its Python parent has.
             deadline = time.monotonic() + 10
             while self._group_lives() and time.monotonic() < deadline:
@@ -78,10 +87,6 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         return self._process.wait()
-
-    def _send(self, number: signal.Signals) -> None:
-        if self._process.poll() is None:
-            self._process.send_signal(number)
 
     def _group_lives(self) -> bool:
         try:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from service.store import Store
 
 _LIMITS = {"small_file_limit": settings.SMALL_FILE_LIMIT_BYTES, "target_file_max": settings.TARGET_FILE_MAX_BYTES}
-_FILL_ROWS, _FILL_FILES = 120_000, 16
+_FILL_ROWS, _FILL_FILES = 96_000, 12
 #: how long the picture of moving plans lasts at most once something is completed
 _WATCH_SECONDS = 75.0
 #: a slow machine is waited for; only what makes no progress at all this long is an error
@@ -116,7 +116,9 @@ class _Demo:
             return code
         finally:
             if not (finished and self._keep):
-                for child in reversed(self._children):
+                for child in self._children:
+                    child.ask_to_stop()
+                for child in self._children:
                     child.stop()
 
     def _tell_story(self) -> ExitCode:
@@ -150,8 +152,7 @@ class _Demo:
             show.chapter(4, "Is every row still there?")
             self._quiet(store, writer, daemon)
             if not self._keep:
-                self._stop(writer)
-                self._stop(daemon)
+                self._stop(writer, daemon)
             result = self._compare()
             plans = store.plans(table=settings.TABLE, limit=1000)
         show.happened(f"hudi-rs reads {result}", "compared", equal=result.equal, comparison=result)
@@ -305,12 +306,15 @@ class _Demo:
         self._children.append(child)
         return child
 
-    def _stop(self, child: Child) -> None:
-        """End a child that is expected to end well."""
-        code = child.stop()
-        self._children.remove(child)
-        if code != 0:
-            raise child.failure(f"exited {code} when it was asked to stop")
+    def _stop(self, *children: Child) -> None:
+        """End children that are expected to end well."""
+        for child in children:
+            child.ask_to_stop()
+        for child in children:
+            code = child.stop()
+            self._children.remove(child)
+            if code != 0:
+                raise child.failure(f"exited {code} when it was asked to stop")
         self._news.update()
 
     def _check(self, *children: Child) -> None:

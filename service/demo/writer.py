@@ -84,6 +84,9 @@ def table_options(*, merge_on_read: bool) -> dict[str, str]:
         "hoodie.compact.inline": "false",
         "hoodie.datasource.compaction.async.enable": "false",
         "hoodie.metadata.enable": "true",
+        # On, a write begins its part of the metadata table outside the table's lock, where the next one to take the
+        # lock for a commit or a clean rolls it back as a failed write.
+        "hoodie.metadata.streaming.write.enabled": "false",
         "hoodie.metadata.index.column.stats.enable": "false",
         "hoodie.index.type": "SIMPLE",
         "hoodie.upsert.shuffle.parallelism": "2",
@@ -235,8 +238,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--table", type=Path, required=True, help="directory of the Hudi table; created by the fill")
     parser.add_argument("--ledger", type=Path, required=True, help="directory of the ledger")
     parser.add_argument("--seed", type=int, default=2026, help="makes the rows repeatable (default %(default)s)")
-    parser.add_argument("--fill-rows", type=int, default=120_000, help="rows of the first fill (default %(default)s)")
-    parser.add_argument("--fill-files", type=int, default=16, help="files a partition and commit (default %(default)s)")
+    parser.add_argument("--fill-rows", type=int, default=96_000, help="rows of the first fill (default %(default)s)")
+    parser.add_argument("--fill-files", type=int, default=12, help="files a partition and commit (default %(default)s)")
     parser.add_argument("--fill-commits", type=int, default=2, help="commits of the first fill (default %(default)s)")
     parser.add_argument("--days", type=int, default=4, help="days the trips span (default %(default)s)")
     parser.add_argument("--rows", type=int, default=120, help="rows of a later batch (default %(default)s)")

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold demo`` as a person runs it: to its end, interrupted, and with something in its way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.demo.ledger import Ledger, compare, read_table
+
+LAKEFOLD = str(Path(sys.executable).with_name("lakefold"))
+
+
+def environment(**more: str) -> dict[str, str]:
+    """A small demo, and settings of somebody else's that it must not obey."""
+    foreign = {"LAKEFOLD_DATABASE__URL": "sqlite:////nowhere/lakefold.db", "LAKEFOLD_DEFAULTS__RETENTION": "1d"}
+    return {**os.environ, "LAKEFOLD_DEMO_SCALE": "0.1", "NO_COLOR": "1", **foreign, **more}
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Command lines of every process that has anything to do with ``directory``, a finished one aside."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                cwd = (entry / "cwd").readlink()
+            except OSError:
+                continue
+            if str(directory) in line or cwd == directory:
+                found.append(f"{entry.name}: {line[:200]}")
+    return found
+
+
+def gone(directory: Path) -> bool:
+    """Whether no process is left within a few seconds."""
+    deadline = time.monotonic() + 10
+    while processes_of(directory):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """``lakefold demo`` with its directory in ``tmp_path / "demo"``, stopped at the end whatever happens."""
+    process = subprocess.Popen(
+        [LAKEFOLD, "demo", "--workdir", str(tmp_path / "demo")],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    yield process
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.spark
+def test_the_demo_compacts_cleans_and_ends_with_a_table_equal_to_its_writers_ledger(tmp_path):
+    home = tmp_path / "demo"
+    done = subprocess.run(
+        [LAKEFOLD, "demo", "--workdir", str(home)],
+        env=environment(), capture_output=True, text=True, timeout=580, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert gone(home), processes_of(home)
+    lines = done.stdout.splitlines()
+    assert any("every value of every column as the writer's ledger has it" in line for line in lines)
+    assert any(line.startswith("Done in ") for line in lines)
+    assert lines[-1] == f"Remove everything with: rm -r {home}"
+    plans = [line for line in lines if " plan " in line]
+    assert any("requested" in line for line in plans)
+    assert any("completed" in line for line in plans)
+    before = next(line for line in lines if "demo.trips before: " in line)
+    after = next(line for line in lines if "demo.trips after: " in line)
+    assert _files(after) < _files(before) / 2, (before, after)
+    assert any("the cleaner deleted" in line and "; 0 of them on disk" in line for line in lines)
+
+    # What the demo says is asked again, of the table itself and of the commands it recommends.
+    rows = Ledger(home / "ledger").rows()
+    assert rows.num_rows > 1000
+    assert compare(rows, read_table(str(home / "lake" / "demo" / "trips"))).equal
+    for command in (
+        ["tables", "show", "demo.trips"],
+        ["tables", "explain", "demo.trips"],
+        ["plans", "list"],
+        ["plans", "request", "demo.trips", "-n"],
+        ["verify", "demo.trips", "--rows"],
+    ):
+        assert f"lakefold {' '.join(command)}" in done.stdout
+        again = subprocess.run(
+            [LAKEFOLD, *command], cwd=home, env={**os.environ, "NO_COLOR": "1"},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert again.returncode == 0, f"{command}: {again.stdout[-2000:]}\n{again.stderr[-2000:]}"
+
+
+def _files(line: str) -> int:
+    return int(line.split(": ")[1].split(" file")[0].replace(",", ""))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_no_process_behind(running, tmp_path, how):
+    assert running.stdout is not None
+    for line in running.stdout:
+        if "lakefold serve" in line or (how is signal.SIGTERM and "Spark starts" in line):
+            break
+    assert processes_of(tmp_path / "demo")
+    running.send_signal(how)
+    assert running.wait(timeout=120) == 130
+    assert gone(tmp_path / "demo"), processes_of(tmp_path / "demo")
+
+
+@pytest.mark.spark
+def test_a_killed_demo_takes_its_processes_along(running, tmp_path):
+    assert running.stdout is not None
+    next(line for line in running.stdout if "Spark starts" in line)
+    deadline = time.monotonic() + 60
+    while not any("java" in line for line in processes_of(tmp_path / "demo")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    running.kill()
+    running.wait()
+    deadline = time.monotonic() + 60
+    while processes_of(tmp_path / "demo"):
+        assert time.monotonic() < deadline, processes_of(tmp_path / "demo")
+        time.sleep(0.2)
+
+
+def test_a_writer_that_can_not_start_is_one_clear_line_with_the_end_of_its_log(tmp_path):
+    home = tmp_path / "demo"
+    done = subprocess.run(
+        [LAKEFOLD, "demo", "--workdir", str(home)],
+        env=environment(SPARK_HOME="/nowhere"), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    *tail, last = done.stderr.splitlines()
+    assert last == f"lakefold: the demo's writer ended with exit code 1; its log is {home}/writer.log"
+    assert tail[0] == f"The last lines of {home}/writer.log:"
+    assert any("Spark could not start" in line and "/nowhere" in line for line in tail)
+    assert "Traceback" not in done.stderr
+    assert gone(home), processes_of(home)
+
+
+def test_a_directory_that_is_not_empty_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "somebody's").write_text("file")
+    done = subprocess.run(
+        [LAKEFOLD, "demo", "--workdir", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == (
+        f"lakefold: --workdir {tmp_path} is not empty; choose another one or remove what is in it"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["somebody's"]
+
+
+def test_the_demos_errors_are_problem_objects_for_scripts(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = subprocess.run(
+        [LAKEFOLD, "demo", "--json", "--workdir", str(tmp_path / "file")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stdout == ""
+    problem = json.loads(done.stderr)
+    assert problem["exit_code"] == 2
+    assert str(tmp_path / "file") in problem["detail"]
