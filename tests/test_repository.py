@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The repository keeps what its pages promise: rooms, licences, contracts, samples that work, links that lead."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from service.config import load
+from service.rules import check_rules
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+README = (ROOT / "README.md").read_text()
+
+
+def tracked() -> list[Path]:
+    """Every file of the repository as git knows it; those that were deleted but not yet committed are left out."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [path for name in sorted(set(listed.stdout.split("\0")) - {""}) if (path := ROOT / name).is_file()]
+
+
+def text_files() -> list[Path]:
+    return [path for path in tracked() if b"\0" not in path.read_bytes()[:8000]]
+
+
+def section(title: str) -> str:
+    """What README says below a heading, down to the next one."""
+    return README.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def fenced(text: str, language: str = "") -> str:
+    """The first code block of a language."""
+    match = re.search(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert match, f"no ```{language} block"
+    return match.group(1)
+
+
+def test_each_box_of_the_rooms_picture_is_a_folder_of_that_name():
+    boxes = re.findall(r"│ ([a-z]+)/", fenced(section("Rooms")))
+    assert sorted(boxes) == [
+        "bench", "deploy", "docs", "executors", "lake", "migrations", "planner", "service", "tests",
+    ]  # fmt: skip
+    for box in boxes:
+        assert (ROOT / box).is_dir(), f"README's picture has {box}/, the repository has not"
+        assert any(path.is_relative_to(ROOT / box) for path in tracked()), f"{box}/ is empty"
+
+
+def test_every_python_package_and_folder_at_the_top_is_in_the_rooms_picture():
+    boxes = set(re.findall(r"│ ([a-z]+)/", fenced(section("Rooms"))))
+    folders = {path.relative_to(ROOT).parts[0] for path in tracked() if path.parent != ROOT}
+    assert folders - {".ci", "requirements"} == boxes
+
+
+def test_every_python_and_shell_file_begins_with_its_licence():
+    unmarked = [
+        str(path.relative_to(ROOT))
+        for path in tracked()
+        if path.suffix in (".py", ".sh") and "SPDX-License-Identifier: Apache-2.0" not in path.read_text()[:200]
+    ]
+    assert unmarked == []
+
+
+def test_the_import_contracts_hold():
+    done = subprocess.run(
+        [str(BIN / "lint-imports"), "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "0 broken" in done.stdout
+
+
+#: what only one machine, or only one network, would understand
+_LOCAL = re.compile(
+    r"(?<![\w.}])/(?:work|home|root|Users)/[\w.-]+|https?://(?:\w+[.-])*(?:artifactory|nexus|mirror|proxy)[\w.-]*|"
+    r"--(?:extra-)?index-url|files\.pythonhosted\.org|pypi\.org/simple"
+)
+
+
+def test_no_file_names_a_machine_or_a_registry():
+    found = []
+    for path in text_files():
+        if path == Path(__file__):
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if _LOCAL.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}")
+    assert found == []
+
+
+def test_ci_runs_the_test_target():
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o100, ".ci/run is executable"
+    commands = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
+    assert commands[-1] == "exec make test"
+    assert re.search(r"^test:.*\n(\t.*\n)*\t@?.*pytest", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_readmes_configuration_is_valid_and_says_the_defaults_it_claims(tmp_path, monkeypatch):
+    sample = fenced(section("Configuration"), "toml")
+    document = tomllib.loads(sample)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    assert document["sources"][0]["path"] == "/data/lake"
+    config = tmp_path / "lakefold.toml"
+    config.write_text(sample.replace('"/data/lake"', f'"{lake}"'))
+    done = subprocess.run(
+        [str(BIN / "lakefold"), "config", "check", "--config", str(config)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == f"{config}: right"
+
+    from lake.units import parse_bytes, parse_duration
+    from planner.policy import SizingPolicy
+
+    policy, said = SizingPolicy(), document["defaults"]
+    assert parse_bytes(said.pop("small_file_limit")) == policy.small_file_limit_bytes
+    assert parse_bytes(said.pop("target_file_max")) == policy.target_file_max_bytes
+    assert parse_duration(said.pop("quiet_period")) == policy.quiet_period
+    assert parse_duration(said.pop("retention")) == policy.retention
+    assert said == {}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "deploy").rglob("*.toml")), ids=lambda path: path.name)
+def test_the_sample_configurations_are_valid(path):
+    check_rules(load(path))
+
+
+def test_the_sample_configuration_is_valid_with_its_comments_taken_away(tmp_path):
+    text = (ROOT / "deploy" / "lakefold.toml").read_text()
+    uncommented = re.sub(r'^# (\[|"|path|match|mode|concurrency)', r"\1", text, flags=re.MULTILINE)
+    assert uncommented.count("\n[[") == 2
+    (tmp_path / "lakefold.toml").write_text(uncommented)
+    config = load(tmp_path / "lakefold.toml")
+    check_rules(config)
+    assert config.tables[0].mode == "compact"
+    assert list(config.tables[0].write_options) == ["hoodie.write.lock.provider"]
+
+
+def test_every_link_in_the_pages_leads_somewhere():
+    links = [
+        (page, target)
+        for page in tracked()
+        if page.suffix == ".md"
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+        if "://" not in target
+    ]
+    assert len(links) > 10
+    broken = [f"{page.relative_to(ROOT)}: {target}" for page, target in links if not (page.parent / target).exists()]
+    assert broken == []
+
+
+def test_every_path_that_readme_names_exists():
+    named = set(
+        re.findall(r"`((?:tests|docs|deploy|bench|service|lake|planner|executors|migrations)/[\w./]*)`", README)
+    )
+    assert named
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_every_command_that_readme_names_exists():
+    nouns = ("tables", "plans", "config", "db")
+    found = {tuple(words.split()) for words in re.findall(r"(?:`|^|&& )lakefold ([a-z]+(?: [a-z]+)?)", README, re.M)}
+    commands = {words if words[0] in nouns else words[:1] for words in found}
+    assert {("tables", "explain"), ("plans", "request"), ("serve",), ("status",), ("resume",)} <= commands
+    for words in sorted(commands):
+        done = subprocess.run([str(BIN / "lakefold"), *words, "--help"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"lakefold {' '.join(words)}: {done.stderr}"
