@@ -8,7 +8,7 @@ from pathlib import Path
 from service.demo.writer import LOCK_OPTIONS, SHARED_OPTIONS
 
 TABLE = "demo.trips"
-SMALL_FILE_LIMIT_BYTES = 512 * 1024
+SMALL_FILE_LIMIT_BYTES = 256 * 1024
 TARGET_FILE_MAX_BYTES = 4 * 1024 * 1024
 FIRST_RETENTION = "1h"
 SHORT_RETENTION = "10s"

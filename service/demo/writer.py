@@ -77,10 +77,10 @@ def table_options(*, merge_on_read: bool) -> dict[str, str]:
         "hoodie.datasource.write.hive_style_partitioning": "true",
         "hoodie.datasource.write.commitmeta.key.prefix": "lakefold.demo.",
         "hoodie.parquet.small.file.limit": "0",
-        # Rolls back its own lost writes after each commit; superseded files are left to lakefold.
-        "hoodie.clean.automatic": "true",
-        "hoodie.clean.policy": "KEEP_LATEST_BY_HOURS",
-        "hoodie.clean.hours.retained": "720",
+        # Not the writer's own cleaner: it would also start clean plans that lakefold is just executing. What the
+        # cleaner does for lost writes under optimistic concurrency is done before each write instead.
+        "hoodie.clean.automatic": "false",
+        "hoodie.prewrite.cleaner.policy": "ROLLBACK_FAILED_WRITES",
         "hoodie.compact.inline": "false",
         "hoodie.datasource.compaction.async.enable": "false",
         "hoodie.metadata.enable": "true",
