@@ -85,8 +85,8 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         """Check every slice against the table and make the plan known to it (step 2).
 
-        Raises Conflict when no group is left, Transient when a writer is inflight on the partitions or the
-        table's lock is taken, Rejected when the table can't be served.
+        Waits a while for writers that are inflight on the partitions. Raises Conflict when they leave no gap or no
+        group is left, Transient when the table's lock is taken, Rejected when the table can't be served.
         """
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:

@@ -5,6 +5,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore, make_table, supersed
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.formats.hudi import client as client_module
+from lake.formats.hudi import publish
 from lake.formats.hudi.outcomes import translate
 from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, extra_metadata
 from lake.plan import Progress, ReceiptLevel
@@ -155,22 +157,46 @@ def _pending_commit(trips: Table, partition: str, operation: str = "UPSERT") -> 
     )
 
 
-def test_a_plan_waits_for_a_writer_that_is_inflight_on_its_partitions_only(table: NewTable) -> None:
+def test_a_plan_waits_for_a_writer_that_is_inflight_on_its_partitions_only(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "WRITER_WAIT", timedelta(seconds=1))
     trips = table()
     plan = trips.plan(partitions=["dt=2026-01-01"])
     _pending_commit(trips, "dt=2026-01-01")
     with trips.writer() as writer:
-        with pytest.raises(Transient, match=r"a writer is inflight \(commit 29991231235959000\) on partition 'dt=2026"):
+        with pytest.raises(Conflict, match=r"a writer is inflight \(commit 29991231235959000 on partition 'dt=2026"):
             writer.prepare(plan, 1)
         (trips.base / ".hoodie/timeline/29991231235959000.inflight").unlink()
-        with pytest.raises(Transient, match="partitions it does not name yet"):
+        with pytest.raises(Conflict, match="partitions it does not name yet"):
             writer.prepare(plan, 1)
         _pending_commit(trips, "dt=2026-01-02")
         writer.prepare(plan, 1)
         assert writer.discard(plan.plan_id, None) == 1
 
 
-def test_a_dead_writer_of_an_optimistic_table_does_not_hold_a_plan_up(table: NewTable) -> None:
+def test_a_plan_takes_the_gap_that_a_writer_leaves(table: NewTable) -> None:
+    trips = table()
+    plan = trips.plan(partitions=["dt=2026-01-01"])
+    _pending_commit(trips, "dt=2026-01-01")
+    timeline = trips.base / ".hoodie/timeline"
+
+    def end_the_write() -> None:
+        (timeline / "29991231235959000.inflight").unlink()
+        (timeline / "29991231235959000.commit.requested").unlink()
+
+    writing = threading.Timer(1.5, end_the_write)
+    writing.start()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        assert not writing.is_alive()
+        assert writer.discard(plan.plan_id, [prepared.instant]) == 1
+
+
+def test_a_dead_writer_of_an_optimistic_table_does_not_hold_a_plan_up(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "WRITER_WAIT", timedelta(seconds=1))
     trips = table(**QUICK_LOCK)
     rows = trips.rows()
     plan = trips.plan(partitions=["dt=2026-01-01"])
@@ -178,7 +204,7 @@ def test_a_dead_writer_of_an_optimistic_table_does_not_hold_a_plan_up(table: New
     heartbeats = trips.base / ".hoodie/.heartbeat"
     heartbeats.mkdir(exist_ok=True)
     (heartbeats / "29991231235959000").touch()
-    with trips.writer() as writer, pytest.raises(Transient, match="a writer is inflight"):
+    with trips.writer() as writer, pytest.raises(Conflict, match="a writer is inflight"):
         writer.prepare(plan, 1)
     (heartbeats / "29991231235959000").unlink()
     trips.run(plan)

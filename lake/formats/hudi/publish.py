@@ -6,11 +6,13 @@ makes the table unreadable.
 """
 
 import json
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-from lake.errors import Conflict, Transient
+from lake.errors import Conflict
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.settings import SORT_COLUMNS
 from lake.formats.hudi.timeline import (
@@ -25,10 +27,15 @@ from lake.formats.hudi.timeline import (
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, LeftOut, Plan
 from lake.ports import Prepared
+from lake.units import format_duration
 
 _STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 #: pending actions of a writer; planned table services are looked at by their file groups
 _INGEST = frozenset({"commit", "deltacommit", "replacecommit"})
+
+#: how long a plan waits for a gap between a writer's commits
+WRITER_WAIT = timedelta(seconds=60)
+_WRITER_POLL_SECONDS = 0.2
 
 SliceKey = tuple[str, str]
 """Partition and file id."""
@@ -79,8 +86,8 @@ def pending_groups(timeline: Timeline) -> dict[SliceKey, str]:
     return held
 
 
-def refuse_inflight_ingest(client: HudiClient, timeline: Timeline, partitions: Collection[str]) -> None:
-    """Raise Transient where a live writer may be about to commit to one of ``partitions``."""
+def inflight_ingest(client: HudiClient, timeline: Timeline, partitions: Collection[str]) -> str | None:
+    """The live writer that may be about to commit to one of ``partitions``; None when there is none."""
     for instant in timeline.pending:
         if instant.kind not in _INGEST:
             continue
@@ -95,10 +102,8 @@ def refuse_inflight_ingest(client: HudiClient, timeline: Timeline, partitions: C
         if touched and not touched & set(partitions):
             continue
         where = f"partition {sorted(touched & set(partitions))[0]!r}" if touched else "partitions it does not name yet"
-        raise Transient(
-            f"{client.table.name}: a writer is inflight ({instant.kind} {instant.time}) on {where}; the plan waits for "
-            "it. If that writer is dead, the table's next write rolls it back"
-        )
+        return f"{instant.kind} {instant.time} on {where}"
+    return None
 
 
 def stale_reason(slice_: FileSlice, partition: str, live: Mapping[SliceKey, LiveSlice]) -> str | None:
@@ -171,36 +176,53 @@ def _group_record(client: HudiClient, group: ClusteringGroup, live: Mapping[Slic
 def publish(client: HudiClient, plan: Plan, epoch: int) -> Prepared:
     """Revalidate ``plan`` and write it to the timeline as one requested clustering, all under the table's lock.
 
-    Raises Conflict when no group is left, Transient when a writer is inflight or the lock is taken.
+    Waits for a moment in which no writer is inflight on the plan's partitions: whichever of the two commits first,
+    the other one loses its work. Raises Conflict when there is none for ``WRITER_WAIT`` or no group is left,
+    Transient when the lock is taken.
     """
-    with client.locked("publishing a plan"):
-        timeline = client.timeline()
-        refuse_inflight_ingest(client, timeline, plan.partitions)
-        live = live_slices(client, plan.partitions)
-        kept, left_out = examine(plan, live, pending_groups(timeline))
-        if not kept:
+    deadline = time.monotonic() + WRITER_WAIT.total_seconds()
+    while True:
+        # The look without the lock is what waiting costs; the one that counts is under it.
+        busy = inflight_ingest(client, client.timeline(), plan.partitions)
+        if busy is None:
+            with client.locked("publishing a plan"):
+                timeline = client.timeline()
+                busy = inflight_ingest(client, timeline, plan.partitions)
+                if busy is None:
+                    return _publish(client, timeline, plan, epoch)
+        if time.monotonic() >= deadline:
             raise Conflict(
-                f"{plan.table.name}: no group of the plan is left; the first: {left_out[0].reason}", left_out
+                f"{plan.table.name}: a writer is inflight ({busy}) and left no gap in {format_duration(WRITER_WAIT)}; "
+                "the next scan plans again. If that writer is dead, the table's next write rolls it back"
             )
-        ours = {PLAN_KEY: plan.plan_id, EPOCH_KEY: str(epoch)}
-        parameters = {SORT_COLUMNS: ",".join(plan.options.sort_columns)} if plan.options.sort_columns else {}
-        record = {
-            "operationType": "CLUSTER",
-            "version": 1,
+        time.sleep(_WRITER_POLL_SECONDS)
+
+
+def _publish(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> Prepared:
+    """The part of ``publish`` that the lock is for."""
+    live = live_slices(client, plan.partitions)
+    kept, left_out = examine(plan, live, pending_groups(timeline))
+    if not kept:
+        raise Conflict(f"{plan.table.name}: no group of the plan is left; the first: {left_out[0].reason}", left_out)
+    ours = {PLAN_KEY: plan.plan_id, EPOCH_KEY: str(epoch)}
+    parameters = {SORT_COLUMNS: ",".join(plan.options.sort_columns)} if plan.options.sort_columns else {}
+    record = {
+        "operationType": "CLUSTER",
+        "version": 1,
+        "extraMetadata": ours,
+        "clusteringPlan": {
+            "strategy": {"strategyClassName": _STRATEGY, "strategyParams": parameters, "version": 1},
             "extraMetadata": ours,
-            "clusteringPlan": {
-                "strategy": {"strategyClassName": _STRATEGY, "strategyParams": parameters, "version": 1},
-                "extraMetadata": ours,
-                "version": 1,
-                "preserveHoodieMetadata": True,
-                "missingSchedulePartitions": [],
-                "inputGroups": [_group_record(client, plan.groups[index], live) for index in kept],
-            },
-        }
-        metadata = client.avro("HoodieRequestedReplaceMetadata", record)
-        instant = client.new_instant()
-        requested = client.meta.getInstantGenerator().getClusteringCommitRequestedInstant(instant)
-        client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
+            "version": 1,
+            "preserveHoodieMetadata": True,
+            "missingSchedulePartitions": [],
+            "inputGroups": [_group_record(client, plan.groups[index], live) for index in kept],
+        },
+    }
+    metadata = client.avro("HoodieRequestedReplaceMetadata", record)
+    instant = client.new_instant()
+    requested = client.meta.getInstantGenerator().getClusteringCommitRequestedInstant(instant)
+    client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
     return Prepared(plan=plan, epoch=epoch, instant=instant, groups=kept, left_out=left_out)
 
 
