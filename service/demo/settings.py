@@ -37,13 +37,13 @@ small_file_limit = "{SMALL_FILE_LIMIT_BYTES // 1024}KiB"         # 300MiB if you
 target_file_max = "{TARGET_FILE_MAX_BYTES // 1024 // 1024}MiB"             # 1GiB
 max_bytes_per_group = "8MiB"       # 2GiB
 max_num_groups = 4                 # 30; here several plans are to be seen
+min_input_files = 4                # 2
 quiet_period = "3s"                # 15min
 scan_interval = "2s"               # 5min
 retention = "{retention}"{" " * (20 - len(retention))}# 7d
 receipt = "hash"                   # every value is proved equal before a commit
 backoff = "1s"                     # 30s
-backoff_max = "2s"                 # 30min
-max_attempts = 100                 # 5; waiting for the busy writer of the demo counts as an attempt
+max_attempts = 20                  # 5; two busy processes share two cores and one lock
 
 [daemon]
 clean_interval = "2s"              # 5min

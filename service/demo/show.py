@@ -95,7 +95,7 @@ class Show:
         against = ""
         if before is not None:
             against = f", {format_duration(before.seconds)} before: {before.seconds / timing.seconds:.1f} × as fast"
-        self.line(f"  query ({what}): {format_duration(timing.seconds)}{against}")
+        self.line(f"  query ({what}), best of {timing.runs}: {format_duration(timing.seconds)}{against}")
 
     @contextmanager
     def watching(self) -> "Iterator[None]":
