@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the real command line as an operator would: a configuration file, a database, processes."""
 
+import contextlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from hudi_tables import FS_LOCK
 
 LAKEFOLD = [str(Path(sys.executable).with_name("lakefold"))]
+#: commands that start a JVM or are killed
+_PROCESSES = frozenset({"serve", "worker", "clean", "demo"})
 
 
 @dataclass
@@ -85,8 +90,21 @@ class Installation:
     def run(
         self, *arguments: str, failpoints: str = "", expect: int | None = 0, timeout: float = 300
     ) -> subprocess.CompletedProcess[str]:
-        """Run ``lakefold ARGUMENTS`` to its end; its exit code must be ``expect`` unless that is None."""
-        done = subprocess.run(
+        """Run ``lakefold ARGUMENTS`` to its end; its exit code must be ``expect`` unless that is None.
+
+        ``failpoints`` and ``timeout`` (seconds) are for the commands that get a process of their own.
+        """
+        in_process = arguments[0] not in _PROCESSES
+        done = self._call(arguments) if in_process else self._spawn(arguments, failpoints, timeout)
+        if expect is not None and done.returncode != expect:
+            raise AssertionError(
+                f"lakefold {' '.join(arguments)} exited {done.returncode}, expected {expect}\n"
+                f"--- stdout\n{done.stdout[-4000:]}\n--- stderr\n{done.stderr[-8000:]}"
+            )
+        return done
+
+    def _spawn(self, arguments: Sequence[str], failpoints: str, timeout: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [*LAKEFOLD, *arguments],
             env=self.environment(failpoints),
             cwd=self.home,
@@ -95,12 +113,19 @@ class Installation:
             timeout=timeout,
             check=False,
         )
-        if expect is not None and done.returncode != expect:
-            raise AssertionError(
-                f"lakefold {' '.join(arguments)} exited {done.returncode}, expected {expect}\n"
-                f"--- stdout\n{done.stdout[-4000:]}\n--- stderr\n{done.stderr[-8000:]}"
-            )
-        return done
+
+    def _call(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """The same command without a process of its own, which is most of what a short command costs."""
+        from service.cli import run
+
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict(os.environ, self.environment(), clear=True),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = int(run(arguments))
+        return subprocess.CompletedProcess([*LAKEFOLD, *arguments], code, out.getvalue(), err.getvalue())
 
     def json(self, *arguments: str, expect: int | None = 0) -> list[dict[str, Any]]:
         """The JSON lines that ``lakefold ARGUMENTS --json`` prints."""

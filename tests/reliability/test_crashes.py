@@ -70,6 +70,7 @@ def test_a_plan_killed_at_any_step_lands_exactly_once(database_url, spark, templ
 
 @pytest.mark.spark
 @pytest.mark.soak
+@pytest.mark.parametrize("database_url", ["sqlite", "postgresql"] if SOAK else ["postgresql"], indirect=True)
 def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_changes_nothing(
     database_url, spark, template, tmp_path
 ):
