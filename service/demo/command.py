@@ -33,7 +33,7 @@ from service.output import Output
 
 if TYPE_CHECKING:
     from lake.ports import Due
-    from service.store import Store
+    from service.store import ScanRecord, Store
 
 _LIMITS = {"small_file_limit": settings.SMALL_FILE_LIMIT_BYTES, "target_file_max": settings.TARGET_FILE_MAX_BYTES}
 _FILL_ROWS, _FILL_FILES = 96_000, 12
@@ -92,6 +92,11 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _is_healthy(scan: "ScanRecord", files_before: int) -> bool:
+    """A quarter of the files is left, or nothing more to do at half of them (the writer adds new ones all the time)."""
+    return scan.files <= files_before / 4 or (scan.files <= files_before / 2 and not scan.backlog_files)
+
+
 def _live(store: "Store") -> bool:
     return any(store.plans(table=settings.TABLE, state=state, limit=1) for state in LIVE_STATES)
 
@@ -136,7 +141,7 @@ class _Demo:
         daemon = self._serve()
         self._hold.unlink()
         with self._opened_store() as store:
-            self._watch(store, writer, daemon, before.histogram.small_files)
+            self._watch(store, writer, daemon, before.histogram.files)
             self._quiet(store, writer, daemon)
             after = look.layout(self._table, settings.SMALL_FILE_LIMIT_BYTES)
             show.layout(after, _LIMITS, "after")
@@ -221,7 +226,7 @@ class _Demo:
         finally:
             store.close()
 
-    def _watch(self, store: "Store", writer: Child, daemon: Child, small_before: int) -> None:
+    def _watch(self, store: "Store", writer: Child, daemon: Child, files_before: int) -> None:
         """Show plans moving until the table is healthy; a busy machine gets longer as long as nothing is completed."""
         begun = time.monotonic()
         with self._show.watching():
@@ -232,7 +237,7 @@ class _Demo:
                 self._show.seen(Seen(plans=plans, scan=scan, writer=self._news, writer_events=events))
                 done = [plan.finalized_at for plan in plans if plan.finalized_at and plan.state is PlanState.COMPLETED]
                 waited = time.monotonic() - begun
-                healthy = bool(scan and done and scan.taken_at > max(done) and scan.small_files <= small_before / 4)
+                healthy = bool(scan and done and scan.taken_at > max(done) and _is_healthy(scan, files_before))
                 if done and (healthy or waited > _WATCH_SECONDS):
                     return
                 self._check(writer, daemon)
