@@ -2,6 +2,8 @@
 """Fixtures that every test may use: one Spark session a process, soak lengths, servers."""
 
 import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,3 +94,20 @@ def spark() -> Iterator["SparkSession"]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``bin`` folder of an environment outside the clone that holds the built wheel and its locked dependencies."""
+    root = RELIABILITY.parent.parent
+    home = tmp_path_factory.mktemp("wheel")
+    uv = str(Path(sys.executable).with_name("uv"))
+    build = [uv, "build", "-q", "--wheel", "--no-build-isolation", "--python", sys.executable]
+    subprocess.run([*build, "-o", str(home), str(root)], check=True)
+    (wheel,) = home.glob("*.whl")
+    environment = home / "environment"
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(environment)], check=True)
+    install = [uv, "pip", "install", "-q", "--python", str(environment / "bin" / "python")]
+    subprocess.run([*install, "--require-hashes", "-r", str(root / "requirements" / "runtime.lock")], check=True)
+    subprocess.run([*install, "--no-deps", str(wheel)], check=True)
+    return environment / "bin"

@@ -3,30 +3,7 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
-
-import pytest
-
-ROOT = Path(__file__).parent.parent
-UV = str(Path(sys.executable).with_name("uv"))
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """The ``bin`` folder of an environment that holds the wheel and nothing of the clone."""
-    home = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [UV, "build", "-q", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", str(home), str(ROOT)],
-        check=True,
-    )
-    (wheel,) = home.glob("*.whl")
-    environment = home / "environment"
-    subprocess.run([UV, "venv", "-q", "--python", sys.executable, str(environment)], check=True)
-    install = [UV, "pip", "install", "-q", "--python", str(environment / "bin" / "python")]
-    subprocess.run([*install, "--require-hashes", "-r", str(ROOT / "requirements" / "runtime.lock")], check=True)
-    subprocess.run([*install, "--no-deps", str(wheel)], check=True)
-    return environment / "bin"
 
 
 def run(installed: Path, home: Path, *arguments: str, timeout: float) -> "subprocess.CompletedProcess[str]":

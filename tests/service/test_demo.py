@@ -66,11 +66,11 @@ def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 @pytest.mark.spark
-def test_the_demo_compacts_cleans_and_ends_with_a_table_equal_to_its_writers_ledger(tmp_path):
+def test_the_installed_wheels_demo_ends_with_a_table_equal_to_its_writers_ledger(installed, tmp_path):
     home = tmp_path / "demo"
     done = subprocess.run(
-        [LAKEFOLD, "demo", "--workdir", str(home)],
-        env=environment(), capture_output=True, text=True, timeout=580, check=False,
+        [str(installed / "lakefold"), "demo", "--workdir", str(home)],
+        env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=580, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     assert gone(home), processes_of(home)
