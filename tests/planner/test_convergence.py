@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Properties that hold for every valid policy: a full account, bounds, repeatability, and an end of planning."""
 
-import os
 import random
 from collections import Counter
 from datetime import timedelta
@@ -10,13 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_inputs import MIB, NOW, File, outputs, plan, snapshot
+from support import SOAK
 
 from lake.plan import Plan
 from planner.candidates import Reason
 from planner.planner import Planning, plan_table
 from planner.policy import SizingPolicy, Strategy
 
-SOAK = os.environ.get("LAKEFOLD_SOAK") == "1"
+pytestmark = pytest.mark.soak
 FEW = settings(
     max_examples=3000 if SOAK else 60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
