@@ -58,6 +58,7 @@ class Installation:
             "quiet_period": "0s",
             "retention": "1h",
             "receipt": "hash",
+            "backoff": "1s",
             **self.policy,
             **policy,
         }

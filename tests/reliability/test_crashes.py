@@ -45,7 +45,8 @@ def test_a_plan_killed_at_any_step_lands_exactly_once(database_url, spark, templ
     for base in tables.values():
         shutil.copytree(template, base)
     before = table_rows(spark, template)
-    installation = Installation(home=tmp_path, url=database_url, tables=tables)
+    # Leases outlast the kills, so that no worker takes over a plan before all are dead.
+    installation = Installation(home=tmp_path, url=database_url, tables=tables, policy={"lease": "1h"})
 
     plans = {}
     for table, base in tables.items():
