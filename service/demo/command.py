@@ -7,6 +7,7 @@ anybody can, edits the retention in the file, and compares the table with what t
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -286,6 +287,8 @@ class _Demo:
             show.line(f"The table differs from the ledger. Please report it with {self._directory} attached.")
         show.line(f"Done in {elapsed}. Where to look next:")
         show.line(f"  cd {self._directory}")
+        if shutil.which("lakefold") is None:
+            show.line(f'  PATH="$PATH:{Path(sys.executable).parent}"')
         for command, what in (
             (f"lakefold tables show {settings.TABLE}", "its facts, and file sizes at the last scan"),
             (f"lakefold tables explain {settings.TABLE}", "every file: planned, or why not"),

@@ -17,17 +17,27 @@ from service.store.views import Figures, PlanEvent, PlanFigures, PlanView, Super
 _GROUP_COLUMNS = tuple(column for column in GroupRow.__table__.c if column.name != "files")
 
 
+#: shorter ends of an id are not looked for
+_SHORTEST_END = 6
+
+
 def plan_id_of(connection: Connection, prefix: str) -> str:
-    """The id of the one plan whose id begins with ``prefix``. Raises NotFound, StoreError when there are several."""
+    """The id of the one plan whose id begins with ``prefix``, or ends with it: the part that tells ids apart at sight.
+
+    Raises NotFound, StoreError when there are several.
+    """
     # A range and not LIKE: an index serves it on both databases, and % means nothing. Ids are hexadecimal.
     found = connection.execute(
         select(PlanRow.id).where(PlanRow.id >= prefix, PlanRow.id <= prefix + "g").order_by(PlanRow.id).limit(2)
     ).scalars()
     ids = [plan_id for plan_id in found if plan_id.startswith(prefix)]
+    if not ids and len(prefix) >= _SHORTEST_END:
+        ending = select(PlanRow.id).where(PlanRow.id.endswith(prefix, autoescape=True)).order_by(PlanRow.id).limit(2)
+        ids = list(connection.execute(ending).scalars())
     if not prefix or not ids:
         raise NotFound(f"no plan {prefix!r}")
     if ids[0] != prefix and len(ids) > 1:
-        raise StoreError(f"plan {prefix!r} is ambiguous: {ids[0]}, {ids[1]} and maybe more begin with it")
+        raise StoreError(f"plan {prefix!r} is ambiguous: {ids[0]}, {ids[1]} and maybe more begin or end with it")
     return ids[0]
 
 

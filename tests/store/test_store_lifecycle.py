@@ -360,4 +360,7 @@ def test_unknown_and_ambiguous_ids_are_refused(store: Store) -> None:
     with pytest.raises(Exception, match="is ambiguous"):
         store.plan(one.plan_id[:4])
     assert store.plan(two.plan_id).plan_id == two.plan_id
+    assert store.plan(two.plan_id[-8:]).plan_id == two.plan_id
+    with pytest.raises(NotFound):
+        store.plan("%" + two.plan_id[-8:])
     assert store.plan_state("ffff") is None
