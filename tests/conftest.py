@@ -28,6 +28,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for subject, figure in figures():
         terminalreporter.write_line(f"{subject}: {figure}")
     if SOAK and not terminalreporter.stats.get("failed") and not terminalreporter.stats.get("error"):
+        # A run of some of the tests renews their rows and leaves the others.
+        known = RELIABILITY.read_text().splitlines() if RELIABILITY.exists() else []
+        rows = dict(line.strip("| ").split(" | ", 1) for line in known if line.startswith("| ") and " | " in line)
+        rows.pop("what was done", None)
+        rows.update(figures())
         lines = [
             "# Reliability",
             "",
@@ -35,7 +40,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             "",
             "| what was done | result |",
             "|---|---|",
-            *(f"| {subject} | {figure} |" for subject, figure in figures()),
+            *(f"| {subject} | {figure} |" for subject, figure in sorted(rows.items())),
         ]
         RELIABILITY.write_text("\n".join(lines) + "\n")
 

@@ -61,12 +61,20 @@ class Writer:
             return
         holding = self.count("holding")
         self.hold_file.touch()
-        while self.process.poll() is None and self.count("holding") == holding:
-            time.sleep(0.05)
+        self._until_said("holding", holding + 1)
         try:
             yield
         finally:
-            self.hold_file.unlink()
+            self.release()
+
+    def release(self) -> None:
+        """End a hold. Returns once the writer has noticed: a hold that follows at once would not be one of its own."""
+        self.hold_file.unlink()
+        self._until_said("resumed", self.count("holding"))
+
+    def _until_said(self, event: str, count: int) -> None:
+        while self.process.poll() is None and self.count(event) < count:
+            time.sleep(0.05)
 
 
 def in_spark(spark: Any, base: Path) -> Any:
@@ -107,7 +115,7 @@ def test_a_writers_ledger_equals_the_table_after_every_plan(kind, spark, tmp_pat
         while not installation.json("plans", "list", "--state", "completed"):
             assert time.monotonic() < deadline, (tmp_path / "daemon.log").read_text()[-4000:]
             time.sleep(0.5)
-        writer.hold_file.unlink()
+        writer.release()
         checked: set[str] = set()
         comparisons = 0
         while True:
