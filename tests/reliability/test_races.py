@@ -2,6 +2,7 @@
 """A real writer in another JVM against the daemon's clustering and cleaning: the writer's ledger is the judge."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from support import SOAK, record_figure
 from service.demo.ledger import Ledger, compare, read_table
 
 COMMITS = 40 if SOAK else 8
+DELETED = re.compile(r"deleted (\d+) superseded files")
 
 
 class Writer:
@@ -105,7 +107,8 @@ def test_a_writers_ledger_equals_the_table_after_every_plan(kind, spark, tmp_pat
         installation = Installation(
             home=tmp_path,
             url=f"sqlite:///{tmp_path}/lakefold.db",
-            policy={"scan_interval": "1s", "sweep_interval": "1s", "retention": "3s"},
+            # Retention is what protects a reader: longer than the comparison's own queries take.
+            policy={"scan_interval": "1s", "sweep_interval": "1s", "retention": "20s"},
             daemon={"clean_interval": "2s"},
         )
         # The first plan is let through, so that the race begins with a daemon that has its Spark up.
@@ -140,15 +143,19 @@ def test_a_writers_ledger_equals_the_table_after_every_plan(kind, spark, tmp_pat
         states = Counter(plan["state"] for plan in plans)
         assert states["completed"] >= 3
         assert states["failed"] == 0, json.dumps([p for p in plans if p["state"] == "failed"], indent=1)[:3000]
+        deadline = time.monotonic() + 120
+        while not (deleted := sum(map(int, DELETED.findall((tmp_path / "daemon.log").read_text())))):
+            assert time.monotonic() < deadline, "the cleaner deleted nothing"
+            time.sleep(1)
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(timeout=60) == 0
         status = installation.json("status")[0]
-        cleaned = status["files_removed"]
+        removed = status["files_removed"]
         record_figure(
             f"{kind}: {writer.count('commit')} commits of an upsert/insert/delete writer against the daemon",
-            f"{states['completed']} plans completed, {cleaned} files removed; {comparisons} comparisons of ledger and "
-            f"table in Spark and hudi-rs, all equal; conflicts: {writer.count('conflict')} lost by the writer, "
-            f"{states['cancelled']} by lakefold",
+            f"{states['completed']} plans completed, {removed} files fewer, {deleted} superseded files deleted; "
+            f"{comparisons} comparisons of ledger and table in Spark and hudi-rs, all equal; conflicts: "
+            f"{writer.count('conflict')} lost by the writer, {states['cancelled']} by lakefold",
         )
     finally:
         for process in (writer.process, daemon):
