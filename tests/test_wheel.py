@@ -5,11 +5,12 @@ import os
 import subprocess
 from pathlib import Path
 
+from executors.spark import cache_dir
+
 
 def run(installed: Path, home: Path, *arguments: str, timeout: float) -> "subprocess.CompletedProcess[str]":
     """``lakefold ARGUMENTS`` of the installed wheel with ``home`` as home and working directory."""
-    cache = os.environ.get("LAKEFOLD_CACHE") or str(Path.home() / ".cache" / "lakefold")
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), "LAKEFOLD_CACHE": cache}
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "LAKEFOLD_CACHE": str(cache_dir())}
     if "JAVA_HOME" in os.environ:
         env["JAVA_HOME"] = os.environ["JAVA_HOME"]
     return subprocess.run(
