@@ -10,7 +10,6 @@ section of the guard. The split is a safeguard: where Hudi 1.2 fails to get the 
 import io
 import json
 import re
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
-from lake.errors import Rejected, Transient
+from lake.errors import Rejected
+from lake.formats.hudi.lock import CONCURRENCY_MODE, TableLock, concurrency_options
 from lake.formats.hudi.outcomes import translate
 from lake.formats.hudi.settings import index_options, plan_options
 from lake.formats.hudi.storage import Storage
@@ -30,13 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLE_VERSION = 9
-LOCK_PROVIDER = "hoodie.write.lock.provider"
-_MODE = "hoodie.write.concurrency.mode"
-_LOCK_RETRIES = "hoodie.write.lock.client.num_retries"
-_LOCK_WAIT = "hoodie.write.lock.client.wait_time_ms_between_retry"
-_FILE_LOCK = "FileSystemBasedLockProvider"
-#: what a lock file and the timeline files written under it take, with a margin
-_LOCK_ROOM_BYTES = 64 << 10
 _HUDI = "org.apache.hudi."
 
 SYMBOLS: Mapping[str, tuple[str, ...]] = {
@@ -89,8 +82,6 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
 """Every Java class we use (below ``org.apache.hudi.``) with its methods, public or not."""
 
 _probed: set[int] = set()
-_local_locks: dict[str, threading.RLock] = {}
-_registry = threading.Lock()
 
 
 def _java_class(jvm: Any, name: str) -> Any:
@@ -138,7 +129,6 @@ class HudiClient:
         self.plan = plan
         self.storage = Storage(table.location)
         self.jvm: Any = spark._jvm
-        self._lock_was_busy = False
         try:
             self._open()
         except Exception as error:
@@ -185,10 +175,11 @@ class HudiClient:
             **indexes,
             **self._plan_options(),
         }
-        self._guard = self._client({**dict(self.table.write_options), **self._concurrency(), **fixed})
+        self._guard = self._client({**dict(self.table.write_options), **concurrency_options(self.table), **fixed})
+        self._lock = TableLock(self.table, self.spark, self._guard)
         unlocked = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
         self.worker_config = self._config(
-            {**unlocked, **fixed, _MODE: "SINGLE_WRITER", "hoodie.clean.failed.writes.policy": "NEVER"}
+            {**unlocked, **fixed, CONCURRENCY_MODE: "SINGLE_WRITER", "hoodie.clean.failed.writes.policy": "NEVER"}
         )
         self.worker: Any = hudi.client.SparkRDDWriteClient(self.context, self.worker_config)
 
@@ -212,22 +203,6 @@ class HudiClient:
             session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
             session.conf.set("spark.sql.shuffle.partitions", str(max(current, outputs)))
         return session
-
-    def _concurrency(self) -> dict[str, str]:
-        if self.table.concurrency is Concurrency.SINGLE_WRITER:
-            return {_MODE: "SINGLE_WRITER"}
-        if not self.table.write_options.get(LOCK_PROVIDER):
-            raise Rejected(
-                f'{self.table.name}: concurrency = "occ" needs the lock of the writers: set {LOCK_PROVIDER} and its '
-                "settings in the table's write_options"
-            )
-        # Hudi's own default waits four minutes for a lock that a dead process left behind.
-        patience = {_LOCK_RETRIES: "15", _LOCK_WAIT: "1000"}
-        return {
-            **{key: value for key, value in patience.items() if key not in self.table.write_options},
-            _MODE: "OPTIMISTIC_CONCURRENCY_CONTROL",
-            "hoodie.clean.failed.writes.policy": "LAZY",
-        }
 
     def _config(self, options: Mapping[str, str]) -> Any:
         properties = self.jvm.java.util.HashMap()
@@ -266,33 +241,10 @@ class HudiClient:
         ``owner`` is the Java instant on whose behalf the lock is held, for Hudi's conflict resolution. Raises
         Transient naming the lock file where the lock is not to be had.
         """
-        with _registry:
-            local = _local_locks.setdefault(self.storage.base, threading.RLock())
         held = self.absent if owner is None else self.present(owner)
-        self._refuse_a_full_disk(doing)
-        with local:
-            manager = self._guard.getTableServiceClient().getTransactionManager()
-            try:
-                manager.beginStateChange(held, self.absent)
-            except Exception as error:
-                self._lock_was_busy = True
-                raise translate(error, self.table, doing) from error
-            try:
-                self.meta.reloadActiveTimeline()
-                yield
-            finally:
-                manager.endStateChange(held)
-
-    def _refuse_a_full_disk(self, doing: str) -> None:
-        """Hudi's lock-file provider leaves an empty lock file for ever where there is no room to write into it."""
-        path = self.jvm.org.apache.hadoop.fs.Path(self.base)
-        remaining = (
-            path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration()).getStatus(path).getRemaining()
-        )
-        if remaining < _LOCK_ROOM_BYTES:
-            raise Transient(
-                f"{self.table.name}: the disk is full, {remaining} bytes are free while {doing}; free space"
-            )
+        with self._lock.held(doing, held):
+            self.meta.reloadActiveTimeline()
+            yield
 
     def new_instant(self) -> str:
         """A new instant time; call it inside ``locked``."""
@@ -375,10 +327,6 @@ class HudiClient:
 
     def close(self) -> None:
         """Close both Java clients; never raises."""
-        clients = [self.worker]
-        # A lock-file provider that did not get the lock deletes the holder's file when it is closed.
-        if not (self._lock_was_busy and _FILE_LOCK in self.table.write_options.get(LOCK_PROVIDER, "")):
-            clients.append(self._guard)
-        for client in clients:
-            with suppress(Exception):
-                client.close()
+        with suppress(Exception):
+            self.worker.close()
+        self._lock.close()
