@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from executors.failpoints import failpoint
 from executors.lease import Lease
 from executors.observer import NullObserver, Observer
 from executors.outcome import Outcome, Result, completed_line, figures_of, one_line
@@ -30,6 +29,7 @@ from lake.errors import (
     Rejected,
     Transient,
 )
+from lake.failpoints import failpoint
 from lake.plan import Claim, Commit, LeftOut, Plan, PlanState, Step
 from lake.ports import PlanStore, Rewrite, SparkProvider, TableFormat, TableWriter
 

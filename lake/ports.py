@@ -223,9 +223,6 @@ class PlanStore(Protocol):
     def plan_state(self, plan_id: str) -> PlanState | None:
         """The state of a plan, None when this database does not know it."""
 
-    def owned_instants(self, table: TableRef) -> Collection[str]:
-        """Instants that plans of ours published on ``table`` and that did not complete."""
-
     def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
         """Superseded versions older than ``retention``, oldest instant first."""
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that completed plans replaced, from their commit until the cleaner has deleted them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,14 +12,14 @@ from lake.plan import SupersededVersion
 from lake.ports import Due
 from service.store.base import StorePart
 from service.store.clock import db_now, milliseconds, moment
-from service.store.models import PlanRow, SupersededRow
+from service.store.models import SupersededRow
 
 #: rows changed by one statement, well below what either database takes as parameters
 _CHUNK = 1000
 
 
 class Superseded(StorePart):
-    """Retention marks, the cleaner deletes; and the instants of ours that did not complete."""
+    """Retention marks, the cleaner deletes."""
 
     def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
         """Superseded versions older than ``retention`` (of now, not of then), oldest instant first."""
@@ -40,14 +40,6 @@ class Superseded(StorePart):
                     .where(SupersededRow.id.in_(rows[start : start + _CHUNK]), SupersededRow.deleted_at_ms.is_(None))
                     .values(deleted_at_ms=db_now())
                 )
-
-    def owned_instants(self, table: TableRef) -> Collection[str]:
-        """Instants that plans of ours published on ``table`` and that did not complete."""
-        with self._database.read() as connection:
-            lists = connection.execute(
-                select(PlanRow.instants).where(PlanRow.table_name == table.name, PlanRow.instants != [])
-            ).scalars()
-            return frozenset(instant for instants in lists for instant in instants)
 
     def _due(self, query: Select[Any]) -> list[Due]:
         with self._database.read() as connection:

@@ -294,7 +294,6 @@ def test_a_hundred_thousand_stored_plans_cost_little(store: Store, database_url:
         "page": lambda: store.plans(table="t3", after="00000000-5", limit=50),
         "claim": lambda: store.claim("e"),
         "expired": lambda: store.expired("e"),
-        "instants": lambda: store.owned_instants(replace(TRIPS, name="t3")),
     }.items():
         use()
         began = time.perf_counter()

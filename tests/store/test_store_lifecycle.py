@@ -138,7 +138,6 @@ def test_completing_records_figures_and_superseded_versions_and_frees_the_partit
     assert view.finalized_at is not None
     assert store.held_partitions(TRIPS.name) == {}
     assert [due.version for due in store.superseded(TRIPS)] == list(commit.superseded)
-    assert list(store.owned_instants(TRIPS)) == []
 
 
 def test_completing_twice_with_the_same_commit_changes_nothing(store: Store, database_url: str) -> None:
@@ -261,9 +260,7 @@ def test_a_take_over_keeps_the_plan_inflight_with_its_instants_and_a_new_epoch(s
     assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
     assert store.expired("executor-3") is None
     store.step(second, Step.PREPARE, instant="i2", milliseconds=1)
-    assert set(store.owned_instants(TRIPS)) == {"i1", "i2"}
     store.complete(second, commit_of(plan, "i2"), figures_of(plan), {})
-    assert set(store.owned_instants(TRIPS)) == {"i1"}
     assert store.plan(plan.plan_id).instants == ("i1", "i2")
     assert [(e.from_state, e.to_state, e.epoch, e.actor) for e in store.events(plan.plan_id)] == [
         (None, PlanState.REQUESTED, 0, "scheduler"),
