@@ -27,9 +27,9 @@ $(READY): requirements/dev.lock pyproject.toml
 demo: $(READY) ## a real Hudi writer, the real daemon, and the table getting healthy
 	@$(BIN)/lakefold demo $(DEMO_ARGS)
 
-test: $(READY) ## the whole suite (slice lengths)
+test: $(READY) ## the whole suite (slice lengths), in two processes
 	@bash tests/servers.sh
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 soak: $(READY) ## the long runs; writes docs/reliability.md
 	@bash tests/servers.sh

@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import postgres
 import pytest
-from support import SOAK, figures, needs_server
+from support import SOAK, needs_server, take_figures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,19 +20,32 @@ if TYPE_CHECKING:
 RELIABILITY = Path(__file__).parent.parent / "docs" / "reliability.md"
 
 
+_FIGURE = "figure"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a test's figures travel with its report, since the test may run in another process than the summary."""
+    report = yield
+    report.user_properties += [(_FIGURE, figure) for figure in take_figures()]
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the figures that tests measured; the long run keeps them in the docs when everything passed."""
-    if not figures():
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, ())]
+    figures = sorted(tuple(value) for report in reports for key, value in report.user_properties if key == _FIGURE)
+    if not figures:
         return
     terminalreporter.section("figures")
-    for subject, figure in figures():
+    for subject, figure in figures:
         terminalreporter.write_line(f"{subject}: {figure}")
     if SOAK and not terminalreporter.stats.get("failed") and not terminalreporter.stats.get("error"):
         # A run of some of the tests renews their rows and leaves the others.
         known = RELIABILITY.read_text().splitlines() if RELIABILITY.exists() else []
         rows = dict(line.strip("| ").split(" | ", 1) for line in known if line.startswith("| ") and " | " in line)
         rows.pop("what was done", None)
-        rows.update(figures())
+        rows.update(figures)
         lines = [
             "# Reliability",
             "",

@@ -24,6 +24,8 @@ def record_figure(subject: str, figure: str) -> None:
     _figures.append((subject, figure))
 
 
-def figures() -> list[tuple[str, str]]:
-    """What ``record_figure`` was told in this run, sorted by subject."""
-    return sorted(_figures)
+def take_figures() -> list[tuple[str, str]]:
+    """What ``record_figure`` was told in this process since the last call."""
+    taken = list(_figures)
+    _figures.clear()
+    return taken

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness import Installation, stop_group
-from hudi_tables import small_files, table_rows
+from hudi_tables import table_rows
 from invariants import check_plan_landed_once, ids_in_hudi_rs
 from sqlalchemy import create_engine, text
 from support import SOAK, record_figure
@@ -17,13 +17,6 @@ from support import SOAK, record_figure
 from lake.plan import Step
 
 FAILPOINTS = [f"{when}_{step}" for step in Step for when in ("before", "after")]
-
-
-@pytest.fixture(scope="module")
-def template(spark, tmp_path_factory):
-    base = tmp_path_factory.mktemp("crash") / "template"
-    small_files(spark, base)
-    return base
 
 
 def expire_leases(url: str) -> None:

@@ -10,16 +10,9 @@ from pathlib import Path
 
 import pytest
 from harness import Installation, stop_group
-from hudi_tables import small_files, table_rows
+from hudi_tables import table_rows
 from invariants import check_plan_landed_once, ids_in_hudi_rs, pending_instants
 from support import needs_server
-
-
-@pytest.fixture(scope="module")
-def template(spark, tmp_path_factory):
-    base = tmp_path_factory.mktemp("faults") / "template"
-    small_files(spark, base)
-    return base
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from harness import Installation
-from hudi_tables import small_files, table_rows
+from hudi_tables import table_rows
 from invariants import pending_instants
 
 from executors.observer import NullObserver
@@ -69,13 +69,6 @@ DEFECTS = [
     swap_two_columns,
     change_a_value_in_the_middle_of_the_range,
 ]
-
-
-@pytest.fixture(scope="module")
-def template(spark, tmp_path_factory):
-    base = tmp_path_factory.mktemp("defects") / "template"
-    small_files(spark, base)
-    return base
 
 
 @pytest.mark.spark

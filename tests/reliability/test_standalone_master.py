@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from harness import Installation
-from hudi_tables import small_files, table_rows
+from hudi_tables import table_rows
 from invariants import check_plan_landed_once, ids_in_hudi_rs
 
 from executors.spark import java_home
@@ -76,9 +76,7 @@ def spark_master(tmp_path):
 
 
 @pytest.mark.spark
-def test_a_plan_runs_on_a_standalone_master_with_a_worker_in_another_directory(spark, spark_master, tmp_path):
-    template = tmp_path / "template"
-    small_files(spark, template)
+def test_a_plan_runs_on_a_standalone_master_with_a_worker_in_another_directory(spark, spark_master, template, tmp_path):
     base = tmp_path / "lake" / "remote"
     shutil.copytree(template, base)
     before = table_rows(spark, base)
