@@ -56,6 +56,11 @@ class Groups:
         """Slices in each group."""
         return self.end - self.start
 
+    def rows_of(self, picked: Ints) -> Ints:
+        """Rows of the snapshot that the ``picked`` groups hold, group by group."""
+        spans = [self.rows[self.start[place] : self.end[place]] for place in picked.tolist()]
+        return np.concatenate(spans) if spans else np.empty(0, dtype=np.int64)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
@@ -102,8 +107,9 @@ def _like_hudi(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> G
     rows = np.flatnonzero(found.codes == UNDECIDED)
     sizes = hudi_sizes(snapshot, found, rows, policy)
     unsorted = _Row(rows=rows, sizes=sizes, partition=found.partition[rows].astype(np.int64))
-    keys = [-sizes if field == "size" else found.modified_us[rows] for field in policy.file_slices_sort_by]
-    # Hudi keeps ties as its view lists them; a fixed order makes planning repeatable
+    keys = [-sizes if field == "size" else base_instants(snapshot, rows) for field in policy.file_slices_sort_by]
+    # Hudi leaves ties in the order of a hash table of all file groups it knows of, replaced ones included, which no
+    # listing tells; a fixed order makes planning repeatable
     keys.append(found.modified_us[rows])
     candidates = np.bincount(unsorted.partition, minlength=len(found.partitions)).astype(np.int64)
     return _groups(unsorted.sorted(keys, snapshot), candidates, found, policy, evenly=False)
@@ -176,6 +182,13 @@ def hudi_sizes(snapshot: Snapshot, found: Candidates, rows: Ints, policy: Sizing
         missing = np.asarray(pc.is_null(path).to_numpy(), dtype=np.bool_)[rows]
         sizes = np.where(missing, policy.missing_base_bytes, sizes)
     return sizes
+
+
+def base_instants(snapshot: Snapshot, rows: Ints) -> Ints:
+    """When each slice's base file was written, by its name, as Hudi compares them; 0, the oldest, without one."""
+    paths = snapshot.slices["path"].take(pa.array(rows)).combine_chunks()
+    found = pc.struct_field(pc.extract_regex(paths, r"_(?P<instant>\d{1,18})\.[a-z]+$"), "instant")
+    return np.asarray(pc.fill_null(pc.cast(found, pa.int64()), 0).to_numpy(), dtype=np.int64)
 
 
 def cut_greedily(total: Ints, start: Ints, end: Ints, most: int, most_files: int) -> tuple[Ints, Ints]:

@@ -16,7 +16,7 @@ def select_partitions(paths: Iterable[str], policy: SizingPolicy, *, now: dateti
     A list of partitions (else a pattern, which must match the whole path) narrows the table first, as in Hudi;
     then the filter's mode applies, on partitions sorted by path, whatever their paths mean. ``day_rolling``
     takes those whose place modulo 24 is the hour of ``now`` in its own time zone. ``skip_latest_partitions``
-    leaves out the last ones by path in every mode. Newest first for ``recent_days``, else by path.
+    leaves out the last ones by path in every mode. By path in every mode, as Hudi 1.2 sorts them.
     """
     chosen = sorted(set(paths))
     if policy.partition_selected:
@@ -29,7 +29,7 @@ def select_partitions(paths: Iterable[str], policy: SizingPolicy, *, now: dateti
         chosen = chosen[: -policy.skip_latest_partitions]
     match policy.partition_filter:
         case PartitionFilter.RECENT_DAYS:
-            chosen = chosen[-policy.recent_partitions :][::-1]
+            chosen = chosen[-policy.recent_partitions :]
         case PartitionFilter.DAY_ROLLING:
             chosen = chosen[now.hour :: _HOURS]
         case PartitionFilter.SELECTED:

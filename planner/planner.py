@@ -2,7 +2,7 @@
 """From what a table looks like and how it should look to the next plan, with a reason for every slice."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -21,7 +21,8 @@ class Estimate:
     """What a plan is expected to do. All zero but the small files where there is no plan.
 
     ``bytes_to_move`` are read and written again, logs included. ``small_files_*`` count the base files of the
-    whole snapshot below the limit; outputs are taken to be of equal size.
+    whole snapshot below the limit; outputs are taken to be of equal size. ``input_files`` are file slices, one of logs
+    only counts as a file.
     """
 
     groups: int = 0
@@ -156,7 +157,7 @@ def plan_table(
         output_files=int(groups.outputs[picked].sum()),
         bytes_to_move=int(groups.bytes[picked].sum()),
         small_files_before=before,
-        small_files_after=before - int((groups.files - groups.small_after)[picked].sum()),
+        small_files_after=before - _base_files(snapshot, groups, picked) + int(groups.small_after[picked].sum()),
     )
     plan = None
     if len(picked):
@@ -180,9 +181,45 @@ def plan_table(
     )
 
 
+def hudi_groups(
+    snapshot: Snapshot,
+    policy: SizingPolicy,
+    *,
+    now: datetime,
+    partitions: Collection[str] | None = None,
+    single_groups: bool = True,
+) -> tuple[ClusteringGroup, ...]:
+    """The groups that Hudi's own size-based planner would schedule, before the convergence rule drops any.
+
+    What ``run_clustering(op => 'schedule')`` writes into a plan: the same slices in the same order and the same number
+    of outputs, but for slices that count as equally large, whose order Hudi leaves to a hash table. ``single_groups``
+    is its ``single.group.clustering.enabled``: may one file be rewritten into one? Hudi knows no ``quiet_period``.
+    """
+    policy = replace(policy, strategy=Strategy.HUDI)
+    found = find_candidates(snapshot, policy, now=now, partitions=partitions)
+    groups = form_groups(snapshot, found, policy)
+    offered = _preference(groups, np.arange(len(groups.start)), found, policy)
+    # Hudi stops cutting a partition at so many groups, then drops those not worth it, then limits the plan.
+    partition = groups.partition[offered]
+    first = np.flatnonzero(np.diff(partition, prepend=-1))
+    number = np.arange(len(offered)) - np.repeat(first, np.diff(first, append=len(offered)))
+    kept = offered[number < policy.max_num_groups]
+    if not (single_groups or policy.sort_columns):
+        kept = kept[(groups.files[kept] > 1) | (groups.outputs[kept] > 1)]
+    return _materialise(snapshot, found, groups, kept[: policy.max_num_groups])
+
+
 def _small_base_files(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> int:
     small = int(np.count_nonzero(found.bytes < policy.small_file_limit_bytes))
     return small - int(snapshot.slices["path"].null_count)  # a slice without a base file counts 0 bytes
+
+
+def _base_files(snapshot: Snapshot, groups: Groups, picked: Ints) -> int:
+    """Base files among the slices of the picked groups."""
+    files = int(groups.files[picked].sum())
+    if not snapshot.slices["path"].null_count:
+        return files
+    return files - int(snapshot.slices["path"].take(pa.array(groups.rows_of(picked))).null_count)
 
 
 def _decide(groups: Groups, found: Candidates, policy: SizingPolicy, held: Mapping[str, str]) -> np.ndarray:
@@ -248,7 +285,7 @@ def _take(offered: Ints, groups: Groups, policy: SizingPolicy) -> tuple[Ints, in
 
 def _materialise(snapshot: Snapshot, found: Candidates, groups: Groups, picked: Ints) -> tuple[ClusteringGroup, ...]:
     """The chosen groups as objects."""
-    rows = np.concatenate([groups.rows[groups.start[place] : groups.end[place]] for place in picked.tolist()])
+    rows = groups.rows_of(picked)
     taken = snapshot.slices.select(["file_id", "path", "rows", "log_files"]).take(pa.array(rows))
     file_ids, paths = (_strings(taken[name]) for name in ("file_id", "path"))
     records = taken["rows"].to_pylist() if taken["rows"].null_count < len(rows) else [None] * len(rows)

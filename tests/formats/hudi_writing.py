@@ -56,7 +56,25 @@ def _merge_on_read(spark: Any, base: Path) -> None:
     write(rows(spark, 0, 120, version=2).where("id % 7 = 0"), base, "delete", merge_on_read=True)
 
 
-_BUILDERS: Mapping[str, Build] = {"cow": _copy_on_write, "indexed": _indexed, "mor": _merge_on_read}
+def _logs_only(spark: Any, base: Path) -> None:
+    """In each of two partitions a slice with a base file and two of logs only, with updates and deletes."""
+    # The only index of Spark's that lets a writer begin a file group with a log. It remembers keys, whatever table they
+    # are in, for as long as the JVM lives: so no other table of the tests may have these.
+    in_memory = {"hoodie.index.type": "INMEMORY"}
+    for low, version in ((70_000, 0), (70_100, 0), (70_050, 1)):
+        frame = rows(spark, low, low + 100, version=version).where("ts = 0 or id % 3 = 0")
+        write(frame.coalesce(1), base, "upsert", merge_on_read=True, options=in_memory)
+    gone = rows(spark, 70_000, 70_200, version=2).where("id % 7 = 0").coalesce(1)
+    write(gone, base, "delete", merge_on_read=True, options=in_memory)
+    write(rows(spark, 70_200, 70_260).coalesce(1), base, merge_on_read=True)
+
+
+_BUILDERS: Mapping[str, Build] = {
+    "cow": _copy_on_write,
+    "indexed": _indexed,
+    "mor": _merge_on_read,
+    "logs_only": _logs_only,
+}
 _built: dict[str, Path] = {}
 _building = threading.Lock()
 

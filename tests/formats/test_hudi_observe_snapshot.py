@@ -134,7 +134,7 @@ def test_slices_of_logs_only_are_listed_although_hudi_rs_leaves_them_out(templat
     assert hudi.HudiTableBuilder.from_base_uri(str(base)).build().get_file_slices() == []
     slices = FORMAT.snapshot(ref(base)).slices
     assert slices["path"].to_pylist() == [None, None]
-    assert set(slices["busy_reason"].to_pylist()) == {"no base file yet, the table's compaction writes it"}
+    assert slices["busy_reason"].to_pylist() == [None, None]
     assert slices["bytes"].to_pylist() == [0, 0]
     assert sum(slices["log_bytes"].to_pylist()) == sum(data_files(base).values())
 

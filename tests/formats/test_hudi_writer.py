@@ -141,7 +141,7 @@ def test_a_group_that_went_stale_is_left_out_and_the_others_commit(table: NewTab
         prepared = writer.prepare(plan, 1)
         assert prepared.groups == (1,)
         assert [left.group for left in prepared.left_out] == [0]
-        assert "newer base file" in prepared.left_out[0].reason
+        assert "has base file" in prepared.left_out[0].reason
         commit = writer.commit(writer.rewrite(prepared, ignore))
     assert {output.partition for output in commit.outputs} == {"dt=2026-01-02"}
     assert trips.rows() == rows

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How candidates are put into groups, and which groups a plan takes."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from plan_inputs import GIB, MIB, NOW, File, groups, outputs, plan, reasons, sna
 
 from planner.candidates import find_candidates
 from planner.groups import cut_evenly, cut_greedily, form_groups
+from planner.planner import hudi_groups
 from planner.policy import SizingPolicy, Strategy
 
 
@@ -167,10 +170,11 @@ def test_a_plan_carries_its_id_its_snapshot_and_what_the_executor_needs() -> Non
 # --- Hudi's own grouping -------------------------------------------------------------------------------------------
 
 
-def hudi_by_hand(files: list[File], policy: SizingPolicy, newest_first: bool = False) -> list[tuple[list[str], int]]:
+def hudi_by_hand(files: list[File], policy: SizingPolicy, single_groups: bool = True) -> list[tuple[list[str], int]]:
     """Hudi's rules one slice at a time, as its documentation and sources state them: (file ids, outputs)."""
-    made: list[tuple[list[str], int]] = []
-    for partition in sorted({f.partition for f in files}, reverse=newest_first):
+    plan: list[tuple[list[str], int]] = []
+    for partition in sorted({f.partition for f in files}):
+        made: list[tuple[list[str], int]] = []
         small = [
             f for f in files if f.partition == partition and (f.logs_only or f.bytes < policy.small_file_limit_bytes)
         ]
@@ -186,8 +190,9 @@ def hudi_by_hand(files: list[File], policy: SizingPolicy, newest_first: bool = F
             total += size[f.id]
         if group:
             made.append((group, -(-total // policy.target_file_max_bytes)))
-    worth_it = [(group, max(count, 1)) for group, count in made if len(group) > max(count, 1)]
-    return worth_it[: policy.max_num_groups]
+        made = [(group, max(count, 1)) for group, count in made[: policy.max_num_groups]]
+        plan += [(group, count) for group, count in made if single_groups or len(group) > 1 or count > 1]
+    return plan[: policy.max_num_groups]
 
 
 @given(
@@ -199,16 +204,16 @@ def hudi_by_hand(files: list[File], policy: SizingPolicy, newest_first: bool = F
     group=st.integers(0, 200),
     missing=st.integers(0, 150),
     most=st.integers(1, 5),
-    recent=st.booleans(),
+    single_groups=st.booleans(),
 )
-def test_the_hudi_strategy_groups_as_hudi_does_but_for_groups_without_gain(
+def test_the_hudi_strategy_groups_as_hudi_does_and_then_leaves_out_groups_without_gain(
     sizes: list[tuple[str, int, bool, int]],
     limit: int,
     target: int,
     group: int,
     missing: int,
     most: int,
-    recent: bool,
+    single_groups: bool,
 ) -> None:
     files = [
         File(id=f"f{i:02d}", partition=partition, bytes=size, logs_only=only and size % 5 == 0, log_bytes=logs)
@@ -221,13 +226,16 @@ def test_the_hudi_strategy_groups_as_hudi_does_but_for_groups_without_gain(
         max_bytes_per_group=limit + target + group,
         missing_base_bytes=missing,
         max_num_groups=most,
-        partition_filter="recent_days" if recent else "all",  # type: ignore[arg-type]
-        recent_partitions=0,
+        quiet_period=timedelta(0),
+    )
+    before = hudi_groups(snapshot(files), policy, now=NOW, single_groups=single_groups)
+    assert [([s.file_id for s in g.slices], g.output_files) for g in before] == hudi_by_hand(
+        files, policy, single_groups
     )
     planning = plan(files, policy)
-    made = [(sorted(g), o) for g, o in zip(groups(planning), outputs(planning), strict=True)]
-    expected = [(sorted(g), o) for g, o in hudi_by_hand(files, policy, newest_first=recent)]
-    assert sorted(made) == sorted(expected)
+    made = list(zip(groups(planning), outputs(planning), strict=True))
+    every_group = hudi_by_hand(files, replace(policy, max_num_groups=1000))
+    assert made == [(group, count) for group, count in every_group if len(group) > count][:most]
 
 
 def test_the_hudi_strategy_takes_the_largest_first_and_counts_no_logs() -> None:
@@ -249,11 +257,19 @@ def test_the_hudi_strategy_takes_the_largest_first_and_counts_no_logs() -> None:
     assert reasons(planning) == {"49": "no_gain", "41": "no_gain", "30": "chosen", "10": "chosen", "5": "chosen"}
 
 
-def test_the_hudi_strategy_sorts_by_instant_where_told_to() -> None:
-    key = "hoodie.clustering.plan.strategy.file.slices.sort.by"
-    files = series(5, 49, 20)
-    assert groups(plan(files, {"strategy": "hudi", key: "SIZE"})) == [["1", "2", "0"]]
-    assert groups(plan(files, {"strategy": "hudi", key: "INSTANT_TIME,SIZE"})) == [["0", "1", "2"]]
+def test_the_hudi_strategy_sorts_by_the_instants_of_base_files_where_told_to_slices_of_logs_only_first() -> None:
+    sizes = {"old": (5, "old_1-0-1_20260101.parquet"), "big": (49, "new_1-0-1_20260102.parquet"), "logs": (0, None)}
+    sizes |= {"new": (20, "new_1-0-1_20260102.parquet")}
+    files = [File(id=name, bytes=size, logs_only=path is None, log_bytes=1) for name, (size, path) in sizes.items()]
+    listing = snapshot(files)
+    paths = pa.array([path and f"p/{path}" for _, path in sizes.values()])
+    listing = replace(listing, slices=listing.slices.set_column(2, "path", paths))
+    for fields, expected in (
+        (("instant_time", "size"), ["logs", "old", "big", "new"]),
+        (("size",), ["logs", "big", "new", "old"]),
+    ):
+        (group,) = hudi_groups(listing, SizingPolicy(file_slices_sort_by=fields), now=NOW)
+        assert [s.file_id for s in group.slices] == expected
 
 
 def test_groups_without_gain_do_not_take_the_places_of_a_hudi_plan() -> None:
@@ -318,3 +334,13 @@ def test_times_and_sizes_too_wide_to_pack_are_still_sorted() -> None:
         *(File(id=f"{i}", bytes=1, partition=f"p{i}") for i in range(20_000)),
     ]
     assert groups(plan(files)) == [["epoch", "new"]]
+
+
+def test_slices_of_logs_only_are_planned_and_estimated_as_files_that_are_not_there_yet() -> None:
+    files = [File(id=str(i), bytes=0, log_bytes=MIB, logs=("l",), logs_only=True) for i in range(3)]
+    planning = plan([*files, File(id="base", bytes=MIB)])
+    assert planning.plan is not None
+    assert (len(planning.plan.groups[0].slices), planning.plan.input_files, planning.plan.bytes) == (4, 1, 4 * MIB)
+    estimate = planning.estimate
+    assert (estimate.small_files_before, estimate.small_files_after) == (1, 1)
+    assert (estimate.input_files, estimate.output_files, estimate.files_removed) == (4, 1, 3)

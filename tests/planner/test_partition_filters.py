@@ -21,10 +21,10 @@ MODE = "hoodie.clustering.plan.partition.filter.mode"
         ({}, DAYS),
         ({"skip_latest_partitions": 26}, DAYS[:2]),
         ({"skip_latest_partitions": 99}, []),
-        ({"partition_filter": "recent_days"}, [DAYS[27], DAYS[26]]),
-        ({"partition_filter": "recent_days", "recent_partitions": 0}, DAYS[::-1]),
-        ({MODE: "RECENT_DAYS", f"{PREFIX}daybased.skipfromlatest.partitions": 1}, [DAYS[26], DAYS[25]]),
-        ({MODE: "RECENT_DAYS", f"{PREFIX}daybased.lookback.partitions": 99}, DAYS[::-1]),
+        ({"partition_filter": "recent_days"}, [DAYS[26], DAYS[27]]),
+        ({"partition_filter": "recent_days", "recent_partitions": 0}, DAYS),
+        ({MODE: "RECENT_DAYS", f"{PREFIX}daybased.skipfromlatest.partitions": 1}, [DAYS[25], DAYS[26]]),
+        ({MODE: "RECENT_DAYS", f"{PREFIX}daybased.lookback.partitions": 99}, DAYS),
         ({"partition_filter": "day_rolling"}, [DAYS[12]]),
         (
             {
@@ -38,7 +38,7 @@ MODE = "hoodie.clustering.plan.partition.filter.mode"
         ({f"{PREFIX}partition.selected": "dt=2026-02-09,dt=2026-02-02/,nowhere"}, [DAYS[1], DAYS[8]]),
         ({"partition_filter": "regex", "partition_regex": "dt=2026-02-0[12]"}, DAYS[:2]),
         ({"partition_filter": "regex", "partition_regex": "2026"}, []),
-        ({f"{PREFIX}partition.regex.pattern": ".*-1[0-9]", MODE: "RECENT_DAYS"}, [DAYS[18], DAYS[17]]),
+        ({f"{PREFIX}partition.regex.pattern": ".*-1[0-9]", MODE: "RECENT_DAYS"}, [DAYS[17], DAYS[18]]),
     ],
 )
 def test_a_filter_chooses_these_partitions_in_this_order(settings: dict[str, Any], chosen: list[str]) -> None:

@@ -46,6 +46,8 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
     ),
     "client.SparkRDDTableServiceClient": ("triggerWritesAndFetchWriteStats",),
     "client.BaseHoodieTableServiceClient": ("commitClustering", "preCommit"),
+    "client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy": (),
+    "client.clustering.run.strategy.MultipleSparkJobExecutionStrategy": ("readRecordsForGroupAsRow",),
     "client.TableWriteStats": ("getDataTableWriteStats",),
     "client.WriteStatus": ("setStat", "setFileId", "setPartitionPath", "setTotalRecords", "setTotalErrorRecords"),
     "client.common.HoodieSparkEngineContext": (),
@@ -75,6 +77,7 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "common.model.HoodieReplaceCommitMetadata": ("setPartitionToReplaceFileIds", "setOperationType"),
     "avro.model.HoodieRequestedReplaceMetadata": ("getSchema",),
     "avro.model.HoodieCleanerPlan": ("getSchema",),
+    "avro.model.HoodieClusteringGroup": ("getSchema",),
     "hadoop.fs.HadoopFSUtils": ("getStorageConfWithCopy",),
     "table.HoodieSparkTable": ("create",),
     "HoodieSchemaConversionUtils": ("convertHoodieSchemaToStructType",),
@@ -156,7 +159,10 @@ class HudiClient:
         self.has_metadata_table: bool = config.isMetadataTableAvailable()
         sql = self._session()._jsparkSession.sqlContext()
         self.context: Any = hudi.client.common.HoodieSparkEngineContext(java_context, sql)
-        self.schema: Any = hudi.common.table.TableSchemaResolver(self.meta).getTableSchema(False)
+        resolver = hudi.common.table.TableSchemaResolver(self.meta)
+        self.schema: Any = resolver.getTableSchema(False)
+        #: with the meta columns, if the table has them
+        self.reader_schema: Any = resolver.getTableSchema(True)
         self.has_meta_fields: bool = config.populateMetaFields()
         indexes = index_options([str(name) for name in config.getMetadataPartitions()])
         fixed = {

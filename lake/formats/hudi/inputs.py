@@ -80,7 +80,7 @@ def unreadable(storage: Storage, plan: Plan, groups: Sequence[int], complaint: s
 
 
 def merged_rows(storage: Storage, prepared: Prepared, partition: str) -> Iterator[pa.RecordBatch]:
-    """Rows of the live groups' slices in ``partition``, base files and logs merged by hudi-rs.
+    """Rows of the live groups' slices with a base file in ``partition``, merged with their logs by hudi-rs.
 
     Another implementation than the one that rewrites, on purpose: a mistake of either shows. Raises Transient where
     a slice can't be read.

@@ -173,11 +173,6 @@ def busy_groups(timeline: Timeline) -> Busy:
     return busy
 
 
-def _not_yet(entry: Slice) -> str | None:
-    """Why a free slice can't be rewritten by us yet: hudi-rs, which reads merged rows for the receipt, skips it."""
-    return "no base file yet, the table's compaction writes it" if entry.base is None else None
-
-
 def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.Table:
     """``slices`` with ``SLICES_SCHEMA``, sorted by partition and file id."""
     ordered = sorted(slices, key=lambda s: (s.partition, s.file_id))
@@ -200,7 +195,7 @@ def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.
             pa.array(
                 [
                     None if reason is None else reasons.setdefault(reason, len(reasons))
-                    for reason in (busy.reason(s.partition, s.file_id) or _not_yet(s) for s in ordered)
+                    for reason in (busy.reason(s.partition, s.file_id) for s in ordered)
                 ],
                 pa.int32(),
             ),

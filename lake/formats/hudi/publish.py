@@ -7,7 +7,7 @@ makes the table unreadable.
 
 import json
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -108,15 +108,12 @@ def inflight_ingest(client: HudiClient, timeline: Timeline, partitions: Collecti
 
 def stale_reason(slice_: FileSlice, partition: str, live: Mapping[SliceKey, LiveSlice]) -> str | None:
     """Why a planned slice can't be rewritten as planned; None when it is what the table has now."""
-    if slice_.path is None:
-        # The receipt reads merged rows with hudi-rs, which knows no slices of logs only.
-        return f"file group {slice_.file_id} has logs only, no base file; the table's compaction has to write one first"
     now = live.get((partition, slice_.file_id))
     if now is None:
         return f"file group {slice_.file_id} is no longer live"
     base = slice_.path.rsplit("/", 1)[-1] if slice_.path else None
     if now.base != base:
-        return f"file group {slice_.file_id} has a newer base file {now.base or 'none'}, the plan names {base}"
+        return f"file group {slice_.file_id} has base file {now.base or 'none'} now, the plan names {base or 'none'}"
     if set(now.logs) != set(slice_.log_files):
         return f"file group {slice_.file_id} has {len(now.logs)} log files, the plan names {len(slice_.log_files)}"
     return None
@@ -149,13 +146,15 @@ def examine(
     return tuple(kept), tuple(left_out)
 
 
-def _slice_record(client: HudiClient, slice_: FileSlice, live: LiveSlice) -> dict[str, Any]:
+def slice_record(client: HudiClient, slice_: FileSlice, base: str | None, logs: Sequence[str]) -> dict[str, Any]:
+    """``slice_`` as a clustering plan of Hudi's names it: absolute paths of its base file and of its logs."""
+
     def absolute(name: str) -> str:
         return f"{client.base}/{join(slice_.partition, name)}"
 
     return {
-        "dataFilePath": absolute(live.base) if live.base else "",
-        "deltaFilePaths": [absolute(name) for name in live.logs],
+        "dataFilePath": absolute(base) if base else "",
+        "deltaFilePaths": [absolute(name) for name in logs],
         "fileId": slice_.file_id,
         "partitionPath": slice_.partition,
         "bootstrapFilePath": "",
@@ -164,12 +163,13 @@ def _slice_record(client: HudiClient, slice_: FileSlice, live: LiveSlice) -> dic
 
 
 def _group_record(client: HudiClient, group: ClusteringGroup, live: Mapping[SliceKey, LiveSlice]) -> dict[str, Any]:
+    now = [(s, live[s.partition, s.file_id]) for s in group.slices]
     return {
         "numOutputFileGroups": group.output_files,
         "metrics": {},
         "extraMetadata": {},
         "version": 1,
-        "slices": [_slice_record(client, s, live[s.partition, s.file_id]) for s in group.slices],
+        "slices": [slice_record(client, s, latest.base, latest.logs) for s, latest in now],
     }
 
 

@@ -150,8 +150,8 @@ def _count_rows(
     if logs_only:
         raise Rejected(
             f"{storage.location}: rows can't be counted, {len(logs_only)} file groups have log files only (first: "
-            f"{join(logs_only[0].partition, logs_only[0].logs[0])}), which hudi-rs does not read; compact the table "
-            "with its own writer first"
+            f"{join(logs_only[0].partition, logs_only[0].logs[0])}), which hudi-rs does not read; they are "
+            "countable once lakefold or the table's own compaction has rewritten them"
         )
     table = hudi.HudiTableBuilder.from_base_uri(storage.base).build()
     reader = table.create_file_group_reader_with_options()

@@ -13,6 +13,7 @@ from lake.errors import Rejected
 from lake.formats.hudi import clean, execute, publish, withdraw
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import merged_rows
+from lake.formats.hudi.logs_only import read_logs_only, slices_of_logs_only
 from lake.formats.hudi.outcomes import outcomes
 from lake.formats.hudi.settings import check_plan
 from lake.formats.hudi.storage import Storage
@@ -78,8 +79,11 @@ class HudiWriter:
         return self._written.rewrite
 
     def read_inputs(self, prepared: Prepared, partition: str) -> Iterator[pa.RecordBatch]:
-        """See ``MergedReads``; needs no JVM."""
-        return merged_rows(Storage(self.table.location), prepared, partition)
+        """See ``MergedReads``: hudi-rs reads what has a base file, Hudi itself the slices of logs only."""
+        yield from merged_rows(Storage(self.table.location), prepared, partition)
+        logs_only = slices_of_logs_only(prepared, partition)
+        if logs_only:
+            yield from read_logs_only(self._open(prepared.plan), prepared.instant, logs_only)
 
     def commit(self, rewrite: Rewrite) -> Commit:
         """See ``TableWriter``. Only what this writer itself has written can be committed.
