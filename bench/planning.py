@@ -52,6 +52,7 @@ def generated(slices: int, partitions: int, seed: int = 7) -> Snapshot:
         "rows": pa.array(sizes // 200),
         "log_files": pa.ListArray.from_arrays(pa.array(offsets), log_name.filter(has_log)),
         "log_bytes": pa.array(logs),
+        "oldest_log_at": pa.array(modified * 1_000_000, type=pa.timestamp("us", tz="UTC"), mask=logs == 0),
         "modified_at": pa.array(modified * 1_000_000, type=pa.timestamp("us", tz="UTC")),
         "busy_reason": pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(slices, dtype=np.int32), mask=rng.random(slices) > 0.01), ["pending compaction"]

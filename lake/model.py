@@ -24,6 +24,7 @@ SLICES_SCHEMA = pa.schema(
         pa.field("rows", pa.int64()),
         pa.field("log_files", pa.list_(pa.string()), nullable=False),
         pa.field("log_bytes", pa.int64(), nullable=False),
+        pa.field("oldest_log_at", pa.timestamp("us", tz="UTC")),
         pa.field("modified_at", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("busy_reason", pa.dictionary(pa.int32(), pa.string())),
     ]
@@ -33,7 +34,8 @@ SLICES_SCHEMA = pa.schema(
 ``partition`` is the path relative to the table ('' when unpartitioned); ``path`` the base file relative to
 the table's location, null for a slice of logs only; ``bytes`` the base file's size, 0 without one; ``rows``
 null where the format does not know it without opening the file; ``log_files`` names relative to the partition,
-oldest first; ``busy_reason`` null for a slice that may be planned, else why not (``pending clustering 2026…``).
+oldest first; ``oldest_log_at`` when the first of them became visible, null without logs; ``busy_reason`` null for a
+slice that may be planned, else why not (``pending clustering 2026…``).
 """
 
 
@@ -64,13 +66,15 @@ class Snapshot:
     """What a table looked like at one instant.
 
     ``slices`` has ``SLICES_SCHEMA``; ``instant`` is the newest completed instant seen ('' on an empty table);
-    ``taken_at`` is timezone-aware.
+    ``taken_at`` is timezone-aware; ``delta_commits`` are the commits to log files completed since the table's last
+    compaction.
     """
 
     table: TableRef
     instant: str
     taken_at: datetime
     slices: pa.Table
+    delta_commits: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

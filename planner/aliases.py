@@ -56,6 +56,8 @@ _STRATEGY = {
     "partition.selected": Alias(knob="partition_selected"),
     "partition.regex.pattern": Alias(knob="partition_regex"),
 }
+_ENOUGH = "enough by itself here, whatever starts compaction in Hudi"
+_OLDEST_LOG = "counted for each slice from its oldest log, not from the table's last compaction"
 _MISSING_BASE = "a write-time setting; only strategy = hudi reads it, as the size of a slice without a base file"
 
 ALIASES: Mapping[str, Alias] = MappingProxyType(
@@ -71,12 +73,19 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "hoodie.parquet.max.file.size": Alias(knob="missing_base_bytes", read=hudi_bytes, note=_MISSING_BASE),
         "write.parquet.max.file.size": Alias(knob="missing_base_bytes", read=mebibytes, note=_MISSING_BASE),
         "spark.hive.automerge.least.filenum": Alias(knob="min_input_files"),
+        "hoodie.compact.inline.max.delta.commits": Alias(knob="compact_delta_commits"),
+        "hoodie.compact.inline.max.delta.seconds": Alias(knob="compact_age", note=_OLDEST_LOG),
+        "compaction.delta_commits": Alias(knob="compact_delta_commits"),
+        "compaction.delta_seconds": Alias(knob="compact_age", note=_OLDEST_LOG),
+        "hoodie.compaction.logfile.num.threshold": Alias(knob="compact_log_files", note=_ENOUGH),
+        "hoodie.compaction.logfile.size.threshold": Alias(knob="compact_log_bytes", read=hudi_bytes, note=_ENOUGH),
     }
 )
 """Foreign keys that set a knob."""
 
 _WRITE_TIME = "it sizes files while they are written; lakefold sizes them afterwards"
 _OWN_CLUSTERING = "lakefold schedules and runs clustering itself; turn this off at the writer or both will plan"
+_OWN_COMPACTION = "lakefold schedules and runs compaction itself; turn this off at the writer or both will plan"
 _EXECUTION = "lakefold chooses how a plan is executed; see engine and strategy"
 
 IGNORED: Mapping[str, str] = MappingProxyType(
@@ -118,6 +127,17 @@ IGNORED: Mapping[str, str] = MappingProxyType(
             ],
             _OWN_CLUSTERING,
         ),
+        **dict.fromkeys(
+            [
+                "hoodie.compact.inline",
+                "hoodie.compact.schedule.inline",
+                "hoodie.datasource.compaction.async.enable",
+                "compaction.schedule.enabled",
+                "compaction.async.enabled",
+            ],
+            _OWN_COMPACTION,
+        ),
+        "hoodie.compaction.strategy": "lakefold chooses the slices itself; see compact_log_files and its neighbours",
         **dict.fromkeys(
             [
                 "hoodie.clustering.plan.strategy.class",
@@ -172,6 +192,20 @@ IGNORED_PREFIXES: Mapping[str, str] = MappingProxyType(
 """Families of Hudi keys that a pasted writer configuration brings along."""
 
 
+READ_TOGETHER = frozenset({"hoodie.compact.inline.trigger.strategy", "compaction.trigger.strategy"})
+"""Keys of an ignored family that ``translate_rest`` needs to tell what other keys mean."""
+#: which of Hudi's two compaction triggers its strategies look at: delta commits, time
+_TRIGGERS: Mapping[str, tuple[bool, bool]] = MappingProxyType(
+    {
+        "num_commits": (True, False),
+        "num_commits_after_last_request": (True, False),
+        "time_elapsed": (False, True),
+        "num_and_time": (True, True),
+        "num_or_time": (True, True),
+    }
+)
+
+
 def translate_rest(
     rest: dict[str, Any], values: Mapping[str, Any], origins: Mapping[str, str], notes: list[str]
 ) -> Iterator[tuple[str, Any, str]]:
@@ -182,16 +216,31 @@ def translate_rest(
     """
     yield from _auto_merge(rest, origins, notes)
     mode = values.get("partition_filter", "all")
+    commits, seconds = _compaction_triggers(rest, notes)
     ineffective = {
-        "skip_latest_partitions": (mode != "recent_days", 0, "RECENT_DAYS"),
-        "partition_begin": (mode != "selected", None, "SELECTED_PARTITIONS"),
-        "partition_end": (mode != "selected", None, "SELECTED_PARTITIONS"),
+        "skip_latest_partitions": (mode != "recent_days", 0, "filter mode RECENT_DAYS"),
+        "partition_begin": (mode != "selected", None, "filter mode SELECTED_PARTITIONS"),
+        "partition_end": (mode != "selected", None, "filter mode SELECTED_PARTITIONS"),
+        "compact_delta_commits": (not commits, 0, "trigger strategy NUM_COMMITS"),
+        "compact_age": (not seconds, 0, "trigger strategy TIME_ELAPSED"),
     }
     for knob, (unused, default, needed) in ineffective.items():
         key = origins.get(knob, "")
         if unused and key in ALIASES and values[knob] != default:
-            notes.append(f"{key} = {values[knob]} is not used: like in Hudi it needs the filter mode {needed}")
+            notes.append(f"{key} = {values[knob]} is not used: like in Hudi it needs the {needed}")
             yield knob, default, key
+
+
+def _compaction_triggers(rest: dict[str, Any], notes: list[str]) -> tuple[bool, bool]:
+    """Whether Hudi's settings count delta commits, and time; a strategy we don't know counts both."""
+    chosen = "num_commits"
+    for key in sorted(READ_TOGETHER & rest.keys()):
+        chosen = str(rest.pop(key)).strip().lower()
+        if chosen == "num_and_time":
+            notes.append(f"{key} = {chosen}: either of the two suffices here")
+        elif chosen not in _TRIGGERS:
+            notes.append(f"{key} = {chosen} is not used: it is none of {', '.join(_TRIGGERS)}")
+    return _TRIGGERS.get(chosen, (True, True))
 
 
 def _auto_merge(rest: dict[str, Any], origins: Mapping[str, str], notes: list[str]) -> Iterator[tuple[str, Any, str]]:

@@ -25,19 +25,22 @@ Codes = npt.NDArray[np.int8]
 class Reason(StrEnum):
     """Why a slice is part of the plan or not. The first that holds, in this order, is the slice's reason."""
 
-    ABOVE_LIMIT = "above_limit"  #: it is no small file
+    ABOVE_LIMIT = "above_limit"  #: it is no small file, and compaction has nothing to do with it
     FILTERED = "filtered"  #: its partition is not asked for
     QUARANTINED = "quarantined"  #: its content could not be read before
     BUSY = "busy"  #: the table itself says so: pending clustering, pending compaction …
     RECENT = "recent"  #: somebody may still be writing next to it
     HELD = "held"  #: a live plan holds its partition
+    FEW_LOGS = "few_logs"  #: clustering does not take it and it has too few logs to be compacted
     OVERSIZED = "oversized"  #: with its logs it is larger than a file may be: compaction's work, not clustering's
-    OVER_PLAN = "over_plan"  #: with its logs its group is larger than a plan may be (``strategy = hudi`` only)
+    OVER_PLAN = "over_plan"  #: with its logs its group is larger than a plan may be
     ALONE = "alone"  #: no other slice of its partition may be planned
     FEW_FILES = "few_files"  #: its group is smaller than worth a rewrite
     NO_GAIN = "no_gain"  #: rewriting its group would leave as many files
     NEXT_PLAN_GROUPS = "next_plan_groups"  #: this plan has all the groups it may have
+    NEXT_PLAN_SLICES = "next_plan_slices"  #: this plan has all the slices to compact it may have
     NEXT_PLAN_BYTES = "next_plan_bytes"  #: its group does not fit into this plan any more
+    NEXT_PLAN_KIND = "next_plan_kind"  #: this plan is for compaction and it is to be clustered, or the reverse
     CHOSEN = "chosen"  #: it is rewritten by this plan
 
     @property
@@ -48,7 +51,7 @@ class Reason(StrEnum):
     @property
     def waits(self) -> bool:
         """True when the slice would be planned later without anything being configured differently."""
-        return self in (Reason.BUSY, Reason.RECENT, Reason.HELD, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_BYTES)
+        return self in _WAITS
 
 
 _KNOBS = {
@@ -56,14 +59,26 @@ _KNOBS = {
     Reason.FILTERED: "partition_filter",
     Reason.QUARANTINED: "lakefold resume",
     Reason.RECENT: "quiet_period",
+    Reason.FEW_LOGS: "compact_log_files",
     Reason.OVERSIZED: "target_file_max",
     Reason.OVER_PLAN: "max_bytes_per_plan",
     Reason.ALONE: "min_input_files",
     Reason.FEW_FILES: "min_input_files",
     Reason.NO_GAIN: "target_file_max",
     Reason.NEXT_PLAN_GROUPS: "max_num_groups",
+    Reason.NEXT_PLAN_SLICES: "max_slices_per_compaction",
     Reason.NEXT_PLAN_BYTES: "max_bytes_per_plan",
+    Reason.NEXT_PLAN_KIND: "rewrite_first",
 }
+_WAITS = (
+    Reason.BUSY,
+    Reason.RECENT,
+    Reason.HELD,
+    Reason.NEXT_PLAN_GROUPS,
+    Reason.NEXT_PLAN_SLICES,
+    Reason.NEXT_PLAN_BYTES,
+    Reason.NEXT_PLAN_KIND,
+)
 REASONS: tuple[Reason, ...] = tuple(Reason)
 CODE: dict[Reason, int] = {reason: code for code, reason in enumerate(REASONS)}
 UNDECIDED = -1
@@ -73,8 +88,9 @@ def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str =
     """One reason as a person reads it.
 
     ``number`` is the reason's own: bytes for ``above_limit`` and ``oversized``, and of the group for ``over_plan`` and
-    ``next_plan_*``; seconds of age for ``recent``; files for ``few_files`` and ``no_gain`` (outputs); the group's
-    index in the plan for ``chosen``. ``detail`` is the table's own words for ``busy``, the plan id for ``held``.
+    ``next_plan_*``; seconds of age for ``recent``; files for ``few_files``, ``few_logs`` and ``no_gain`` (outputs);
+    the group's index in the plan for ``chosen``. ``detail`` is the table's own words for ``busy``, the plan id for
+    ``held``.
     """
     match reason:
         case Reason.ABOVE_LIMIT:
@@ -90,6 +106,8 @@ def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str =
             return f"modified {age.removesuffix(quiet[quiet.index(' ') :])} of {quiet} ago"
         case Reason.HELD:
             return f"live plan {detail}"
+        case Reason.FEW_LOGS:
+            return _few_logs(number, policy)
         case Reason.OVERSIZED:
             return f"{format_bytes(number)} with its logs > {format_bytes(policy.target_file_max_bytes)} a file"
         case Reason.OVER_PLAN:
@@ -104,8 +122,18 @@ def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str =
             return f"next plan: this one has its {policy.max_num_groups} groups"
         case Reason.NEXT_PLAN_BYTES:
             return f"next plan: {format_bytes(number)} more would exceed {format_bytes(policy.max_bytes_per_plan)}"
+        case Reason.NEXT_PLAN_SLICES:
+            return f"next plan: this one has its {policy.max_slices_per_compaction} slices"
+        case Reason.NEXT_PLAN_KIND:
+            return f"next plan: {policy.rewrite_first} comes first"
         case Reason.CHOSEN:
             return f"chosen, group {number}"
+
+
+def _few_logs(number: int, policy: SizingPolicy) -> str:
+    if policy.compact_log_files:
+        return f"{number} of {policy.compact_log_files} log files"
+    return f"{number} log {'file' if number == 1 else 'files'}, below what compaction starts at"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,13 +142,16 @@ class Candidates:
 
     ``partition`` indexes ``partitions``, which are sorted; ``order`` are the selected partitions' indices in the
     order in which Hudi would plan them; ``codes`` are indices into ``REASONS`` or ``UNDECIDED``: what may be planned.
+    ``log_files`` are counts; ``rewritable`` is what compaction may take: neither filtered, quarantined nor busy.
     """
 
     partitions: list[str]
     order: Ints
     partition: npt.NDArray[np.int32]
     bytes: Ints
+    log_files: Ints
     log_bytes: Ints
+    rewritable: Mask
     modified_us: Ints
     codes: Codes
     numbers: Ints
@@ -151,7 +182,9 @@ def find_candidates(
         order=np.empty(0, dtype=np.int64),
         partition=partition,
         bytes=sizes,
+        log_files=np.asarray(pc.list_value_length(slices["log_files"]).to_numpy(), dtype=np.int64),
         log_bytes=_ints(slices["log_bytes"]),
+        rewritable=np.ones(len(sizes), dtype=np.bool_),
         modified_us=_ints(slices["modified_at"].cast(pa.int64())),
         codes=np.full(len(sizes), UNDECIDED, dtype=np.int8),
         numbers=np.zeros(len(sizes), dtype=np.int64),
@@ -179,7 +212,10 @@ def find_candidates(
         left_out = np.ones(len(names), dtype=np.bool_)
         left_out[found.order] = False
         found.decide(left_out[partition], Reason.FILTERED)
+    found.rewritable = (found.codes == UNDECIDED) | (found.codes == CODE[Reason.RECENT])
     large = sizes >= policy.small_file_limit_bytes
+    if policy.compaction:
+        large &= found.rewritable | (found.log_files == 0)
     found.decide(large, Reason.ABOVE_LIMIT, sizes[large])
     return found
 

@@ -71,7 +71,7 @@ class _Row:
     partition: Ints
 
     def sorted(self, keys: Sequence[Ints], snapshot: Snapshot) -> "_Row":
-        order = _sorted_places(self.partition, keys, snapshot, self.rows)
+        order = sorted_places(self.partition, keys, snapshot, self.rows)
         return _Row(rows=self.rows[order], sizes=self.sizes[order], partition=self.partition[order])
 
 
@@ -240,7 +240,30 @@ def _in_order(starts: Sequence[Ints], ends: Sequence[Ints]) -> tuple[Ints, Ints]
     return start[order], end[order]
 
 
-def _sorted_places(partition: Ints, keys: Sequence[Ints], snapshot: Snapshot, rows: Ints) -> Ints:
+def first_that_fit(sizes: Ints, most: int, room: int) -> tuple[Ints, int]:
+    """Places of at most ``most`` of ``sizes`` that together fit into ``room``, first come first served; the rest of it.
+
+    What does not fit any more is passed over for what does.
+    """
+    taken: list[Ints] = []
+    place = count = 0
+    while count < most and place < len(sizes):
+        reach = np.cumsum(sizes[place : place + most - count])
+        fit = int(np.searchsorted(reach, room, side="right"))
+        if fit:
+            taken.append(np.arange(place, place + fit))
+            room -= int(reach[fit - 1])
+            place, count = place + fit, count + fit
+            continue
+        fits = sizes[place:] <= room
+        step = int(fits.argmax())
+        if not fits[step]:
+            break
+        place += step
+    return (np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)), room
+
+
+def sorted_places(partition: Ints, keys: Sequence[Ints], snapshot: Snapshot, rows: Ints) -> Ints:
     """Places of ``rows`` sorted by partition, then ``keys``, then file id: a total order, whatever came first.
 
     One pass sorts by a packed number; only ties go on to the next key, and only full ties to the file id.

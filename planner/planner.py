@@ -11,9 +11,15 @@ import pyarrow.compute as pc
 
 from lake.model import FileSlice, Snapshot
 from lake.plan import ClusteringGroup, Plan, PlanKind
-from planner.candidates import CODE, REASONS, Candidates, Ints, Reason, find_candidates, reason_text
-from planner.groups import Groups, form_groups
-from planner.policy import SizingPolicy, Strategy
+from planner.candidates import CODE, REASONS, Candidates, Ints, Mask, Reason, find_candidates, reason_text
+from planner.compaction import choose_slices, due_slices, explain_others, one_group_each
+from planner.groups import Groups, first_that_fit, form_groups
+from planner.policy import RewriteFirst, SizingPolicy, Strategy
+
+#: what a slice is that a plan of its kind takes or would take at a later turn
+_READY = [
+    CODE[reason] for reason in (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +27,8 @@ class Estimate:
     """What a plan is expected to do. All zero but the small files where there is no plan.
 
     ``bytes_to_move`` are read and written again, logs included. ``small_files_*`` count the base files of the
-    whole snapshot below the limit; outputs are taken to be of equal size. ``input_files`` are file slices, one of logs
-    only counts as a file.
+    whole snapshot below the limit; outputs of a group are taken to be of equal size, and compaction to keep a base
+    file's size. ``input_files`` are file slices, one of logs only counts as a file.
     """
 
     groups: int = 0
@@ -135,36 +141,55 @@ def plan_table(
     held: Mapping[str, str] | None = None,
     quarantined: Collection[str] = (),
     partitions: Collection[str] | None = None,
+    kinds: Collection[PlanKind] = tuple(PlanKind),
 ) -> Planning:
     """The next plan for ``snapshot`` under ``policy``, with the reason of every slice that is not part of it.
 
     ``now`` is timezone-aware; ``plan_id`` names the plan if there is one. ``held`` are partitions with the id of
     the live plan that holds them, ``quarantined`` paths relative to the table that could not be read.
     ``partitions`` are asked for by name and replace the policy's partition filter; unknown ones have no slices.
-    Reads nothing but its arguments; the same slices in any order give the same plan.
+    A plan is of one of ``kinds``; where both are to be planned, ``rewrite_first`` says which goes first and which
+    gets a slice that both want. Reads nothing but its arguments; the same slices in any order give the same plan.
     """
     if now.tzinfo is None:
         raise ValueError("now must be timezone-aware")
     held = dict(held or {})
     found = find_candidates(snapshot, policy, now=now, quarantined=quarantined, partitions=partitions)
     before = _small_base_files(snapshot, found, policy)
-    groups = form_groups(snapshot, found, policy)
-    chosen = _decide(groups, found, policy, held)
-    picked = np.flatnonzero(chosen)
-    estimate = Estimate(
-        groups=len(picked),
-        input_files=int(groups.files[picked].sum()),
-        output_files=int(groups.outputs[picked].sum()),
-        bytes_to_move=int(groups.bytes[picked].sum()),
-        small_files_before=before,
-        small_files_after=before - _base_files(snapshot, groups, picked) + int(groups.small_after[picked].sum()),
-    )
+    free = np.ones(len(found.partitions), dtype=np.bool_)
+    free[[place for place, name in enumerate(found.partitions) if name in held]] = False
+
+    compacting = policy.compaction and PlanKind.COMPACTION in kinds
+    clustering = PlanKind.CLUSTERING in kinds
+    clustering_first = clustering and policy.rewrite_first == RewriteFirst.CLUSTERING
+    due = due_slices(snapshot, found, policy, now=now) if compacting else np.empty(0, dtype=np.int64)
+    if not clustering_first:
+        found.decide(due, Reason.NEXT_PLAN_KIND)  # not for clustering to take
+    clusters = form_groups(snapshot, found, policy)
+    clustered = clusters.rows[np.repeat(clusters.keep, clusters.files)]
+    if clustering_first:
+        due = due[~np.isin(due, clustered)]
+    grouped = _choose_groups(clusters, found, policy, free)
+    compacted = choose_slices(due, found, policy, free)
+    if compacting:
+        explain_others(due, found)
+
+    if len(compacted) and not (clustering_first and len(grouped)):
+        kind, groups = PlanKind.COMPACTION, one_group_each(compacted, found)
+        picked = np.arange(len(compacted))
+        _put_off(clustered, found)
+    else:
+        kind, groups, picked = PlanKind.CLUSTERING, clusters, grouped
+        _put_off(due, found)
+        if not clustering:
+            _put_off(clustered, found)
+            picked = picked[:0]
     plan = None
     if len(picked):
         plan = Plan(
             plan_id=plan_id,
             table=snapshot.table,
-            kind=PlanKind.CLUSTERING,
+            kind=kind,
             groups=_materialise(snapshot, found, groups, picked),
             options=policy.options,
             snapshot_instant=snapshot.instant,
@@ -175,9 +200,9 @@ def plan_table(
         held=held,
         plan=plan,
         decisions=_account(snapshot, found),
-        estimate=estimate,
-        backlog_files=int(groups.files[groups.keep].sum()),
-        backlog_bytes=int(groups.bytes[groups.keep].sum()),
+        estimate=_estimate(groups, picked, _base_files(snapshot, groups, picked), before),
+        backlog_files=int(clusters.files[clusters.keep].sum()) + len(due),
+        backlog_bytes=int(clusters.bytes[clusters.keep].sum() + (found.bytes[due] + found.log_bytes[due]).sum()),
     )
 
 
@@ -209,6 +234,23 @@ def hudi_groups(
     return _materialise(snapshot, found, groups, kept[: policy.max_num_groups])
 
 
+def _estimate(groups: Groups, picked: Ints, base_files: int, small_before: int) -> Estimate:
+    return Estimate(
+        groups=len(picked),
+        input_files=int(groups.files[picked].sum()),
+        output_files=int(groups.outputs[picked].sum()),
+        bytes_to_move=int(groups.bytes[picked].sum()),
+        small_files_before=small_before,
+        small_files_after=small_before - base_files + int(groups.small_after[picked].sum()),
+    )
+
+
+def _put_off(rows: Ints, found: Candidates) -> None:
+    """Leave to a later plan what a plan of the other kind would have taken now."""
+    ready = rows[np.isin(found.codes[rows], _READY)]
+    found.decide(ready, Reason.NEXT_PLAN_KIND)
+
+
 def _small_base_files(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> int:
     small = int(np.count_nonzero(found.bytes < policy.small_file_limit_bytes))
     return small - int(snapshot.slices["path"].null_count)  # a slice without a base file counts 0 bytes
@@ -222,10 +264,8 @@ def _base_files(snapshot: Snapshot, groups: Groups, picked: Ints) -> int:
     return files - int(snapshot.slices["path"].take(pa.array(groups.rows_of(picked))).null_count)
 
 
-def _decide(groups: Groups, found: Candidates, policy: SizingPolicy, held: Mapping[str, str]) -> np.ndarray:
-    """Choose the groups of this plan and give every slice of every group its reason."""
-    free = np.ones(len(found.partitions), dtype=np.bool_)
-    free[[place for place, name in enumerate(found.partitions) if name in held]] = False
+def _choose_groups(groups: Groups, found: Candidates, policy: SizingPolicy, free: Mask) -> Ints:
+    """The groups of one plan; every slice of every group is given its reason."""
     codes = groups.why_not.copy()
     numbers = np.where(codes == CODE[Reason.NO_GAIN], groups.outputs, groups.files)
     over = codes == CODE[Reason.OVER_PLAN]
@@ -233,21 +273,21 @@ def _decide(groups: Groups, found: Candidates, policy: SizingPolicy, held: Mappi
     codes[~free[groups.partition]] = CODE[Reason.HELD]
 
     wanted = np.flatnonzero(groups.keep & free[groups.partition])
-    taken, room = _take(wanted[_preference(groups, wanted, found, policy)], groups, policy)
+    offered = wanted[_preference(groups, wanted, found, policy)]
+    places, room = first_that_fit(groups.bytes[offered], policy.max_num_groups, policy.max_bytes_per_plan)
+    taken = np.sort(offered[places])  # in the order of partitions
     full = len(taken) == policy.max_num_groups
     waiting = groups.bytes[wanted]
     codes[wanted] = np.where(full & (waiting <= room), CODE[Reason.NEXT_PLAN_GROUPS], CODE[Reason.NEXT_PLAN_BYTES])
     numbers[wanted] = waiting
-    chosen = np.zeros(len(codes), dtype=np.bool_)
-    chosen[taken] = True
-    codes[chosen] = CODE[Reason.CHOSEN]
-    numbers[chosen] = np.arange(len(taken))
+    codes[taken] = CODE[Reason.CHOSEN]
+    numbers[taken] = np.arange(len(taken))
 
     if not free.all():
         found.decide((found.codes == CODE[Reason.OVERSIZED]) & ~free[found.partition], Reason.HELD)
     found.codes[groups.rows] = np.repeat(codes, groups.files)
     found.numbers[groups.rows] = np.repeat(numbers, groups.files)
-    return chosen
+    return taken
 
 
 def _preference(groups: Groups, wanted: Ints, found: Candidates, policy: SizingPolicy) -> Ints:
@@ -263,24 +303,6 @@ def _preference(groups: Groups, wanted: Ints, found: Candidates, policy: SizingP
     share = groups.bytes[wanted] / policy.max_bytes_per_plan + 1 / policy.max_num_groups
     gain = (groups.files - groups.small_after)[wanted] / share
     return np.lexsort((groups.start[wanted], groups.bytes[wanted], -gain))
-
-
-def _take(offered: Ints, groups: Groups, policy: SizingPolicy) -> tuple[Ints, int]:
-    """The groups that fit, first come first served, in the order of partitions; and the bytes still free."""
-    sizes = groups.bytes[offered]
-    room = policy.max_bytes_per_plan
-    taken: list[int] = []
-    place = 0
-    while len(taken) < policy.max_num_groups and place < len(offered):
-        fits = sizes[place:] <= room
-        step = int(fits.argmax())
-        if not fits[step]:
-            break
-        place += step
-        taken.append(int(offered[place]))
-        room -= int(sizes[place])
-        place += 1
-    return np.asarray(sorted(taken), dtype=np.int64), room
 
 
 def _materialise(snapshot: Snapshot, found: Candidates, groups: Groups, picked: Ints) -> tuple[ClusteringGroup, ...]:

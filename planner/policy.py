@@ -10,13 +10,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import timedelta
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Literal
 
 from lake.plan import ReceiptLevel, RewriteOptions
-from lake.units import format_bytes, format_duration
-from planner.aliases import ALIASES, IGNORED, IGNORED_PREFIXES, translate_rest
+from planner.aliases import ALIASES, IGNORED, IGNORED_PREFIXES, READ_TOGETHER, translate_rest
+from planner.choices import PartitionFilter as PartitionFilter
+from planner.choices import RewriteFirst as RewriteFirst
+from planner.choices import Strategy as Strategy
+from planner.rules import problems
+from planner.rules import setting_name as setting_name
 from planner.values import (
     read_bytes,
     read_count,
@@ -33,33 +36,11 @@ from planner.values import (
 MIB = 1 << 20
 GIB = 1 << 30
 
-ENGINES = ("auto", "stitch", "arrow", "spark")
-LAYOUTS = ("linear", "zorder", "hilbert")
-COMPRESSIONS = ("uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli")
-SORT_FIELDS = ("size", "instant_time")
-
 Dialect = Literal["spark", "flink"]
 
 
 class PolicyError(ValueError):
     """A setting can't be used; the text is one line with the rule, the value and the setting to change."""
-
-
-class Strategy(StrEnum):
-    """How the candidates of a partition are put into groups."""
-
-    BALANCED = "balanced"  #: neighbours in time together, outputs filled evenly, most files removed for the bytes
-    HUDI = "hudi"  #: Hudi's own size-based grouping
-
-
-class PartitionFilter(StrEnum):
-    """Which partitions are planned."""
-
-    ALL = "all"
-    RECENT_DAYS = "recent_days"  #: the newest ``recent_partitions`` by path, after ``skip_latest_partitions``
-    DAY_ROLLING = "day_rolling"  #: every 24th partition by path, another one each hour
-    SELECTED = "selected"  #: those in ``partition_selected`` and between ``partition_begin`` and ``partition_end``
-    REGEX = "regex"  #: those that ``partition_regex`` matches as a whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +74,16 @@ class SizingPolicy:
     file_slices_sort_by: tuple[str, ...] = ("size",)  #: for ``strategy = hudi``
     missing_base_bytes: int = 120 * MIB  #: for ``strategy = hudi``: what a slice of logs only counts as
 
+    # compaction: slices with logs (merge-on-read); any trigger suffices, 0 switches one off
+    compaction: bool = True
+    compact_log_files: int = 5  #: so many log files on one slice
+    compact_log_bytes: int = 256 * MIB  #: so many bytes of logs on one slice
+    compact_log_ratio: float = 1.0  #: bytes of logs for each byte of the slice's base file
+    compact_age: timedelta = timedelta(0)  #: the oldest log of the slice was committed so long ago
+    compact_delta_commits: int = 0  #: the table had so many delta commits since its last compaction
+    max_slices_per_compaction: int = 1_000  #: bounds what one plan costs to publish
+    rewrite_first: RewriteFirst = RewriteFirst.COMPACTION
+
     # rewriting
     engine: str = "auto"
     compression: str | None = None  #: None keeps what the table's own writer uses
@@ -115,7 +106,7 @@ class SizingPolicy:
 
     def __post_init__(self) -> None:
         """Raise PolicyError for the first rule that does not hold."""
-        for problem in _problems(self):
+        for problem in problems(self):
             raise PolicyError(problem)
 
     @classmethod
@@ -187,11 +178,6 @@ class SizingPolicy:
         }  # fmt: skip
 
 
-def setting_name(knob: str) -> str:
-    """The name under which a knob is set: its field's without the unit (``small_file_limit_bytes`` → ``…limit``)."""
-    return knob.removesuffix("_bytes")
-
-
 #: a plain value with a remark behind it, as documents print them: ``125829120 ( 120MB )``
 _REMARK = re.compile(r"\s*([0-9.]+\s*[a-zA-Z]*|true|false)\s*\([^()]*\)\s*")
 
@@ -202,6 +188,7 @@ _PARSERS_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
     timedelta: read_duration,
     str: read_word,
     Strategy: read_one_of(Strategy),
+    RewriteFirst: read_one_of(RewriteFirst),
     PartitionFilter: read_one_of(PartitionFilter),
     ReceiptLevel: read_one_of(ReceiptLevel),
     str | None: read_text,
@@ -253,6 +240,8 @@ def _parsed(key: str, value: Any, parse: Callable[[Any], Any]) -> Any:
 
 
 def _ignored(key: str) -> str | None:
+    if key in READ_TOGETHER:
+        return None
     if key in IGNORED:
         return IGNORED[key]
     return next((why for prefix, why in IGNORED_PREFIXES.items() if key.startswith(prefix)), None)
@@ -278,113 +267,6 @@ def _bytes_written(count: int) -> str:
         if count and count % size == 0:
             return f"{count // size}{unit}"
     return str(count)
-
-
-# --- rules ---------------------------------------------------------------------------------------------------------
-
-
-def _problems(policy: SizingPolicy) -> Iterator[str]:
-    """One line for each rule that does not hold: value, rule, and the setting to change."""
-    for knob in ("small_file_limit_bytes", "target_file_max_bytes", "max_bytes_per_group", "max_bytes_per_plan"):
-        if getattr(policy, knob) <= 0:
-            yield f"{setting_name(knob)} is {getattr(policy, knob)} B but must be above 0; set {setting_name(knob)}"
-    for low, high in (
-        ("small_file_limit_bytes", "target_file_max_bytes"),
-        ("target_file_max_bytes", "max_bytes_per_group"),
-        ("max_bytes_per_group", "max_bytes_per_plan"),
-    ):
-        if getattr(policy, low) > getattr(policy, high):
-            names = setting_name(low), setting_name(high)
-            yield (
-                f"{names[0]} {_size(getattr(policy, low))} is above {names[1]} {_size(getattr(policy, high))} "
-                f"but must not be; lower {names[0]} or raise {names[1]}"
-            )
-    for knob, least in (
-        ("min_input_files", 1),
-        ("max_files_per_group", 2),
-        ("max_num_groups", 1),
-        ("max_attempts", 1),
-        ("max_inflight_per_table", 1),
-        ("recent_partitions", 0),
-        ("skip_latest_partitions", 0),
-        ("missing_base_bytes", 0),
-        ("max_carried_ratio", 0),
-    ):
-        if not getattr(policy, knob) >= least:
-            name = setting_name(knob)
-            yield f"{name} is {getattr(policy, knob)} but must be at least {least}; set {name}"
-    if policy.min_input_files > policy.max_files_per_group:
-        yield (
-            f"min_input_files {policy.min_input_files} is above max_files_per_group {policy.max_files_per_group}, "
-            "so no group could ever form; lower min_input_files or raise max_files_per_group"
-        )
-    yield from _time_problems(policy)
-    yield from _word_problems(policy)
-
-
-def _time_problems(policy: SizingPolicy) -> Iterator[str]:
-    for knob in ("quiet_period", "retention"):
-        if getattr(policy, knob) < timedelta(0):
-            yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must not be negative; set {knob}"
-    for knob in ("scan_interval", "sweep_interval", "lease", "heartbeat", "backoff", "backoff_max"):
-        if getattr(policy, knob) <= timedelta(0):
-            yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must be above 0; set {knob}"
-    if policy.heartbeat >= policy.lease:
-        yield (
-            f"heartbeat {format_duration(policy.heartbeat)} must be shorter than lease "
-            f"{format_duration(policy.lease)}, or a living executor loses its plan; lower heartbeat or raise lease"
-        )
-    if policy.backoff > policy.backoff_max:
-        yield (
-            f"backoff {format_duration(policy.backoff)} is above backoff_max {format_duration(policy.backoff_max)} "
-            "but must not be; lower backoff or raise backoff_max"
-        )
-
-
-def _word_problems(policy: SizingPolicy) -> Iterator[str]:
-    kinds: Mapping[str, tuple[str, ...]] = {
-        "strategy": tuple(Strategy),
-        "partition_filter": tuple(PartitionFilter),
-        "receipt": tuple(ReceiptLevel),
-        "engine": ENGINES,
-        "layout": LAYOUTS,
-        "compression": COMPRESSIONS,
-    }
-    for knob, known in kinds.items():
-        value = getattr(policy, knob)
-        if value not in known and not (knob == "compression" and value is None):
-            yield f"{knob} is {str(value)!r} but must be one of {', '.join(known)}; set {knob}"
-    if not policy.file_slices_sort_by or not set(policy.file_slices_sort_by) <= set(SORT_FIELDS):
-        given = ",".join(policy.file_slices_sort_by)
-        yield f"file_slices_sort_by is {given!r} but must list {' or '.join(SORT_FIELDS)}; set file_slices_sort_by"
-    if policy.layout != "linear" and not policy.sort_columns:
-        yield f"layout {policy.layout} needs the columns to cluster by but sort_columns is empty; set sort_columns"
-    bounds = (policy.partition_begin, policy.partition_end)
-    if policy.partition_filter == PartitionFilter.SELECTED:
-        if not policy.partition_selected and bounds == (None, None):
-            yield (
-                "partition_filter selected names no partition; set partition_selected, or partition_begin and "
-                "partition_end"
-            )
-    elif bounds != (None, None):
-        yield (
-            f"partition_begin and partition_end have no effect with partition_filter {policy.partition_filter}; "
-            "set partition_filter = selected"
-        )
-    if None not in bounds and str(bounds[0]) > str(bounds[1]):
-        yield f"partition_begin {bounds[0]!r} sorts after partition_end {bounds[1]!r}; set partition_begin"
-    if policy.partition_filter == PartitionFilter.REGEX and policy.partition_regex is None:
-        yield "partition_filter regex has no pattern; set partition_regex"
-    if policy.partition_regex is not None:
-        try:
-            re.compile(policy.partition_regex)
-        except re.error as error:
-            yield f"partition_regex {policy.partition_regex!r} is not a regular expression ({error})"
-
-
-def _size(count: int) -> str:
-    """Readable, and exact where rounding would make two different sizes look alike."""
-    return f"{format_bytes(count)} ({count} B)"
 
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(

@@ -12,6 +12,7 @@ from uuid_utils import uuid7
 from lake.errors import LakefoldError
 from lake.formats import load_format
 from lake.model import Snapshot
+from lake.plan import PlanKind
 from planner.candidates import Reason
 from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
@@ -203,6 +204,7 @@ class _Run:
             held=self.held,
             quarantined=self.quarantined,
             partitions=self.asked,
+            kinds=(PlanKind.CLUSTERING,),  # no adapter compacts yet
         )
 
     def take(self, planning: Planning, most: int, *, dry_run: bool, request: Request | None, actor: str) -> Planning:

@@ -14,7 +14,14 @@ from service.output import Column
 if TYPE_CHECKING:
     from service.rules import ConfiguredTable
 
-_SIZES = ("small_file_limit", "target_file_max", "max_bytes_per_group", "max_bytes_per_plan", "missing_base")
+_SIZES = (
+    "small_file_limit",
+    "target_file_max",
+    "max_bytes_per_group",
+    "max_bytes_per_plan",
+    "missing_base",
+    "compact_log_bytes",
+)
 
 config_app = typer.Typer(help="The configuration: is it right, and what is in force where.", no_args_is_help=True)
 db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)

@@ -26,6 +26,7 @@ class File:
     bytes: int
     partition: str = "p"
     age: timedelta = timedelta(hours=1)
+    log_age: timedelta | None = None  #: of its oldest log, where that differs from ``age``
     log_bytes: int = 0
     logs_only: bool = False
     busy: str | None = None
@@ -33,21 +34,26 @@ class File:
     logs: Sequence[str] = field(default=())
 
     @property
+    def base_bytes(self) -> int:
+        return 0 if self.logs_only else self.bytes
+
+    @property
     def path(self) -> str | None:
         return None if self.logs_only else f"{self.partition}/{self.id}.parquet"
 
 
-def snapshot(files: Iterable[File], *, chunks: int = 1) -> Snapshot:
+def snapshot(files: Iterable[File], *, chunks: int = 1, delta_commits: int = 0) -> Snapshot:
     """A listing of ``files`` in their order, as a table of ``chunks`` chunks with dictionaries of their own."""
     rows = [
         {
             "partition": f.partition,
             "file_id": f.id,
             "path": f.path,
-            "bytes": 0 if f.logs_only else f.bytes,
+            "bytes": f.base_bytes,
             "rows": f.rows,
             "log_files": list(f.logs) if f.logs else ([f".{f.id}.log.1"] if f.log_bytes else []),
             "log_bytes": f.log_bytes,
+            "oldest_log_at": NOW - (f.age if f.log_age is None else f.log_age) if f.logs or f.log_bytes else None,
             "modified_at": NOW - f.age,
             "busy_reason": f.busy,
         }
@@ -56,13 +62,19 @@ def snapshot(files: Iterable[File], *, chunks: int = 1) -> Snapshot:
     size = max(1, -(-len(rows) // chunks))
     parts = [pa.Table.from_pylist(rows[at : at + size], schema=SLICES_SCHEMA) for at in range(0, len(rows), size)]
     slices = pa.concat_tables(parts) if parts else SLICES_SCHEMA.empty_table()
-    return Snapshot(table=TABLE, instant="20260301", taken_at=NOW, slices=slices)
+    return Snapshot(table=TABLE, instant="20260301", taken_at=NOW, slices=slices, delta_commits=delta_commits)
 
 
-def plan(files: Iterable[File], settings: Mapping[str, Any] | SizingPolicy | None = None, **more: Any) -> Planning:
+def plan(
+    files: Iterable[File],
+    settings: Mapping[str, Any] | SizingPolicy | None = None,
+    *,
+    delta_commits: int = 0,
+    **more: Any,
+) -> Planning:
     """Plan ``files`` under ``settings`` at ``NOW``."""
     policy = settings if isinstance(settings, SizingPolicy) else SizingPolicy.from_settings(settings or {})
-    return plan_table(snapshot(files), policy, **{"now": NOW, "plan_id": "plan-1", **more})
+    return plan_table(snapshot(files, delta_commits=delta_commits), policy, **{"now": NOW, "plan_id": "plan-1", **more})
 
 
 def reasons(planning: Planning) -> dict[str, str]:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from plan_inputs import MIB, NOW, File, outputs, plan, snapshot
 from support import SOAK
 
-from lake.plan import Plan
+from lake.plan import Plan, PlanKind
 from planner.candidates import Reason
 from planner.planner import Planning, plan_table
-from planner.policy import SizingPolicy, Strategy
+from planner.policy import RewriteFirst, SizingPolicy, Strategy
 
 pytestmark = pytest.mark.soak
 FEW = settings(
@@ -41,6 +41,14 @@ def policies(draw: st.DrawFn) -> SizingPolicy:
         missing_base_bytes=draw(st.integers(0, UNIT)),
         sort_columns=draw(st.sampled_from([(), ("city",)])),
         quiet_period=timedelta(minutes=15),
+        compaction=draw(st.sampled_from([True, True, False])),
+        compact_log_files=draw(st.sampled_from([0, 1, 2, 5])),
+        compact_log_bytes=draw(st.sampled_from([0, 50, 5000])),
+        compact_log_ratio=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        compact_age=timedelta(hours=draw(st.sampled_from([0, 100]))),
+        compact_delta_commits=draw(st.sampled_from([0, 3])),
+        max_slices_per_compaction=draw(st.sampled_from([1, 3, 1000])),
+        rewrite_first=draw(st.sampled_from(RewriteFirst)),
     )
 
 
@@ -89,7 +97,7 @@ def test_every_slice_has_exactly_one_reason_and_the_sums_are_those_of_the_table(
     assert Counter({line.partition: 0 for line in lines}) + Counter(f.partition for f in files) == sum(
         (Counter({line.partition: line.files}) for line in lines), Counter()
     )
-    assert sum(line.bytes for line in lines) == sum(0 if f.logs_only else f.bytes for f in files)
+    assert sum(line.bytes for line in lines) == sum(f.base_bytes for f in files)
     assert sum(line.log_bytes for line in lines) == sum(f.log_bytes for f in files)
     in_plan = [s.file_id for g in planning.plan.groups for s in g.slices] if planning.plan else []
     chosen = [f.id for f, r in zip(files, decisions["reason"].to_pylist(), strict=True) if r == Reason.CHOSEN]
@@ -106,9 +114,21 @@ def check_bounds(planning: Planning, held: set[str], files: dict[str, File]) -> 
         return
     made = planning.plan
     assert not set(made.partitions) & held
-    assert 1 <= len(made.groups) <= policy.max_num_groups
+    assert made.groups
     assert made.bytes == estimate.bytes_to_move <= policy.max_bytes_per_plan
     assert estimate.output_files == sum(g.output_files for g in made.groups)
+    if made.kind is PlanKind.COMPACTION:
+        assert policy.compaction
+        assert len(made.groups) <= policy.max_slices_per_compaction
+        for group in made.groups:
+            (only,) = group.slices
+            source = files[only.file_id]
+            assert (group.partition, group.output_files) == (only.partition, 1)
+            assert (only.path, only.bytes, only.log_bytes) == (source.path, source.base_bytes, source.log_bytes)
+            assert only.log_files
+            assert source.busy is None
+        return
+    assert len(made.groups) <= policy.max_num_groups
     for group in made.groups:
         assert {s.partition for s in group.slices} == {group.partition}
         assert len(group.slices) >= max(2, policy.min_input_files)
@@ -150,6 +170,12 @@ def rewritten(files: list[File], made: Plan, rng: random.Random | None, round_: 
     """
     gone = {s.file_id for group in made.groups for s in group.slices}
     left = [f for f in files if f.id not in gone]
+    if made.kind is PlanKind.COMPACTION:
+        return left + [
+            File(id=s.file_id, bytes=s.total_bytes if s.path is None else s.bytes, partition=s.partition)
+            for group in made.groups
+            for s in group.slices
+        ]
     target = made.options.target_file_max_bytes
     for place, group in enumerate(made.groups):
         count = group.output_files
@@ -174,27 +200,38 @@ def small(files: list[File], policy: SizingPolicy) -> int:
     return sum(f.logs_only or f.bytes < policy.small_file_limit_bytes for f in files)
 
 
-def run_to_the_end(files: list[File], policy: SizingPolicy, rng: random.Random | None) -> tuple[list[File], int, int]:
-    """Plan and apply until there is no plan: the table, bytes moved and groups applied."""
-    moved = applied = 0
-    while (planning := plan(files, policy)).plan is not None:
+def run_to_the_end(
+    files: list[File], policy: SizingPolicy, rng: random.Random | None, delta_commits: int = 0
+) -> tuple[list[File], int, int]:
+    """Plan and apply until there is no plan: the table, bytes moved and groups applied, of clusterings."""
+    moved = applied = compacted = 0
+    logs = sum(f.log_bytes > 0 for f in files)
+    while (planning := plan(files, policy, delta_commits=delta_commits)).plan is not None:
         before = small(files, policy)
         files = rewritten(files, planning.plan, rng, applied)
+        if planning.plan.kind is PlanKind.COMPACTION:
+            compacted += len(planning.plan.groups)
+            delta_commits = 0
+            assert small(files, policy) <= before
+            continue
         moved += planning.estimate.bytes_to_move
         applied += len(planning.plan.groups)
         assert small(files, policy) <= before - len(planning.plan.groups), "every group removes a small file"
+    assert compacted <= logs, "no slice is compacted twice"
     return files, moved, applied
 
 
 @FEW
-@given(files=tables(), policy=policies(), noise=st.none() | st.integers(0, 10**6))
+@given(
+    files=tables(), policy=policies(), noise=st.none() | st.integers(0, 10**6), delta_commits=st.sampled_from([0, 4])
+)
 def test_planning_ends_for_every_valid_policy_with_bounded_bytes(
-    files: list[File], policy: SizingPolicy, noise: int | None
+    files: list[File], policy: SizingPolicy, noise: int | None, delta_commits: int
 ) -> None:
     start = small(files, policy)
     logs = sum(f.log_bytes for f in files)
     rng = None if noise is None else random.Random(noise)
-    settled, moved, applied = run_to_the_end(files, policy, rng)
+    settled, moved, applied = run_to_the_end(files, policy, rng, delta_commits)
     assert applied <= max(start - 1, 0)
     assert moved <= applied * policy.max_bytes_per_group + (logs if policy.strategy == Strategy.HUDI else 0)
     again = plan(settled, policy)

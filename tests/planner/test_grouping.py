@@ -72,7 +72,7 @@ def test_groups_of_a_large_partition_are_neighbours_in_time_and_about_equal() ->
 
 
 def test_the_bytes_of_logs_count_in_a_group() -> None:
-    settings = {"small_file_limit": 30, "target_file_max": 60, "max_bytes_per_group": 100}
+    settings = {"small_file_limit": 30, "target_file_max": 60, "max_bytes_per_group": 100, "compaction": False}
     files = [File(id=str(i), bytes=10, log_bytes=16, age=timedelta(days=1, minutes=-i)) for i in range(5)]
     planning = plan(files, settings)
     assert groups(planning) == [["0", "1"], ["2", "3", "4"]]
@@ -147,7 +147,8 @@ def test_held_partitions_are_left_out_of_the_plan_and_kept_in_the_backlog() -> N
 
 def test_a_plan_carries_its_id_its_snapshot_and_what_the_executor_needs() -> None:
     files = [File(id="a", bytes=3, rows=7), File(id="b", bytes=4, log_bytes=5, logs=(".b.log.1", ".b.log.2"))]
-    planning = plan(files, {"target_file_max": "500MiB", "engine": "spark"}, plan_id="0198")
+    settings = {"target_file_max": "500MiB", "engine": "spark", "rewrite_first": "clustering"}
+    planning = plan(files, settings, plan_id="0198")
     made = planning.plan
     assert made is not None
     assert (made.plan_id, made.snapshot_instant, made.kind, made.table.name) == (
@@ -227,6 +228,7 @@ def test_the_hudi_strategy_groups_as_hudi_does_and_then_leaves_out_groups_withou
         missing_base_bytes=missing,
         max_num_groups=most,
         quiet_period=timedelta(0),
+        compaction=False,
     )
     before = hudi_groups(snapshot(files), policy, now=NOW, single_groups=single_groups)
     assert [([s.file_id for s in g.slices], g.output_files) for g in before] == hudi_by_hand(
@@ -244,6 +246,7 @@ def test_the_hudi_strategy_takes_the_largest_first_and_counts_no_logs() -> None:
         "hoodie.clustering.plan.strategy.small.file.limit": 50,
         "hoodie.clustering.plan.strategy.target.file.max.bytes": 60,
         "hoodie.clustering.plan.strategy.max.bytes.per.group": 100,
+        "compaction": False,
     }
     files = [
         File(id="10", bytes=10, log_bytes=10**9),
@@ -281,7 +284,7 @@ def test_groups_without_gain_do_not_take_the_places_of_a_hudi_plan() -> None:
 
 def test_a_hudi_group_that_is_larger_than_a_plan_with_its_logs_says_so() -> None:
     files = [File(id="a", bytes=1, log_bytes=61 * GIB), File(id="b", bytes=1)]
-    planning = plan(files, {"strategy": "hudi"})
+    planning = plan(files, {"strategy": "hudi", "compaction": False})
     assert reasons(planning) == {"a": "over_plan", "b": "over_plan"}
     assert planning.reason_text(0) == "its group is 61.0 GiB with logs > 60.0 GiB a plan"
     assert planning.backlog_bytes == 0
@@ -338,7 +341,7 @@ def test_times_and_sizes_too_wide_to_pack_are_still_sorted() -> None:
 
 def test_slices_of_logs_only_are_planned_and_estimated_as_files_that_are_not_there_yet() -> None:
     files = [File(id=str(i), bytes=0, log_bytes=MIB, logs=("l",), logs_only=True) for i in range(3)]
-    planning = plan([*files, File(id="base", bytes=MIB)])
+    planning = plan([*files, File(id="base", bytes=MIB)], {"compaction": False})
     assert planning.plan is not None
     assert (len(planning.plan.groups[0].slices), planning.plan.input_files, planning.plan.bytes) == (4, 1, 4 * MIB)
     estimate = planning.estimate

@@ -49,7 +49,7 @@ PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
         ),
         (
             [File(id="a", bytes=1, log_bytes=GIB), *PAIR],
-            {},
+            {"settings": {"compaction": False}},
             "oversized",
             "1.0 GiB with its logs > 1.0 GiB a file",
         ),
@@ -129,7 +129,7 @@ def test_an_intrinsic_reason_comes_before_a_passing_one() -> None:
         File(id="logs", bytes=1, log_bytes=2 * GIB),
         File(id="free", bytes=1),
     ]
-    planning = plan(files, held={"p": "live"}, quarantined=["p/sick.parquet"])
+    planning = plan(files, {"compaction": False}, held={"p": "live"}, quarantined=["p/sick.parquet"])
     assert reasons(planning) == {
         "large": "above_limit",
         "busy": "busy",
@@ -143,7 +143,7 @@ def test_an_intrinsic_reason_comes_before_a_passing_one() -> None:
 
 def test_a_slice_of_logs_only_is_a_candidate_and_no_small_base_file() -> None:
     files = [File(id="a", bytes=0, logs_only=True, log_bytes=MIB), *PAIR]
-    planning = plan(files)
+    planning = plan(files, {"compaction": False})
     assert reasons(planning)["a"] == "chosen"
     assert planning.estimate.small_files_before == 2
     assert planning.plan is not None
@@ -172,7 +172,7 @@ def test_the_summary_adds_up_to_the_table_and_is_sorted() -> None:
         File(id="lone", bytes=4, partition="q"),
         File(id="large2", bytes=2 * GIB),
     ]
-    planning = plan(files)
+    planning = plan(files, {"compaction": False})
     lines = [(s.partition, s.reason, s.files, s.bytes, s.log_bytes) for s in planning.summary()]
     assert lines == [
         ("p", Reason.ABOVE_LIMIT, 2, 3 * GIB, 5),

@@ -173,6 +173,16 @@ def busy_groups(timeline: Timeline) -> Busy:
     return busy
 
 
+def delta_commits(timeline: Timeline) -> int:
+    """Delta commits of the active timeline that completed after its last compaction did."""
+    count = 0
+    for instant in reversed(timeline.commits):
+        if instant.action == "commit":  # on a merge-on-read table only compaction completes as one
+            break
+        count += instant.kind == "deltacommit"
+    return count
+
+
 def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.Table:
     """``slices`` with ``SLICES_SCHEMA``, sorted by partition and file id."""
     ordered = sorted(slices, key=lambda s: (s.partition, s.file_id))
@@ -190,6 +200,7 @@ def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.
         "rows": pa.nulls(len(ordered), pa.int64()),
         "log_files": pa.array([s.logs for s in ordered], pa.list_(pa.string())),
         "log_bytes": pa.array([sum(s.log_sizes) for s in ordered], pa.int64()),
+        "oldest_log_at": pa.array([modified.oldest_log_of(s) for s in ordered], pa.timestamp("us", tz="UTC")),
         "modified_at": pa.array([modified.of(s) for s in ordered], pa.timestamp("us", tz="UTC")),
         "busy_reason": pa.DictionaryArray.from_arrays(
             pa.array(
@@ -205,6 +216,11 @@ def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.
     return pa.table([columns[name] for name in SLICES_SCHEMA.names], schema=SLICES_SCHEMA)
 
 
+def _log_instants(entry: Slice) -> list[str]:
+    # A log file ends in `.log.V_TOKEN`, a base file in `_INSTANT.parquet`; cutting is cheaper than matching.
+    return [name.rsplit(".log.", 1)[0].rpartition("_")[2] for name in entry.logs]
+
+
 class _ModifiedTimes:
     """When a slice's newest file became visible: its instant's completion where known, else the instant itself."""
 
@@ -213,9 +229,12 @@ class _ModifiedTimes:
         self._completion: Mapping[str, str] = {i.time: i.completed_at or i.time for i in timeline.commits}
         self._known: dict[str, datetime] = {}
 
+    def oldest_log_of(self, entry: Slice) -> datetime | None:
+        """When the first of a slice's logs became visible; None without logs."""
+        return min((self._time(instant) for instant in _log_instants(entry)), default=None)
+
     def of(self, entry: Slice) -> datetime:
-        # A log file ends in `.log.V_TOKEN`, a base file in `_INSTANT.parquet`; cutting is cheaper than matching.
-        instants = [name.rsplit(".log.", 1)[0].rpartition("_")[2] for name in entry.logs]
+        instants = _log_instants(entry)
         if entry.base is not None:
             instants.append(entry.base.rpartition("_")[2].partition(".")[0])
         return max((self._time(instant) for instant in instants), default=datetime.fromtimestamp(0, UTC))

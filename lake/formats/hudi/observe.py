@@ -12,7 +12,7 @@ from pyarrow import fs as pafs
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.commits import find_commit, pending_plan_ids, reasons_to_keep
 from lake.formats.hudi.describe import describe_table
-from lake.formats.hudi.listing import busy_groups, latest_slices, slices_table
+from lake.formats.hudi.listing import busy_groups, delta_commits, latest_slices, slices_table
 from lake.formats.hudi.refusals import check_table
 from lake.formats.hudi.storage import PROPERTIES, Storage, table_properties
 from lake.formats.hudi.timeline import Timeline
@@ -118,7 +118,11 @@ def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
         wanted = frozenset(partitions)
         slices = [entry for entry in slices if entry.partition in wanted]
     return Snapshot(
-        table=table, instant=timeline.newest, taken_at=taken_at, slices=slices_table(slices, timeline, busy)
+        table=table,
+        instant=timeline.newest,
+        taken_at=taken_at,
+        slices=slices_table(slices, timeline, busy),
+        delta_commits=delta_commits(timeline),
     )
 
 

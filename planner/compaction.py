@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which slices have so many logs that a new base file is worth writing, and which of them a plan takes.
+
+A compaction group is one slice: its base file and logs become one new base file of the same file group. Any of the
+policy's triggers suffices: log files, log bytes, log bytes for each byte of the base file, age of the oldest log,
+delta commits of the table since its last compaction. A slice of logs only has no base file to compare with and
+reaches every ratio.
+
+Most log bytes for each byte of the base file first. Readers merge logs on every read, so what a compaction saves is
+its log bytes; what it costs beyond reading them is the base file, read and written again. A plan is bounded by bytes,
+and the best ratio saves readers the most for them. It is also how Hudi's default would choose among base files of
+one size.
+
+The quiet period does not hold a slice back: a writer goes on appending while its slice is compacted, and a slice that
+is written to all day would never come to rest.
+
+Why planning ends: a plan leaves each of its slices without logs, and only writers add some. Clustering adds none, so
+that the number of slices with logs falls with every compaction and never rises by ours (``planner.groups`` says why
+clustering ends).
+"""
+
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+
+from lake.model import Snapshot
+from planner.candidates import CODE, Candidates, Ints, Mask, Reason
+from planner.groups import Groups, first_that_fit, sorted_places
+from planner.policy import SizingPolicy
+
+_NEVER_US = np.iinfo(np.int64).max
+#: finest step in which ratios differ, and the largest that is told apart: both far beyond what matters
+_RATIO_STEPS, _RATIO_MOST = 1e6, 2.0**52
+#: a slice that clustering leaves for one of these reasons is told how far it is from compaction instead
+_LEFT_BY_CLUSTERING = np.asarray(
+    [CODE[reason] for reason in (Reason.ABOVE_LIMIT, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN)],
+    dtype=np.int8,
+)
+
+
+def due_slices(snapshot: Snapshot, found: Candidates, policy: SizingPolicy, *, now: datetime) -> Ints:
+    """Rows of the slices that reach a trigger and may be rewritten, the best first; held partitions included.
+
+    Decides those that no plan has room for.
+    """
+    rows = np.flatnonzero(found.rewritable & (found.log_files > 0))
+    if not policy.compaction or not len(rows):
+        return rows[:0]
+    logs, base = found.log_bytes[rows], found.bytes[rows]
+    due = np.zeros(len(rows), dtype=np.bool_)
+    if policy.compact_log_files:
+        due |= found.log_files[rows] >= policy.compact_log_files
+    if policy.compact_log_bytes:
+        due |= logs >= policy.compact_log_bytes
+    if policy.compact_log_ratio:
+        due |= logs >= policy.compact_log_ratio * base
+    if policy.compact_age:
+        oldest = snapshot.slices["oldest_log_at"].take(pa.array(rows)).cast(pa.int64()).fill_null(_NEVER_US)
+        latest_us = int((now - policy.compact_age).timestamp() * 1_000_000)
+        due |= oldest.to_numpy() <= latest_us
+    if policy.compact_delta_commits and snapshot.delta_commits >= policy.compact_delta_commits:
+        due[:] = True
+    over = due & (logs + base > policy.max_bytes_per_plan)
+    found.decide(rows[over], Reason.OVER_PLAN, (logs + base)[over])
+    due &= ~over
+    rows, logs, base = rows[due], logs[due], base[due]
+    ratio = np.minimum(logs / np.maximum(base, 1) * _RATIO_STEPS, _RATIO_MOST).astype(np.int64)
+    keys = [-ratio, -logs, found.partition[rows].astype(np.int64)]
+    return rows[sorted_places(np.zeros(len(rows), dtype=np.int64), keys, snapshot, rows)]
+
+
+def choose_slices(due: Ints, found: Candidates, policy: SizingPolicy, free: Mask) -> Ints:
+    """Rows of ``due`` for one plan, in their order; every other one is given its reason.
+
+    ``free`` says of each partition whether no live plan holds it.
+    """
+    sizes = found.bytes[due] + found.log_bytes[due]
+    available = free[found.partition[due]]
+    found.decide(due[~available], Reason.HELD)
+    wanted = np.flatnonzero(available)
+    places, room = first_that_fit(sizes[wanted], policy.max_slices_per_compaction, policy.max_bytes_per_plan)
+    waiting = sizes[wanted]
+    full = (len(places) == policy.max_slices_per_compaction) & (waiting <= room)
+    found.codes[due[wanted]] = np.where(full, CODE[Reason.NEXT_PLAN_SLICES], CODE[Reason.NEXT_PLAN_BYTES])
+    found.numbers[due[wanted]] = waiting
+    chosen = due[wanted[places]]
+    found.decide(chosen, Reason.CHOSEN, np.arange(len(chosen)))
+    return chosen
+
+
+def one_group_each(rows: Ints, found: Candidates) -> Groups:
+    """Each of ``rows`` as a group of its own that becomes one file."""
+    place = np.arange(len(rows), dtype=np.int64)
+    ones = np.ones(len(rows), dtype=np.int64)
+    return Groups(
+        rows=rows,
+        start=place,
+        end=place + 1,
+        partition=found.partition[rows].astype(np.int64),
+        bytes=found.bytes[rows] + found.log_bytes[rows],
+        outputs=ones,
+        small_after=ones,
+        keep=ones.astype(np.bool_),
+        why_not=np.zeros(len(rows), dtype=np.int8),
+    )
+
+
+def explain_others(due: Ints, found: Candidates) -> None:
+    """Tell slices with logs that neither kind takes up how many log files they have."""
+    left = found.rewritable & (found.log_files > 0) & np.isin(found.codes, _LEFT_BY_CLUSTERING)
+    left[due] = False
+    found.decide(left, Reason.FEW_LOGS, found.log_files[left])

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a policy's settings must be together; each rule that does not hold is one line for a person."""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lake.plan import ReceiptLevel
+from lake.units import format_bytes, format_duration
+from planner.choices import (
+    COMPRESSIONS,
+    ENGINES,
+    LAYOUTS,
+    SORT_FIELDS,
+    PartitionFilter,
+    RewriteFirst,
+    Strategy,
+)
+
+if TYPE_CHECKING:
+    from planner.policy import SizingPolicy
+
+
+#: knobs that bound bytes of something and say so, like ``max_bytes_per_plan``
+_NAMED_BY_UNIT = frozenset({"compact_log_bytes"})
+
+
+def setting_name(knob: str) -> str:
+    """The name under which a knob is set: its field's without the unit (``small_file_limit_bytes`` → ``…limit``)."""
+    return knob if knob in _NAMED_BY_UNIT else knob.removesuffix("_bytes")
+
+
+def problems(policy: "SizingPolicy") -> Iterator[str]:
+    """One line for each rule that does not hold: value, rule, and the setting to change."""
+    for knob in ("small_file_limit_bytes", "target_file_max_bytes", "max_bytes_per_group", "max_bytes_per_plan"):
+        if getattr(policy, knob) <= 0:
+            yield f"{setting_name(knob)} is {getattr(policy, knob)} B but must be above 0; set {setting_name(knob)}"
+    for low, high in (
+        ("small_file_limit_bytes", "target_file_max_bytes"),
+        ("target_file_max_bytes", "max_bytes_per_group"),
+        ("max_bytes_per_group", "max_bytes_per_plan"),
+    ):
+        if getattr(policy, low) > getattr(policy, high):
+            names = setting_name(low), setting_name(high)
+            yield (
+                f"{names[0]} {_size(getattr(policy, low))} is above {names[1]} {_size(getattr(policy, high))} "
+                f"but must not be; lower {names[0]} or raise {names[1]}"
+            )
+    for knob, least in (
+        ("min_input_files", 1),
+        ("max_files_per_group", 2),
+        ("max_num_groups", 1),
+        ("max_attempts", 1),
+        ("max_inflight_per_table", 1),
+        ("recent_partitions", 0),
+        ("skip_latest_partitions", 0),
+        ("missing_base_bytes", 0),
+        ("max_carried_ratio", 0),
+        ("compact_log_files", 0),
+        ("compact_log_bytes", 0),
+        ("compact_log_ratio", 0),
+        ("compact_delta_commits", 0),
+        ("max_slices_per_compaction", 1),
+    ):
+        if not getattr(policy, knob) >= least:
+            name = setting_name(knob)
+            yield f"{name} is {getattr(policy, knob)} but must be at least {least}; set {name}"
+    if policy.min_input_files > policy.max_files_per_group:
+        yield (
+            f"min_input_files {policy.min_input_files} is above max_files_per_group {policy.max_files_per_group}, "
+            "so no group could ever form; lower min_input_files or raise max_files_per_group"
+        )
+    yield from _time_problems(policy)
+    yield from _word_problems(policy)
+
+
+def _time_problems(policy: "SizingPolicy") -> Iterator[str]:
+    for knob in ("quiet_period", "retention", "compact_age"):
+        if getattr(policy, knob) < timedelta(0):
+            yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must not be negative; set {knob}"
+    for knob in ("scan_interval", "sweep_interval", "lease", "heartbeat", "backoff", "backoff_max"):
+        if getattr(policy, knob) <= timedelta(0):
+            yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must be above 0; set {knob}"
+    if policy.heartbeat >= policy.lease:
+        yield (
+            f"heartbeat {format_duration(policy.heartbeat)} must be shorter than lease "
+            f"{format_duration(policy.lease)}, or a living executor loses its plan; lower heartbeat or raise lease"
+        )
+    if policy.backoff > policy.backoff_max:
+        yield (
+            f"backoff {format_duration(policy.backoff)} is above backoff_max {format_duration(policy.backoff_max)} "
+            "but must not be; lower backoff or raise backoff_max"
+        )
+
+
+def _word_problems(policy: "SizingPolicy") -> Iterator[str]:
+    kinds: Mapping[str, tuple[str, ...]] = {
+        "strategy": tuple(Strategy),
+        "rewrite_first": tuple(RewriteFirst),
+        "partition_filter": tuple(PartitionFilter),
+        "receipt": tuple(ReceiptLevel),
+        "engine": ENGINES,
+        "layout": LAYOUTS,
+        "compression": COMPRESSIONS,
+    }
+    for knob, known in kinds.items():
+        value = getattr(policy, knob)
+        if value not in known and not (knob == "compression" and value is None):
+            yield f"{knob} is {str(value)!r} but must be one of {', '.join(known)}; set {knob}"
+    if not policy.file_slices_sort_by or not set(policy.file_slices_sort_by) <= set(SORT_FIELDS):
+        given = ",".join(policy.file_slices_sort_by)
+        yield f"file_slices_sort_by is {given!r} but must list {' or '.join(SORT_FIELDS)}; set file_slices_sort_by"
+    if policy.layout != "linear" and not policy.sort_columns:
+        yield f"layout {policy.layout} needs the columns to cluster by but sort_columns is empty; set sort_columns"
+    bounds = (policy.partition_begin, policy.partition_end)
+    if policy.partition_filter == PartitionFilter.SELECTED:
+        if not policy.partition_selected and bounds == (None, None):
+            yield (
+                "partition_filter selected names no partition; set partition_selected, or partition_begin and "
+                "partition_end"
+            )
+    elif bounds != (None, None):
+        yield (
+            f"partition_begin and partition_end have no effect with partition_filter {policy.partition_filter}; "
+            "set partition_filter = selected"
+        )
+    if None not in bounds and str(bounds[0]) > str(bounds[1]):
+        yield f"partition_begin {bounds[0]!r} sorts after partition_end {bounds[1]!r}; set partition_begin"
+    if policy.partition_filter == PartitionFilter.REGEX and policy.partition_regex is None:
+        yield "partition_filter regex has no pattern; set partition_regex"
+    if policy.partition_regex is not None:
+        try:
+            re.compile(policy.partition_regex)
+        except re.error as error:
+            yield f"partition_regex {policy.partition_regex!r} is not a regular expression ({error})"
+
+
+def _size(count: int) -> str:
+    """Readable, and exact where rounding would make two different sizes look alike."""
+    return f"{format_bytes(count)} ({count} B)"

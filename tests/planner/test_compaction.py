@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices with logs: what makes one due, which go first, who gets what both kinds want, and why the others wait."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+import pytest
+from plan_inputs import GIB, MIB, File, groups, outputs, plan, reasons, texts
+
+from lake.plan import PlanKind
+from planner.candidates import Reason
+from planner.policy import PolicyError, SizingPolicy
+
+OFF = {"compact_log_files": 0, "compact_log_bytes": 0, "compact_log_ratio": 0}
+
+
+def logs(count: int) -> tuple[str, ...]:
+    return tuple(f".log.{number}" for number in range(count))
+
+
+def sliced(id: str, count: int, log_bytes: int, **more: Any) -> File:
+    """A large slice with ``count`` log files."""
+    return File(id=id, **{"bytes": GIB, "logs": logs(count), "log_bytes": log_bytes, **more})
+
+
+@pytest.mark.parametrize(
+    ("settings", "file", "delta_commits", "due"),
+    [
+        ({}, sliced("a", 4, MIB), 0, False),
+        ({}, sliced("a", 5, MIB), 0, True),
+        ({}, sliced("a", 1, 256 * MIB - 1), 0, False),
+        ({}, sliced("a", 1, 256 * MIB), 0, True),
+        ({}, sliced("a", 1, 10 * MIB - 1, bytes=10 * MIB), 0, False),
+        ({}, sliced("a", 1, 10 * MIB, bytes=10 * MIB), 0, True),
+        ({}, sliced("a", 1, 1, logs_only=True), 0, True),
+        (OFF, sliced("a", 99, 9 * GIB, logs_only=True), 99, False),
+        (OFF | {"compact_age": "2h"}, sliced("a", 1, 1, log_age=timedelta(hours=2)), 0, True),
+        (OFF | {"compact_age": "2h"}, sliced("a", 1, 1, log_age=timedelta(minutes=119)), 0, False),
+        (OFF | {"compact_delta_commits": 3}, sliced("a", 1, 1), 3, True),
+        (OFF | {"compact_delta_commits": 3}, sliced("a", 1, 1), 2, False),
+        (OFF | {"compact_delta_commits": 3}, File(id="a", bytes=GIB), 3, False),
+        ({"compaction": False}, sliced("a", 99, 9 * GIB), 0, False),
+    ],
+)
+def test_a_slice_is_due_when_any_trigger_is_reached(
+    settings: Mapping[str, Any], file: File, delta_commits: int, due: bool
+) -> None:
+    planning = plan([file], {"max_bytes_per_plan": "1TiB", **settings}, delta_commits=delta_commits)
+    assert (reasons(planning)["a"] == "chosen") is due
+    assert (planning.plan is not None) is due
+    if planning.plan is not None:
+        assert planning.plan.kind is PlanKind.COMPACTION
+        assert (groups(planning), outputs(planning)) == ([["a"]], [1])
+        assert planning.plan.groups[0].slices[0].log_files == file.logs
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "reason", "text"),
+    [
+        (sliced("a", 3, MIB), {}, "few_logs", "3 of 5 log files"),
+        (sliced("a", 1, MIB, bytes=MIB + 1), {}, "few_logs", "1 of 5 log files"),
+        (sliced("a", 2, 2 * GIB, bytes=1), {"compact_log_bytes": 0, "compact_log_ratio": 0}, "few_logs",
+         "2 of 5 log files"),
+        (sliced("a", 2, 1), OFF, "few_logs", "2 log files, below what compaction starts at"),
+        (sliced("a", 3, MIB), {"compaction": False}, "above_limit", "above limit 1.0 GiB ≥ 300 MiB"),
+        (sliced("a", 9, MIB, busy="pending compaction 20260301"), {}, "busy", "pending compaction 20260301"),
+        (sliced("a", 9, 60 * GIB), {}, "over_plan", "its group is 61.0 GiB with logs > 60.0 GiB a plan"),
+        (sliced("a", 9, MIB, partition="q"), {"partition_regex": "p", "partition_filter": "regex"}, "filtered",
+         "partition not selected (regex)"),
+        (sliced("a", 9, MIB, age=timedelta(0)), {}, "chosen", "chosen, group 0"),
+    ],
+)  # fmt: skip
+def test_a_slice_with_logs_is_told_why(file: File, settings: Mapping[str, Any], reason: str, text: str) -> None:
+    planning = plan([file], settings)
+    assert (reasons(planning)["a"], texts(planning)["a"]) == (reason, text)
+
+
+def test_a_slice_in_a_held_partition_or_in_quarantine_is_not_compacted() -> None:
+    file = sliced("a", 9, MIB)
+    assert reasons(plan([file], held={"p": "live"})) == {"a": "held"}
+    assert reasons(plan([file], quarantined=["p/a.parquet"])) == {"a": "quarantined"}
+
+
+def test_most_log_bytes_for_each_byte_of_the_base_file_go_first_within_the_bounds_of_a_plan() -> None:
+    files = [
+        sliced("heavy", 9, GIB),
+        sliced("light", 9, MIB),
+        sliced("none", 0, 0),
+        sliced("small", 9, 100 * MIB, bytes=10 * MIB),
+        sliced("only", 9, 1, logs_only=True),
+    ]
+    # the order in which the plan lists them is the order in which they were taken
+    assert groups(plan(files)) == [["small"], ["heavy"], ["only"], ["light"]]
+    two = plan(files, {"max_slices_per_compaction": 2})
+    assert groups(two) == [["small"], ["heavy"]]
+    assert texts(two)["light"] == "next plan: this one has its 2 slices"
+    assert reasons(two) | {"small": "", "heavy": ""} == {
+        "heavy": "", "small": "", "light": "next_plan_slices", "only": "next_plan_slices", "none": "above_limit",
+    }  # fmt: skip
+    tight = plan(files, {"max_bytes_per_plan": 2 * GIB})
+    assert groups(tight) == [["small"], ["only"], ["light"]]
+    assert texts(tight)["heavy"] == "next plan: 2.0 GiB more would exceed 2.0 GiB"
+
+
+BOTH = [
+    sliced("due", 9, MIB, bytes=10 * MIB),
+    sliced("few", 1, MIB, bytes=10 * MIB),
+    File(id="plain", bytes=10 * MIB),
+    File(id="q1", bytes=MIB, partition="q"),
+    File(id="q2", bytes=MIB, partition="q"),
+]
+
+
+def test_compaction_goes_first_and_gets_what_both_want() -> None:
+    planning = plan(BOTH)
+    assert planning.plan is not None
+    assert (planning.plan.kind, groups(planning)) == (PlanKind.COMPACTION, [["due"]])
+    assert reasons(planning) == {"due": "chosen"} | dict.fromkeys(["few", "plain", "q1", "q2"], "next_plan_kind")
+    assert texts(planning)["q1"] == "next plan: compaction comes first"
+    assert (planning.backlog_files, planning.estimate.bytes_to_move) == (5, 11 * MIB)
+    # with its partition held, the next plan is the other partition's clustering
+    after = plan(BOTH, held={"p": "live"})
+    assert after.plan is not None
+    assert (after.plan.kind, groups(after)) == (PlanKind.CLUSTERING, [["q1", "q2"]])
+    assert reasons(after)["due"] == "held"
+
+
+def test_clustering_goes_first_where_the_policy_says_so_and_takes_the_logs_along() -> None:
+    planning = plan([*BOTH, sliced("large", 9, MIB)], {"rewrite_first": "clustering"})
+    assert planning.plan is not None
+    assert planning.plan.kind is PlanKind.CLUSTERING
+    assert sorted(chain(*groups(planning))) == ["due", "few", "plain", "q1", "q2"]
+    assert texts(planning)["large"] == "next plan: clustering comes first"
+    rest = plan([sliced("large", 9, MIB)], {"rewrite_first": "clustering"})
+    assert groups(rest) == [["large"]]
+
+
+@pytest.mark.parametrize("first", ["compaction", "clustering"])
+def test_a_plan_of_one_kind_may_be_asked_for(first: str) -> None:
+    policy = {"rewrite_first": first}
+    compaction = plan(BOTH, policy, kinds=[PlanKind.COMPACTION])
+    assert groups(compaction) == [["due"]]
+    clustering = plan(BOTH, policy, kinds=[PlanKind.CLUSTERING])
+    assert sorted(chain(*groups(clustering))) == ["due", "few", "plain", "q1", "q2"]
+    nothing = plan(BOTH[1:], policy, kinds=[PlanKind.COMPACTION])
+    assert nothing.plan is None
+    assert nothing.backlog_files == 4
+    assert reasons(nothing) == dict.fromkeys(["few", "plain", "q1", "q2"], "next_plan_kind")
+
+
+def test_knobs_of_compaction_are_validated_in_one_line() -> None:
+    for settings, told in [
+        ({"compact_log_files": -1}, "compact_log_files is -1 but must be at least 0; set compact_log_files"),
+        ({"compact_log_ratio": "-0.5"}, "compact_log_ratio is -0.5 but must be at least 0; set compact_log_ratio"),
+        ({"max_slices_per_compaction": 0}, "max_slices_per_compaction is 0 but must be at least 1"),
+        ({"compact_log_bytes": "much"}, "compact_log_bytes: 'much' is not a size"),
+        ({"rewrite_first": "both"}, "rewrite_first: 'both' is not one of compaction, clustering"),
+        ({"compaction": "perhaps"}, "compaction: 'perhaps' is neither true nor false"),
+    ]:
+        with pytest.raises(PolicyError) as refused:
+            SizingPolicy.from_settings(settings)
+        assert str(refused.value).startswith(told)
+    with pytest.raises(PolicyError, match="compact_age is -5 s but must not be negative"):
+        SizingPolicy(compact_age=timedelta(seconds=-5))
+
+
+def test_settings_of_compaction_read_back_under_their_own_names() -> None:
+    policy = SizingPolicy.from_settings(
+        {"compact_log_bytes": "64MiB", "compact_age": "2h", "rewrite_first": "clustering"}
+    )
+    written = policy.settings()
+    assert (written["compact_log_bytes"], written["compact_age"], written["rewrite_first"]) == (
+        "64MiB", "7200s", "clustering",
+    )  # fmt: skip
+    assert SizingPolicy.from_settings(written) == policy
+
+
+def test_hudi_settings_of_compaction_mean_the_same_here() -> None:
+    given = {
+        "hoodie.compact.inline.max.delta.commits": "7",
+        "hoodie.compact.inline.max.delta.seconds": "3600",
+        "hoodie.compaction.logfile.num.threshold": "3",
+        "hoodie.compaction.logfile.size.threshold": "1048576",
+        "hoodie.compact.inline": "true",
+    }
+    policy = SizingPolicy.from_settings(given)
+    assert (policy.compact_delta_commits, policy.compact_log_files, policy.compact_log_bytes) == (7, 3, MIB)
+    assert policy.compact_age == timedelta(0), "Hudi's default strategy does not look at the time"
+    assert any("needs the trigger strategy TIME_ELAPSED" in note for note in policy.notes)
+    assert any("turn this off at the writer" in note for note in policy.notes)
+    timed = SizingPolicy.from_settings(given | {"hoodie.compact.inline.trigger.strategy": "TIME_ELAPSED"})
+    assert (timed.compact_delta_commits, timed.compact_age) == (0, timedelta(hours=1))
+    flink = SizingPolicy.from_settings(
+        {"compaction.delta_commits": 4, "compaction.delta_seconds": 60, "compaction.trigger.strategy": "num_or_time"},
+        dialect="flink",
+    )
+    assert (flink.compact_delta_commits, flink.compact_age) == (4, timedelta(minutes=1))
+    unknown = SizingPolicy.from_settings({"hoodie.compact.inline.trigger.strategy": "MOON"})
+    assert any("is none of num_commits" in note for note in unknown.notes)
+
+
+def test_only_slices_with_logs_speak_of_logs() -> None:
+    planning = plan([File(id="a", bytes=GIB), File(id="b", bytes=1)])
+    assert Reason.FEW_LOGS not in reasons(planning).values()
