@@ -5,6 +5,10 @@ Two facts carry the rest. The table's own commit names the plan, so that asking 
 died; and everything written before the commit is invisible and withdrawn by its instant. Hence each way out:
 completed is recorded, anything before the commit is discarded and told to the store, and where nobody knows
 whether the commit landed the plan stays inflight, nothing is deleted, and the rescuer asks again.
+
+An adopted plan has one instant for all its attempts, and somebody else's. What a failed attempt leaves is taken back,
+never the instant; and an executor that lost such a plan leaves the instant alone, since its successor's work is under
+the same name.
 """
 
 import logging
@@ -183,7 +187,7 @@ class _Run:
 
     def _change(self, writer: TableWriter) -> None:
         if self._claim.epoch > 1:
-            withdrawn = writer.discard(self._plan_id, None)
+            withdrawn = self._discard(writer, None)
             if withdrawn:
                 log.info("plan %s: withdrew %d instants of earlier attempts", self._plan_id, withdrawn)
         plan, numbers = self._claim.plan, tuple(range(len(self._claim.plan.groups)))
@@ -197,11 +201,11 @@ class _Run:
                 self._leave_out(unreadable, numbers)
                 gone = {item.group for item in unreadable}
                 kept = [index for index in range(len(numbers)) if index not in gone]
-                if not kept or len(kept) == len(numbers):
-                    raise
+                if not kept or len(kept) == len(numbers) or plan.adopted is not None:
+                    raise  # somebody else's plan is executed as a whole
                 log.warning("plan %s goes on without %d groups: %s", self._plan_id, len(gone), one_line(error))
                 if self._instant is not None:
-                    writer.discard(self._plan_id, (self._instant,))
+                    self._discard(writer, (self._instant,))
                 plan = replace(plan, groups=tuple(plan.groups[index] for index in kept))
                 numbers = tuple(numbers[index] for index in kept)
             else:
@@ -354,7 +358,7 @@ class _Run:
         return outcome
 
     def _withdraw_own(self) -> None:
-        if self._instant is not None:
+        if self._instant is not None and self._claim.plan.adopted is None:
             self._withdraw((self._instant,))
 
     def _withdraw(self, instants: tuple[str, ...] | None) -> bool:
@@ -362,15 +366,21 @@ class _Run:
         if self._writer is None:
             return False
         try:
-            self._writer.discard(self._plan_id, instants)
+            self._discard(self._writer, instants)
         except Exception as error:
             log.warning("plan %s: its files stay for now: %s", self._plan_id, one_line(error))
             return False
         return True
 
+    def _discard(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
+        return writer.discard(self._plan_id, instants, adopted=self._claim.plan.adopted)
+
     def _pending(self) -> bool:
         """Whether something of the plan is pending on its table, as far as can be told."""
+        adopted = self._claim.plan.adopted
         try:
+            if adopted is not None:
+                return any(entry.instant == adopted and entry.begun for entry in self._format.unfinished(self._table))
             return self._plan_id in self._format.pending(self._table).values()
         except Rejected:  # no table that lakefold serves, so none that a plan of it could still commit to
             return False

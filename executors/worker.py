@@ -2,9 +2,7 @@
 """The loop of an executor: claim, run, repeat; rescue the plans of silent ones; end politely or at once."""
 
 import logging
-import os
 import signal
-import socket
 import threading
 import time
 from collections import Counter
@@ -20,6 +18,7 @@ from executors.run import HEARTBEAT, run_plan
 from executors.spark import drop_dead_session
 from lake.errors import Rejected
 from lake.formats import load_format
+from lake.identity import executor_name
 from lake.plan import Claim
 from lake.ports import PlanStore, SparkProvider
 
@@ -27,11 +26,6 @@ log = logging.getLogger(__name__)
 
 _BACKOFF_SECONDS = 1.0
 _BACKOFF_MAX_SECONDS = 60.0
-
-
-def executor_name() -> str:
-    """What this process calls itself in the database: host, process id and a moment, never the same twice."""
-    return f"{socket.gethostname()}/{os.getpid()}/{time.time_ns() // 1_000_000:x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,6 +95,8 @@ class Plan:
     groups: tuple[ClusteringGroup, ...]
     options: RewriteOptions
     snapshot_instant: str
+    #: the pending instant of another process that this plan executes; None for a plan of our own making
+    adopted: str | None = None
 
     @property
     def partitions(self) -> tuple[str, ...]:

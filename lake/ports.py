@@ -16,11 +16,13 @@ import pyarrow as pa
 from lake.model import Snapshot, TableRef
 from lake.plan import (
     Claim,
+    ClusteringGroup,
     Commit,
     LeftOut,
     OutputFile,
     PartitionFigures,
     Plan,
+    PlanKind,
     PlanState,
     Progress,
     Step,
@@ -79,12 +81,41 @@ class Verification:
     rows_expected: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """Something on a table's own timeline that was begun or only scheduled, and did not complete.
+
+    ``action`` is the format's word for it. ``begun`` tells a plan somebody executes from one that only waits.
+    ``last_sign`` is the newest trace of whoever works on it, ``alive`` whether that is recent enough to leave it
+    alone. ``plan_id`` is the plan of lakefold's that it carries, None for somebody else's. A scheduled rewrite has
+    its ``kind``, ``groups`` and the ``sort_columns`` it asks for; ``refusal`` says why lakefold could not execute it.
+    """
+
+    instant: str
+    action: str
+    begun: bool
+    since: datetime
+    last_sign: datetime
+    alive: bool
+    plan_id: str | None = None
+    kind: PlanKind | None = None
+    groups: tuple[ClusteringGroup, ...] = ()
+    sort_columns: tuple[str, ...] = ()
+    refusal: str | None = None
+
+    @property
+    def dead(self) -> bool:
+        """Begun by somebody else who gives no sign of life any more."""
+        return self.begun and not self.alive and self.plan_id is None
+
+
 class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     """Changes one table through its own format's commit protocol. Used by one thread from open to close."""
 
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         """Check every slice against the table and make the plan known to it (step 2).
 
+        An adopted plan is known already: nothing is published, and it is taken whole or not at all.
         Waits a while for writers that are inflight on the partitions. Raises Conflict when they leave no gap or no
         group is left, Transient when the table's lock is taken, Rejected when the table can't be served.
         """
@@ -101,8 +132,11 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         Raises Conflict when a writer was faster, CommitUnknown when nobody can tell.
         """
 
-    def discard(self, plan_id: str, instants: Collection[str] | None) -> int:
+    def discard(self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None) -> int:
         """Withdraw what ``instants`` of this plan left uncommitted; the number of instants withdrawn.
+
+        ``adopted`` is the instant of an adopted plan. What was begun of it is taken back and its files are removed,
+        but the instant stays scheduled: it belongs to whoever scheduled it.
 
         ``None`` means every pending instant of the table that names ``plan_id``, recorded or not: what a take-over
         needs, because a killed executor may have published an instant that it could not record any more.
@@ -152,6 +186,9 @@ class TableFormat(Protocol):
 
     def pending(self, table: TableRef) -> Mapping[str, str]:
         """Pending instants on the table's timeline that name a plan of lakefold's, each with that plan's id."""
+
+    def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
+        """Everything pending on the table's timeline, oldest first, whoever began or scheduled it."""
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """For each version's path: None when it may be deleted now, else the reason why not."""
@@ -212,7 +249,10 @@ class PlanStore(Protocol):
         """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
 
     def expired(self, executor: str) -> Claim | None:
-        """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none."""
+        """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none.
+
+        An adopted plan is taken over only from an executor that is known to be gone or has been silent for long.
+        """
 
     def due_in(self) -> timedelta | None:
         """How long until a requested plan is due or an inflight lease runs out; zero when that is now.

@@ -7,6 +7,7 @@ ENGINES = ("auto", "stitch", "arrow", "spark")
 LAYOUTS = ("linear", "zorder", "hilbert")
 COMPRESSIONS = ("uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli")
 SORT_FIELDS = ("size", "instant_time")
+SERVICES = ("clean", "archive", "rollback")
 
 
 class Strategy(StrEnum):

@@ -91,6 +91,11 @@ class SizingPolicy:
     layout: str = "linear"
     receipt: ReceiptLevel = ReceiptLevel.FOOTER
 
+    # table services
+    adopt_pending: bool = False  #: execute what other processes scheduled on the table
+    table_services: tuple[str, ...] = ()  #: of ``SERVICES``, done after cleaning
+    table_services_interval: timedelta = timedelta(minutes=30)
+
     # running
     retention: timedelta = timedelta(days=7)
     scan_interval: timedelta = timedelta(minutes=5)
@@ -199,6 +204,7 @@ _PARSERS_BY_NAME: Mapping[str, Callable[[Any], Any]] = {
     "max_bytes_per_plan": read_bytes,
     "compression": read_word,
     "file_slices_sort_by": read_lower_words,
+    "table_services": read_lower_words,
 }
 
 

@@ -12,6 +12,7 @@ from planner.choices import (
     COMPRESSIONS,
     ENGINES,
     LAYOUTS,
+    SERVICES,
     SORT_FIELDS,
     PartitionFilter,
     RewriteFirst,
@@ -75,11 +76,16 @@ def problems(policy: "SizingPolicy") -> Iterator[str]:
     yield from _word_problems(policy)
 
 
+_ABOVE_ZERO = (
+    "scan_interval", "sweep_interval", "table_services_interval", "lease", "heartbeat", "backoff", "backoff_max"
+)  # fmt: skip
+
+
 def _time_problems(policy: "SizingPolicy") -> Iterator[str]:
     for knob in ("quiet_period", "retention", "compact_age"):
         if getattr(policy, knob) < timedelta(0):
             yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must not be negative; set {knob}"
-    for knob in ("scan_interval", "sweep_interval", "lease", "heartbeat", "backoff", "backoff_max"):
+    for knob in _ABOVE_ZERO:
         if getattr(policy, knob) <= timedelta(0):
             yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must be above 0; set {knob}"
     if policy.heartbeat >= policy.lease:
@@ -111,6 +117,9 @@ def _word_problems(policy: "SizingPolicy") -> Iterator[str]:
     if not policy.file_slices_sort_by or not set(policy.file_slices_sort_by) <= set(SORT_FIELDS):
         given = ",".join(policy.file_slices_sort_by)
         yield f"file_slices_sort_by is {given!r} but must list {' or '.join(SORT_FIELDS)}; set file_slices_sort_by"
+    if not set(policy.table_services) <= set(SERVICES):
+        given = ",".join(policy.table_services)
+        yield f"table_services is {given!r} but must list some of {', '.join(SERVICES)}; set table_services"
     if policy.layout != "linear" and not policy.sort_columns:
         yield f"layout {policy.layout} needs the columns to cluster by but sort_columns is empty; set sort_columns"
     bounds = (policy.partition_begin, policy.partition_end)

@@ -70,6 +70,7 @@ def describe_plan(plan: Plan, estimate: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "plan_id": plan.plan_id,
         "kind": plan.kind.value,
+        "adopted": plan.adopted,
         "input_files": plan.input_files,
         "input_bytes": plan.bytes,
         "output_files": sum(group.output_files for group in plan.groups),

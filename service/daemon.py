@@ -18,9 +18,10 @@ from typing import Any
 from executors.outcome import Result
 from executors.rescue import rescue_one
 from executors.spark import drop_dead_session, spark_session
-from executors.worker import Worker, WorkerSettings, executor_name
+from executors.worker import Worker, WorkerSettings
 from lake.errors import LakefoldError
 from lake.formats import load_format
+from lake.identity import executor_name
 from lake.version import __version__
 from service import logs
 from service.catalog import Catalog

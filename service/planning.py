@@ -12,13 +12,14 @@ from uuid_utils import uuid7
 from lake.errors import LakefoldError
 from lake.formats import load_format
 from lake.model import Snapshot
-from lake.plan import PlanKind
+from lake.plan import Plan, PlanKind
 from planner.candidates import Reason
 from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
 from planner.policy import PolicyError
 from service import exitcodes
 from service.account import Line, account, scan_record
+from service.adoption import adopt
 from service.answer import Answer, describe_plan
 from service.config import Config, nearest
 from service.exitcodes import CommandError
@@ -66,8 +67,13 @@ def scan_and_plan(
         raise refusal
     snapshot = _snapshot(store, table, remember=request is None or not request.overrides)
     asked = _partitions_asked(snapshot, request)
+    adopted: list[Plan] = []
+    if table.policy.adopt_pending and refusal is None and not dry_run:
+        pending = load_format(table.ref.format).unfinished(table.ref)
+        adopted = adopt(store, table, pending, snapshot=snapshot.instant, actor=actor)
     held = store.held_partitions(table.name)
     run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held)
+    run.plans += [describe_plan(plan, {}) for plan in adopted]
     planning = run.plan()
     if request is None or not (request.overrides or request.partitions):
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
@@ -79,7 +85,7 @@ def scan_and_plan(
         most = max(0, table.policy.max_inflight_per_table + 1 - len(set(held.values())))
     else:
         most = MOST_PLANS_PER_REQUEST
-    planning = run.take(planning, most, dry_run=dry_run, request=request, actor=actor)
+    planning = run.take(planning, most + len(adopted), dry_run=dry_run, request=request, actor=actor)
     if run.plans:
         return run.answer(planning, "dry_run" if dry_run else "planned", _made(run.plans, dry_run=dry_run))
     if request is not None and not dry_run:

@@ -8,7 +8,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from lake.errors import LakefoldError
+from lake.formats import load_format
 from planner.candidates import Reason
+from service.adoption import DeadWork
 from service.catalog import Catalog
 from service.config import Config
 from service.exitcodes import one_line
@@ -46,6 +48,7 @@ class Scanning:
         self._discover_at = 0.0
         self._problems: list[str] = []
         self._failing: set[str] = set()
+        self._dead = DeadWork()
 
     def discover(self) -> None:
         """Look for tables and register the new and changed ones; each new one is due as its last scan says."""
@@ -109,6 +112,7 @@ class Scanning:
             began = time.monotonic()
             try:
                 answer = scan_and_plan(self._config, self._store, table, actor=self._actor)
+                self._dead.tell(table.name, load_format(table.ref.format).unfinished(table.ref))
             except Exception as error:
                 self._metrics.scanned(table.ref.format, "error", time.monotonic() - began, {})
                 self._scan_failed(table, error, time.monotonic() - began)

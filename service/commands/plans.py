@@ -105,7 +105,7 @@ def summary(plan: "PlanView") -> dict[str, Any]:
         "progress_bytes_total": plan.progress_bytes_total, "attempts": plan.attempts, "epoch": plan.epoch,
         "executor": plan.executor, "created_at": plan.created_at, "claimed_at": plan.claimed_at,
         "finalized_at": plan.finalized_at, "instant": plan.instant, "error": plan.error,
-        "request_id": plan.request_id, "actor": plan.actor,
+        "request_id": plan.request_id, "actor": plan.actor, "adopted": plan.adopted,
     }  # fmt: skip
 
 
@@ -139,6 +139,7 @@ def _show_text(run: Run, view: "PlanView", events: "list[PlanEvent]") -> None:
         ("location", view.location),
         ("created", f"{view.created_at.isoformat(timespec='seconds')} ({age(view.created_at, now)}) by {view.actor}"),
         ("request", view.request_id),
+        ("adopted", view.adopted and f"instant {view.adopted}, scheduled by another process"),
         (
             "input",
             f"{plural(view.input_files, 'file')}, {size(view.input_bytes)} in {plural(view.group_count, 'group')} of "

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from lake.errors import LeaseLost
+from lake.identity import is_gone
 from lake.plan import (
     Claim,
     Commit,
@@ -28,6 +29,8 @@ from service.store.rows import load_plan
 
 #: a claim that lost a race looks again; another plan of a crowded queue is free long before this
 _CLAIM_ATTEMPTS = 50
+#: how long past its lease an executor that may only be asleep keeps an adopted plan
+ADOPTED_SILENCE = timedelta(minutes=30)
 
 
 class Lifecycle(StorePart):
@@ -67,16 +70,22 @@ class Lifecycle(StorePart):
     def expired(self, executor: str) -> Claim | None:
         """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none.
 
-        The plan stays inflight: whoever takes it over asks the table first whether it committed.
+        The plan stays inflight: whoever takes it over asks the table first whether it committed. Another attempt at
+        an adopted plan has to use the same instant. So such a plan is taken over only from ``executor`` itself, from
+        a process that is known to be gone, or after ``ADOPTED_SILENCE``.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             with self._database.read() as connection:
-                silent = connection.execute(
-                    select(PlanRow.id, PlanRow.epoch, PlanRow.executor)
+                patience = milliseconds(ADOPTED_SILENCE)
+                candidates = connection.execute(
+                    select(
+                        PlanRow.id, PlanRow.epoch, PlanRow.executor,
+                        (PlanRow.adopted.is_(None) | (PlanRow.lease_until_ms <= db_now() - patience)).label("free"),
+                    )
                     .where(PlanRow.state == PlanState.INFLIGHT, PlanRow.lease_until_ms <= db_now())
                     .order_by(PlanRow.lease_until_ms)
-                    .limit(1)
-                ).one_or_none()
+                ).all()  # fmt: skip
+            silent = next((c for c in candidates if c.free or c.executor == executor or is_gone(c.executor)), None)
             if silent is None:
                 return None
             with self._database.write() as connection:

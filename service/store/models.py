@@ -157,6 +157,10 @@ class PlanRow(Base):
         Index(None, "state", "id"),
         Index(None, "table_name", "id"),
         Index(None, "request_id"),
+        # An instant of somebody else's is executed by at most one plan at a time.
+        Index("ix_plan_live_adopted", "table_name", "adopted", unique=True,
+              sqlite_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}"),
+              postgresql_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}")),
         Index("ix_plan_unfinished_instants", "table_name", sqlite_where=text("instants <> '[]'"),
               postgresql_where=text("instants <> '[]'")),
         # Everything figures() sums, so that it reads an index and not the wide rows.
@@ -181,6 +185,8 @@ class PlanRow(Base):
     input_files: Mapped[int] = mapped_column(BigInteger)
     input_bytes: Mapped[int] = mapped_column(BigInteger)
     output_files: Mapped[int] = mapped_column(BigInteger)
+    #: the instant on the table's timeline that another process scheduled and this plan executes
+    adopted: Mapped[str | None] = mapped_column(String)
 
     epoch: Mapped[int] = mapped_column(BigInteger, server_default="0")
     attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's and the operator's side of a plan's life: add, cancel, retry, and who holds which partition."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
@@ -51,12 +51,14 @@ class Planning(StorePart):
                     actor=actor, group_count=len(groups), partition_count=len(plan.partitions),
                     input_files=plan.input_files, input_bytes=plan.bytes,
                     output_files=sum(g.output_files for g in plan.groups), progress_bytes_total=plan.bytes,
+                    adopted=plan.adopted,
                     created_at_ms=db_now(), not_before_ms=db_now(),
                 )
             )  # fmt: skip
             connection.execute(insert(GroupRow), groups)
             _take(connection, plan.table.name, plan.plan_id, plan.partitions)
-            reason = "planned" if request_id is None else f"planned for request {request_id}"
+            reason = "planned" if plan.adopted is None else f"adopted instant {plan.adopted}"
+            reason += f" for request {request_id}" if request_id is not None else ""
             record_event(connection, plan.plan_id, None, PlanState.REQUESTED, epoch=0, actor=actor, reason=reason)
 
         self._with_partitions(plan.table.name, plan.partitions, add)
@@ -65,6 +67,12 @@ class Planning(StorePart):
         """Partition → live plan that holds it, for the table ``name``."""
         with self._database.read() as connection:
             return _held(connection, name)
+
+    def adoptions(self, name: str, instants: Collection[str]) -> dict[str, str]:
+        """Those of ``instants`` that a plan of the table ``name`` has adopted, ended ones included: instant → plan."""
+        adopted = select(PlanRow.adopted, PlanRow.id).where(PlanRow.table_name == name, PlanRow.adopted.in_(instants))
+        with self._database.read() as connection:
+            return {row.adopted: row.id for row in connection.execute(adopted.order_by(PlanRow.id))}
 
     def request_cancel(self, plan_id: str, actor: str, reason: str = "") -> PlanState:
         """Cancel a requested plan at once; ask for it where the plan is inflight. The state it is in afterwards.

@@ -78,6 +78,7 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
         ),
         options=_options(row.options),
         snapshot_instant=row.snapshot_instant,
+        adopted=row.adopted,
     )
 
 
@@ -133,6 +134,7 @@ def plan_view(row: Row[Any], groups: tuple[GroupView, ...] = ()) -> PlanView:
         input_files=row.input_files,
         input_bytes=row.input_bytes,
         output_files=row.output_files,
+        adopted=row.adopted,
         epoch=row.epoch,
         attempts=row.attempts,
         executor=row.executor,

@@ -121,7 +121,8 @@ class PlanView:
     """A plan as people see it.
 
     ``groups``, ``partitions`` and ``figures`` are filled by ``plan()``; a listing leaves them empty and has the counts.
-    ``instants`` are those published on the table's timeline, the committed one last; ``instant`` is the committed one.
+    ``instants`` are those published on the table's timeline, the committed one last; ``instant`` is the committed one;
+    ``adopted`` is the instant that another process scheduled, None for a plan of our own.
     """
 
     plan_id: str
@@ -140,6 +141,7 @@ class PlanView:
     input_files: int
     input_bytes: int
     output_files: int
+    adopted: str | None
     epoch: int
     attempts: int
     executor: str | None

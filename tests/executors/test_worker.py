@@ -16,9 +16,10 @@ import toy_format
 from toy_bench import Background, Bench, Flaky, eventually, no_spark, raising
 
 from executors.outcome import Result
-from executors.worker import Worker, WorkerSettings, executor_name
+from executors.worker import Worker, WorkerSettings
 from lake.errors import Rejected, Transient
 from lake.failpoints import failpoint
+from lake.identity import executor_name
 from lake.plan import Step
 
 FAST = {"heartbeat": timedelta(seconds=0.05), "idle": timedelta(seconds=0.02), "patience": timedelta(seconds=1)}

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,17 @@ class Bench:
         plan = toy_format.plan(table or self.table, str(uuid7()), **options)
         self.store.add_plan(plan, request_id=None, actor="test", estimate={})
         return plan
+
+    def adopt(self, instant: str = "7") -> Plan:
+        """A requested plan over all live files that another process scheduled as ``instant``."""
+        toy_format.schedule(self.table, instant)
+        plan = replace(toy_format.plan(self.table, str(uuid7())), adopted=instant)
+        self.store.add_plan(plan, request_id=None, actor="test", estimate={})
+        return plan
+
+    def scheduled(self) -> dict[str, bool]:
+        """Instants of other processes that are pending, and whether somebody has begun them."""
+        return {u.instant: u.begun for u in ToyFormat().unfinished(self.table) if u.plan_id is None}
 
     def claim(self, executor: str = "first") -> Claim:
         claim = self.store.claim(executor)

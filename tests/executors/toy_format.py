@@ -37,9 +37,10 @@ from lake.plan import (
     RewriteOptions,
     SupersededVersion,
 )
-from lake.ports import Prepared, Report, Rewrite, SparkProvider, Verification
+from lake.ports import Prepared, Report, Rewrite, SparkProvider, Unfinished, Verification
 
 Hook = Callable[[], None]
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ToyFormat:
@@ -79,7 +80,17 @@ class ToyFormat:
 
     def pending(self, table: TableRef) -> Mapping[str, str]:
         self.hook("pending")
-        return {path.stem: json.loads(path.read_text())["plan_id"] for path in (base(table) / "pending").iterdir()}
+        return {u.instant: u.plan_id for u in self.unfinished(table) if u.plan_id is not None}
+
+    def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
+        return [
+            Unfinished(
+                instant=path.stem, action="rewrite", begun=bool(document.get("epoch")), since=FIRST, last_sign=FIRST,
+                alive=False, plan_id=document["plan_id"],
+            )
+            for path in sorted((base(table) / "pending").iterdir())
+            for document in [json.loads(path.read_text())]
+        ]  # fmt: skip
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         self.hook("superseded_deletable")
@@ -141,9 +152,12 @@ class ToyWriter:
             groups = tuple(i for i in range(len(plan.groups)) if i not in {item.group for item in left_out})
             if not groups:
                 raise Conflict("no group is left: " + left_out[0].reason, tuple(left_out))
-            instant = f"{time.time_ns()}e{epoch}"
+            instant = plan.adopted or f"{time.time_ns()}e{epoch}"
             pending = self._base / "pending" / f"{instant}.json"
-            pending.write_text(json.dumps({"plan_id": plan.plan_id, "epoch": epoch}))
+            if plan.adopted is not None and not pending.exists():
+                raise Conflict(f"instant {instant} is no longer pending")
+            owner = None if plan.adopted is not None else plan.plan_id
+            pending.write_text(json.dumps({"plan_id": owner, "epoch": epoch}))
         return Prepared(plan=plan, epoch=epoch, instant=instant, groups=groups, left_out=tuple(left_out))
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
@@ -185,6 +199,8 @@ class ToyWriter:
             pending = self._base / "pending" / f"{prepared.instant}.json"
             if not pending.exists():
                 raise Conflict(f"instant {prepared.instant} was withdrawn")
+            if not all((self._base / output.path).exists() for output in rewrite.outputs):
+                raise Conflict(f"what was written of {prepared.instant} was taken back")
             now = manifest(self._table)
             live = {item["path"]: item for item in now["files"]}
             replaced = [item for index in prepared.groups for item in prepared.plan.groups[index].slices]
@@ -214,11 +230,18 @@ class ToyWriter:
             pending.unlink()
         return _commit(document)
 
-    def discard(self, plan_id: str, instants: Collection[str] | None) -> int:
+    def discard(self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None) -> int:
         self._format.hook("discard")
         withdrawn = 0
         with locked(self._table):
             completed = {m.get("instant") for m in manifests(self._table)}
+            scheduled = self._base / "pending" / f"{adopted}.json"
+            if adopted is not None and scheduled.exists() and adopted not in completed:
+                for path in self._base.rglob(f"{adopted}-*.parquet"):
+                    path.unlink()
+                begun = json.loads(scheduled.read_text())["epoch"]
+                scheduled.write_text(json.dumps({"plan_id": None, "epoch": 0}))
+                return int(bool(begun))
             for instant, owner in self._format.pending(self._table).items():
                 if owner != plan_id or (instants is not None and instant not in instants):
                     continue
@@ -346,6 +369,11 @@ def write(table: TableRef, partition: str, data: pa.Table) -> str:
     }
     publish(table, {"number": number, "files": [*manifest(table)["files"], item]})
     return path
+
+
+def schedule(table: TableRef, instant: str) -> None:
+    """What a foreign writer does that leaves its plans to others."""
+    (base(table) / "pending" / f"{instant}.json").write_text(json.dumps({"plan_id": None, "epoch": 0}))
 
 
 def append_log(table: TableRef, path: str, changes: pa.Table) -> None:

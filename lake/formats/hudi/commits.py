@@ -33,7 +33,9 @@ def find_commit(storage: Storage, timeline: Timeline, plan_id: str) -> Commit | 
             return _commit(storage, plan_id, instant.time, plan, metadata or timeline.metadata(instant))
     for archived in timeline.archived({"replacecommit", "commit"}, containing=plan_id.encode()):
         plan = archived.plan
-        if extra_metadata(plan).get(PLAN_KEY) == plan_id:
+        # A plan of ours names itself; one that we adopted is another process's, and only our commit of it has the id.
+        named = extra_metadata(plan).get(PLAN_KEY) or extra_metadata(archived.metadata).get(PLAN_KEY)
+        if named == plan_id:
             return _commit(storage, plan_id, archived.time, plan, archived.metadata)
     return None
 

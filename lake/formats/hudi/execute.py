@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
+from lake.formats.hudi.adopt import not_begun, still_ours
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import unreadable
 from lake.formats.hudi.outcomes import cause_chain, is_disk_full, is_jvm_gone, translate
@@ -121,7 +122,7 @@ def write(client: HudiClient, prepared: Prepared, tag: str, report: Report, canc
     try:
         with _tagged(client.spark, tag), ProgressReporter(client.spark, tag, total, report) as progress:
             client.begin_write(prepared.instant)
-            java = client.worker.cluster(prepared.instant, False)
+            java = _begin(client, prepared)
             stats = _force(client, java)
             rows = sum(stat.getNumWrites() for stat in stats)
             progress.finish(rows)
@@ -141,6 +142,15 @@ def write(client: HudiClient, prepared: Prepared, tag: str, report: Report, canc
         for stat in stats
     )
     return Written(rewrite=Rewrite(prepared=prepared, outputs=outputs), java=java)
+
+
+def _begin(client: HudiClient, prepared: Prepared) -> Any:
+    """Make the plan inflight and get Hudi's write as a job that has not run yet."""
+    if prepared.plan.adopted is None:
+        return client.worker.cluster(prepared.instant, False)
+    with client.locked("beginning a plan of another process"):
+        not_begun(client, prepared.plan)
+        return client.worker.cluster(prepared.instant, False)
 
 
 def _force(client: HudiClient, java: Any) -> list[Any]:
@@ -210,7 +220,10 @@ def complete(client: HudiClient, written: Written) -> Commit:
     called = False
     try:
         with client.locked("committing", owner=inflight):
-            unchanged(client, prepared)
+            if plan.adopted is None:
+                unchanged(client, prepared)
+            else:
+                still_ours(client, written.rewrite)
             metadata = written.java.getCommitMetadata().get()
             metadata.addMetadata(PLAN_KEY, plan.plan_id)
             metadata.addMetadata(EPOCH_KEY, str(prepared.epoch))

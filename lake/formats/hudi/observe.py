@@ -16,10 +16,11 @@ from lake.formats.hudi.listing import busy_groups, delta_commits, latest_slices,
 from lake.formats.hudi.refusals import check_table
 from lake.formats.hudi.storage import PROPERTIES, Storage, table_properties
 from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.unfinished import unfinished
 from lake.formats.hudi.verify import verify_table
 from lake.model import Snapshot, TableRef
 from lake.plan import Commit, SupersededVersion
-from lake.ports import SparkProvider, TableWriter, Verification
+from lake.ports import SparkProvider, TableWriter, Unfinished, Verification
 
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -63,6 +64,15 @@ class HudiFormat:
     def pending(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""
         return _twice(table, lambda: pending_plan_ids(Timeline(Storage(table.location))))
+
+    def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
+        """See ``TableFormat``."""
+
+        def look() -> Sequence[Unfinished]:
+            storage = Storage(table.location)
+            return unfinished(table, storage, Timeline(storage))
+
+        return _twice(table, look)
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``TableFormat``."""

@@ -6,6 +6,7 @@ import pwd
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -102,6 +103,16 @@ class Storage:
     def names(self, relative: str) -> list[str]:
         """Names of the files directly in ``relative``."""
         return [i.base_name for i in self.children(relative) if i.type == pafs.FileType.File]
+
+    def newest(self, relative: str) -> datetime | None:
+        """When the file ``relative``, or anything below that directory, was last modified; None where nothing is."""
+        info = self.info(relative)
+        found = [info]
+        if info.type == pafs.FileType.Directory:
+            with self._outcomes(relative):
+                selector = pafs.FileSelector(info.path, recursive=True, allow_not_found=True)
+                found += self.fs.get_file_info(selector)
+        return max((i.mtime for i in found if i.type != pafs.FileType.NotFound), default=None)
 
     def delete(self, relative: str) -> None:
         """Remove the file; one that is gone already is fine."""

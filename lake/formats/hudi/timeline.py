@@ -293,12 +293,12 @@ class Timeline:
         containing: bytes | None = None,
         times: Collection[str] | None = None,
     ) -> Iterator[ArchivedInstant]:
-        """Archived instants, newest first: of ``actions``, whose plan contains these bytes, of these ``times``.
+        """Archived instants, newest first: of ``actions``, of these ``times``, with these bytes in what is read.
 
         ``plans`` and ``metadata`` say which of the two heavy columns are read.
         """
         columns = ["instantTime", "completionTime", "action"]
-        columns += ["plan"] * (plans or containing is not None) + ["metadata"] * metadata
+        columns += ["plan"] * plans + ["metadata"] * metadata
         for name in self.history_files:
             bounds = _HISTORY.fullmatch(name)
             if times is not None and bounds and not any(bounds.group(1) <= t <= bounds.group(2) for t in times):
@@ -311,7 +311,9 @@ class Timeline:
             for row in reversed(table.sort_by("instantTime").to_pylist()):
                 if times is not None and row["instantTime"] not in times:
                     continue
-                if containing is not None and containing not in (row["plan"] or b""):
+                if containing is not None and not any(
+                    containing in (row.get(column) or b"") for column in ("plan", "metadata")
+                ):
                     continue
                 yield ArchivedInstant(
                     time=row["instantTime"],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lake.errors import Rejected
-from lake.formats.hudi import clean, execute, publish, withdraw
+from lake.formats.hudi import adopt, clean, execute, publish, withdraw
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import merged_rows
 from lake.formats.hudi.logs_only import read_logs_only, slices_of_logs_only
@@ -64,7 +64,8 @@ class HudiWriter:
         """See ``TableWriter``. Rejected for layouts other than linear."""
         check_plan(plan)
         with outcomes(self.table, "publishing a plan"):
-            return publish.publish(self._open(plan), plan, epoch)
+            prepare = publish.publish if plan.adopted is None else adopt.prepare
+            return prepare(self._open(plan), plan, epoch)
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         """See ``TableWriter``; CancelRequested after ``cancel``."""
@@ -98,9 +99,11 @@ class HudiWriter:
         self._written = None
         return commit
 
-    def discard(self, plan_id: str, instants: Collection[str] | None) -> int:
+    def discard(self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None) -> int:
         """See ``TableWriter``."""
         with outcomes(self.table, "withdrawing a plan"):
+            if adopted is not None:
+                return adopt.take_back(self._open(), adopted)
             return withdraw.discard(self._open(), plan_id, instants)
 
     def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executes a plan that another process scheduled, on that process's own instant.
+
+Hudi lets anybody execute a pending clustering, and whoever begins takes the work of the one before him back. All
+attempts have one instant, so what keeps two of them apart can't be its name, as it is for plans of ours:
+
+- An attempt begins under the table's lock, and only where the instant is merely requested. What an earlier attempt
+  began is taken back before, under the lock too, and its data files are deleted.
+- A commit asks under the lock whether every file it is about to commit is still there. So an executor that slept
+  (SIGSTOP, a paused machine) while its successor took its work back can't commit, whenever it wakes up: its files
+  are gone. Nor can it renew its lease.
+- What is left is a sleeper in the middle of its job, which writes for a moment after it woke up, until its heartbeat
+  tells it that the plan is lost. A file it begins in that moment would carry the instant of its successor's commit.
+  That is why the database hands such a plan on only from an executor that is known to be gone, or that has been
+  silent for half an hour (``service.store.lifecycle.ADOPTED_SILENCE``).
+
+The request itself is never touched: it belongs to whoever wrote it.
+"""
+
+from typing import Any
+
+from lake.errors import Conflict, Transient
+from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.outcomes import outcomes
+from lake.formats.hudi.publish import live_slices, stale_reason
+from lake.formats.hudi.timeline import Instant, InstantState, planned_slices
+from lake.formats.hudi.unfinished import plan_kind
+from lake.formats.hudi.withdraw import remove_data_files
+from lake.plan import Plan, PlanKind
+from lake.ports import Prepared, Rewrite
+
+_ACTIONS = {PlanKind.CLUSTERING: "replacecommit", PlanKind.COMPACTION: "commit"}
+
+
+def prepare(client: HudiClient, plan: Plan, epoch: int) -> Prepared:
+    """Check that an adopted plan can be executed as it is; publishes nothing.
+
+    Raises Conflict where the instant is not pending any more, names other files than when it was adopted, or is
+    stale: Hudi would lose the rows written since. Transient where somebody else has begun to execute it.
+    """
+    assert plan.adopted is not None
+    with client.locked("looking at a plan of another process"):
+        not_begun(client, plan)
+        _check_inputs(client, plan)
+    return Prepared(plan=plan, epoch=epoch, instant=plan.adopted, groups=tuple(range(len(plan.groups))))
+
+
+def not_begun(client: HudiClient, plan: Plan) -> None:
+    """Raise Transient where somebody has begun to execute an adopted plan; call it under the lock."""
+    if _pending(client, plan).state is not InstantState.REQUESTED:
+        raise Transient(
+            f"{plan.table.name}: somebody else has begun {plan.kind} {plan.adopted}; should he be dead: "
+            f"lakefold tables rollback {plan.table.name} {plan.adopted}"
+        )
+
+
+def still_ours(client: HudiClient, rewrite: Rewrite) -> None:
+    """Raise Conflict unless ``rewrite`` can be committed on its adopted instant; call it under the lock."""
+    plan = rewrite.prepared.plan
+    begun = _pending(client, plan).state is InstantState.INFLIGHT
+    there = client.storage.sizes([output.path for output in rewrite.outputs])
+    if not begun or any(there.get(output.path) != output.bytes for output in rewrite.outputs):
+        raise Conflict(f"{plan.table.name}: another process took back what was written of {plan.kind} {plan.adopted}")
+    _check_inputs(client, plan)
+
+
+def _pending(client: HudiClient, plan: Plan) -> Instant:
+    """The instant of an adopted plan. Raises Conflict where it ended or is not what was adopted."""
+    timeline = client.timeline()
+    instant = timeline.find(plan.adopted or "", action=_ACTIONS[plan.kind])
+    if instant is None or not instant.pending:
+        raise Conflict(f"{plan.table.name}: {plan.kind} {plan.adopted} was executed or withdrawn by another process")
+    named = {(s.partition, s.file_id, s.base, frozenset(s.logs)) for s in planned_slices(timeline.plan(instant) or {})}
+    adopted = {
+        (s.partition, s.file_id, s.path and s.path.rsplit("/", 1)[-1], frozenset(s.log_files))
+        for group in plan.groups
+        for s in group.slices
+    }
+    if named != adopted:
+        raise Conflict(f"{plan.table.name}: {plan.kind} {plan.adopted} names other files than when it was adopted")
+    return instant
+
+
+def _check_inputs(client: HudiClient, plan: Plan) -> None:
+    live = live_slices(client, plan.partitions)
+    for group in plan.groups:
+        for slice_ in group.slices:
+            reason = stale_reason(slice_, slice_.partition, live)
+            if reason:
+                stale = f"{plan.kind} {plan.adopted} of another process is stale and left to it"
+                raise Conflict(f"{plan.table.name}: {stale}: {reason}")
+
+
+def take_back(client: HudiClient, time: str) -> int:
+    """Take back what was begun of the pending rewrite ``time``, which stays requested; 1 where something was begun.
+
+    Data files of it are deleted. Idempotent; an instant that completed or is gone is left alone.
+    """
+    with outcomes(client.table, "taking back a plan"), client.locked("taking back a plan"):
+        for instant, plan in client.timeline().pending_plans():
+            kind = plan_kind(instant, plan)
+            if instant.time != time or kind is None:
+                continue
+            begun = instant.state is InstantState.INFLIGHT
+            if begun:
+                _roll_back(client, time, kind)
+            remove_data_files(client, time, {entry.partition for entry in planned_slices(plan)})
+            return int(begun)
+    return 0
+
+
+def _roll_back(client: HudiClient, time: str, kind: PlanKind) -> None:
+    """Hudi's own rollback of an inflight rewrite to requested; continues one that was cut short."""
+    service = client.worker.getTableServiceClient()
+    table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+    known = _constant(client, service.getPendingRollbackInfo(client.meta, time, False))
+    generator = client.meta.getInstantGenerator()
+    if kind is PlanKind.CLUSTERING:
+        inflight = generator.getClusteringCommitInflightInstant(time)
+        table.rollbackInflightClustering(inflight, known, service.getTransactionManager())
+    else:
+        inflight = generator.getCompactionInflightInstant(time)
+        table.rollbackInflightCompaction(inflight, known, service.getTransactionManager())
+    client.meta.reloadActiveTimeline()
+
+
+def _constant(client: HudiClient, value: Any) -> Any:
+    """A ``java.util.function.Function`` that answers ``value``: Hudi asks it for the rollback of an instant."""
+    invoke, java_class = client.jvm.java.lang.invoke, client.jvm.java.lang.Class
+    arguments = client.jvm.java.util.ArrayList()
+    arguments.add(java_class.forName("java.lang.Object"))
+    answer = invoke.MethodHandles.dropArguments(invoke.MethodHandles.constant(value.getClass(), value), 0, arguments)
+    return invoke.MethodHandleProxies.asInterfaceInstance(java_class.forName("java.util.function.Function"), answer)

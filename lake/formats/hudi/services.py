@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table's own services, run for it: its clean policy, its archival, the rollback of writes that died.
+
+Hudi's clean policy knows nothing of lakefold's retention, and its archiver takes a commit's replaced files as gone
+once a clean says so. Hence the two rules here: a clean never deletes what lakefold still keeps, and no commit leaves
+the active timeline while a file that it replaced exists; that file would become live again, every row of it twice.
+"""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from lake.errors import Conflict, Rejected
+from lake.formats.hudi import adopt
+from lake.formats.hudi.clean import oldest_replacement_on_disk, publish_clean
+from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.outcomes import outcomes
+from lake.formats.hudi.timeline import COMMIT_ACTIONS, Instant, Timeline, join
+from lake.formats.hudi.unfinished import life, unfinished
+from lake.plan import SupersededVersion
+
+_KEEP_MIN, _KEEP_MAX = "hoodie.keep.min.commits", "hoodie.keep.max.commits"
+_KEEP_MIN_DEFAULT, _KEEP_MAX_DEFAULT = 20, 30
+
+
+def maintain(client: HudiClient, services: Collection[str], retained: Sequence[SupersededVersion]) -> list[str]:
+    """Run ``services`` (rollback, clean, archive) in that order, each under the table's lock; what each did."""
+    lines = []
+    known: Mapping[str, Callable[[], str | None]] = {
+        "rollback": lambda: _roll_back_failed(client),
+        "clean": lambda: _clean(client, retained),
+        "archive": lambda: _archive(client),
+    }
+    for service, run in known.items():
+        if service in services:
+            with outcomes(client.table, f"running the service {service}"), client.locked(f"service {service}"):
+                line = run()
+            if line is not None:
+                lines.append(line)
+    return lines
+
+
+def _roll_back_failed(client: HudiClient) -> str | None:
+    """Roll back writes whose heartbeat has stopped, as Hudi's lazy policy does before a write."""
+    if not client.optimistic:
+        # Single writers have no heartbeats, so that a living one could not be told from a dead one.
+        return 'nothing is rolled back: only writers with concurrency = "occ" have heartbeats'
+    before = {instant.time for instant in client.timeline().pending}
+    java = client.unlocked({"hoodie.clean.failed.writes.policy": "LAZY"})
+    try:
+        java.rollbackFailedWrites(client.meta)
+    finally:
+        java.close()
+    gone = sorted(before - {instant.time for instant in client.timeline().pending})
+    return f"rolled back {', '.join(gone)}, whose writers died" if gone else None
+
+
+def _clean(client: HudiClient, retained: Sequence[SupersededVersion]) -> str | None:
+    """What the table's clean policy would delete, without what lakefold retains, as one clean."""
+    table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+    found = table.createCleanerPlan(client.context, client.absent)
+    if not found.isPresent():
+        return None
+    plan = json.loads(found.get().toString())
+    timeline = client.timeline()
+    on_disk = client.storage.sizes([version.path for version in retained])
+    kept = {version.path for version in retained if version.path in on_disk}
+    wanted = {
+        partition: [join(partition, str(entry["filePath"]).rsplit("/", 1)[-1]) for entry in entries]
+        for partition, entries in (plan.get("filePathsToBeDeletedPerPartition") or {}).items()
+    }
+    victims = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
+    victims = {partition: paths for partition, paths in victims.items() if paths}
+    held = {version.partition for version in retained if version.path in kept}
+    partitions = [name for name in plan.get("partitionsToBeDeleted") or () if name not in held]
+    if not victims and not partitions:
+        return None
+    gone = frozenset(path for paths in victims.values() for path in paths)
+    candidates = [version.instant for version in retained if version.path in kept]
+    candidates.append(oldest_replacement_on_disk(client.storage, timeline, gone))
+    candidates.append(str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or ""))
+    earliest = min((time for time in candidates if time), default=None)
+    publish_clean(client, timeline, victims, earliest, partitions=partitions)
+    client.worker.clean(False)
+    spared = sum(len(paths) for paths in wanted.values()) - len(gone)
+    spared_text = f", {spared} more are kept by lakefold's retention" if spared else ""
+    return f"the table's clean policy deleted {len(gone)} files{spared_text}"
+
+
+def _archive(client: HudiClient) -> str | None:
+    """Hudi's archival, held back from the oldest commit some of whose replaced files exist."""
+    timeline = client.timeline()
+    minimum = int(client.table.write_options.get(_KEEP_MIN, _KEEP_MIN_DEFAULT))
+    maximum = int(client.table.write_options.get(_KEEP_MAX, _KEEP_MAX_DEFAULT))
+    oldest = oldest_replacement_on_disk(client.storage, timeline)
+    if oldest:
+        commits = [i for i in timeline.completed if i.action in COMMIT_ACTIONS and i.time >= oldest]
+        minimum = max(minimum, len(commits))
+        maximum = max(maximum, minimum + 1)
+    java = client.unlocked({_KEEP_MIN: str(minimum), _KEEP_MAX: str(maximum)})
+    try:
+        java.archive()
+    finally:
+        java.close()
+    archived = len(timeline.completed) - len([i for i in client.timeline().completed if i in timeline.completed])
+    return f"archived {archived} instants" if archived else None
+
+
+def roll_back(client: HudiClient, time: str) -> str:
+    """Take back what somebody else began as ``time`` and did not end; what was done, in words.
+
+    A clustering or compaction stays scheduled, a write is removed. Raises Conflict where the instant is not pending,
+    is a plan of lakefold's, or its owner is alive; Rejected for what Hudi ends by itself.
+    """
+    with outcomes(client.table, "rolling back"), client.locked("rolling back"):
+        timeline = client.timeline()
+        instant = _abandoned(client, timeline, time)
+        if any(entry.instant == time and entry.kind for entry in unfinished(client.table, client.storage, timeline)):
+            adopt.take_back(client, time)
+            return f"{instant.kind} {time} is taken back to requested: what was written of it is deleted"
+        if instant.kind not in COMMIT_ACTIONS:
+            raise Rejected(
+                f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} at its "
+                "next one"
+            )
+        client.worker.rollback(time)
+        return f"{instant.kind} {time} is rolled back: what was written of it is deleted"
+
+
+def _abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instant:
+    name = client.table.name
+    instant = next((i for i in timeline.pending if i.time == time), None)
+    if instant is None:
+        completed = timeline.find(time)
+        what = f"{completed.kind} {time} is completed" if completed else f"there is no instant {time} on its timeline"
+        raise Conflict(f"{name}: {what}; only what is pending can be rolled back")
+    entry = next(e for e in unfinished(client.table, client.storage, timeline) if e.instant == time)
+    if entry.plan_id is not None:
+        raise Conflict(
+            f"{name}: {entry.action} {time} belongs to plan {entry.plan_id}; to end it: "
+            f"lakefold plans cancel {entry.plan_id}"
+        )
+    last_sign, alive = life(client.table, client.storage, timeline, instant)
+    if alive and entry.begun:
+        raise Conflict(f"{name}: {entry.action} {time} is alive, its last sign of life is of {last_sign:%H:%M:%S} UTC")
+    return instant

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is pending on a table's timeline: whose it is, whether somebody still works on it, and could we execute it."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lake.formats.hudi.settings import SORT_COLUMNS
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import (
+    PLAN_KEY,
+    Instant,
+    InstantState,
+    PlannedSlice,
+    Timeline,
+    extra_metadata,
+    instant_datetime,
+    join,
+    planned_slices,
+)
+from lake.model import FileSlice, TableRef
+from lake.plan import ClusteringGroup, PlanKind
+from lake.ports import Unfinished
+
+_HEARTBEATS = ".hoodie/.heartbeat"
+_MARKERS = ".hoodie/.temp"
+_INTERVAL = "hoodie.client.heartbeat.interval_in_ms"
+_MISSES = "hoodie.client.heartbeat.tolerable.misses"
+#: without a heartbeat, which clusterings and single writers have none of, files tell; a task may be long at one
+SILENCE = timedelta(minutes=10)
+
+
+def unfinished(table: TableRef, storage: Storage, timeline: Timeline) -> list[Unfinished]:
+    """Every pending instant of the active timeline, oldest first."""
+    plans = dict(timeline.pending_plans())
+    return [_entry(table, storage, timeline, instant, plans.get(instant)) for instant in timeline.pending]
+
+
+def _entry(
+    table: TableRef, storage: Storage, timeline: Timeline, instant: Instant, plan: Mapping[str, Any] | None
+) -> Unfinished:
+    last_sign, alive = life(table, storage, timeline, instant)
+    kind = plan_kind(instant, plan)
+    groups = tuple(plan_groups(storage, plan)) if plan is not None and kind is not None else ()
+    return Unfinished(
+        instant=instant.time,
+        action=kind.value if kind else instant.kind,
+        begun=instant.state is not InstantState.REQUESTED,
+        since=instant_datetime(instant.time, timeline.timezone),
+        last_sign=last_sign,
+        alive=alive,
+        plan_id=extra_metadata(plan).get(PLAN_KEY),
+        kind=kind,
+        groups=groups,
+        sort_columns=_sort_columns(plan),
+        refusal=_refusal(plan, groups) if plan is not None and kind is not None else None,
+    )
+
+
+def plan_kind(instant: Instant, plan: Mapping[str, Any] | None) -> PlanKind | None:
+    """Which rewrite a pending instant is; None for everything else."""
+    if plan is not None and plan.get("clusteringPlan"):
+        return PlanKind.CLUSTERING
+    return PlanKind.COMPACTION if instant.kind == "compaction" else None
+
+
+def life(table: TableRef, storage: Storage, timeline: Timeline, instant: Instant) -> tuple[datetime, bool]:
+    """The newest trace of whoever works on ``instant``, and whether it is recent enough to leave him alone.
+
+    With a heartbeat Hudi's own limit holds, by the heartbeat settings in the table's write options.
+    """
+    heartbeat = storage.newest(f"{_HEARTBEATS}/{instant.time}")
+    files = [name for name in (instant.inflight_file, instant.requested_file) if name is not None]
+    signs = [storage.newest(f"{timeline.directory}/{name}") for name in files]
+    signs += [heartbeat, storage.newest(f"{_MARKERS}/{instant.time}")]
+    last = max((sign for sign in signs if sign is not None), default=instant_datetime(instant.time, timeline.timezone))
+    limit = SILENCE
+    if heartbeat is not None:
+        options = table.write_options
+        interval = timedelta(milliseconds=float(options.get(_INTERVAL, 60_000)))
+        last, limit = heartbeat, interval * int(options.get(_MISSES, 2))
+    return last, datetime.now(UTC) - last <= limit
+
+
+def plan_groups(storage: Storage, plan: Mapping[str, Any]) -> Iterator[ClusteringGroup]:
+    """The groups of a scheduled clustering, or each slice of a scheduled compaction as a group; sizes as on disk."""
+    sizes = storage.sizes([path for entry in planned_slices(plan) for path in entry.paths])
+    clustering = plan.get("clusteringPlan")
+    if not clustering:
+        for entry in planned_slices(plan):
+            yield ClusteringGroup(partition=entry.partition, slices=(_slice(entry, sizes),), output_files=1)
+        return
+    for group in clustering.get("inputGroups") or ():
+        slices = tuple(_slice(e, sizes) for e in planned_slices({"clusteringPlan": {"inputGroups": [group]}}))
+        yield ClusteringGroup(
+            partition=slices[0].partition if slices else "",
+            slices=slices,
+            output_files=group.get("numOutputFileGroups") or 1,
+        )
+
+
+def _slice(entry: PlannedSlice, sizes: Mapping[str, int]) -> FileSlice:
+    path = join(entry.partition, entry.base) if entry.base else None
+    return FileSlice(
+        partition=entry.partition,
+        file_id=entry.file_id,
+        path=path,
+        bytes=sizes.get(path, 0) if path else 0,
+        log_files=entry.logs,
+        log_bytes=sum(sizes.get(join(entry.partition, name), 0) for name in entry.logs),
+    )
+
+
+def _sort_columns(plan: Mapping[str, Any] | None) -> tuple[str, ...]:
+    strategy = ((plan or {}).get("clusteringPlan") or {}).get("strategy") or {}
+    named = (strategy.get("strategyParams") or {}).get(SORT_COLUMNS) or ""
+    return tuple(column.strip() for column in named.split(",") if column.strip())
+
+
+def _refusal(plan: Mapping[str, Any], groups: tuple[ClusteringGroup, ...]) -> str | None:
+    """Why we can't execute this plan of somebody else's with our proof; None when we can."""
+    clustering = plan.get("clusteringPlan")
+    if not clustering:
+        return "compaction plans are not executed yet"
+    if not groups or any(not group.slices for group in groups):
+        return "it names no file slices"
+    if clustering.get("preserveHoodieMetadata") is False:
+        return "it does not keep commit times (hoodie.clustering.preserve.commit.metadata = false), so no proof fits"
+    for group in groups:
+        if len({s.partition for s in group.slices}) > 1:
+            return "one of its groups spans several partitions"
+    return None

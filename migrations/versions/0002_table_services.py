@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that execute what another process scheduled."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+_LIVE_ADOPTED = "adopted IS NOT NULL AND state IN ('inflight', 'requested')"
+
+
+def upgrade() -> None:
+    """Apply."""
+    op.add_column("plan", sa.Column("adopted", sa.String(), nullable=True))
+    op.create_index(
+        "ix_plan_live_adopted",
+        "plan",
+        ["table_name", "adopted"],
+        unique=True,
+        sqlite_where=sa.text(_LIVE_ADOPTED),
+        postgresql_where=sa.text(_LIVE_ADOPTED),
+    )
+
+
+def downgrade() -> None:
+    """Take back; plans that were adopted look like plans of our own afterwards."""
+    op.drop_index("ix_plan_live_adopted", table_name="plan")
+    op.drop_column("plan", "adopted")

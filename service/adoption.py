@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that other processes scheduled on a table's timeline: which of them become plans of ours, and the dead ones."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from uuid_utils import uuid7
+
+from lake.plan import Plan
+from lake.ports import Unfinished
+from lake.units import format_duration
+from service.rules import ConfiguredTable
+from service.store.errors import PartitionsTaken
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+def adopt(
+    store: "Store", table: ConfiguredTable, pending: Sequence[Unfinished], *, snapshot: str, actor: str
+) -> list[Plan]:
+    """Store a plan for every scheduled rewrite of somebody else's that nobody has begun; those plans.
+
+    An instant is adopted once: where that plan was cancelled or failed, it is left to its owner. One whose
+    partitions a live plan holds waits for the next scan. ``snapshot`` is the newest instant of the table.
+    """
+    waiting = [entry for entry in pending if entry.kind is not None and not entry.begun and entry.plan_id is None]
+    known = store.adoptions(table.name, [entry.instant for entry in waiting])
+    plans = []
+    for entry in waiting:
+        if entry.instant in known:
+            continue
+        name = f"table {table.name}: {entry.action} {entry.instant}"
+        if entry.refusal is not None:
+            logger.info("%s is not adopted: %s", name, entry.refusal)
+            continue
+        assert entry.kind is not None
+        plan = Plan(
+            plan_id=str(uuid7()),
+            table=table.ref,
+            kind=entry.kind,
+            groups=entry.groups,
+            # Whoever scheduled it chose how its rows are sorted; the rest is for the executor to choose.
+            options=replace(table.policy.options, sort_columns=entry.sort_columns, layout="linear"),
+            snapshot_instant=snapshot,
+            adopted=entry.instant,
+        )
+        try:
+            store.add_plan(plan, request_id=None, actor=actor, estimate={})
+        except PartitionsTaken as error:
+            logger.info("%s waits: %s", name, error)
+            continue
+        plans.append(plan)
+    return plans
+
+
+class DeadWork:
+    """Tells once, in the log, of each thing on a table's timeline that its owner seems to have died over."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, frozenset[str]] = {}
+
+    def tell(self, table: str, pending: Sequence[Unfinished]) -> None:
+        """One warning for each dead entry that the last call for ``table`` did not have."""
+        dead = {entry.instant: entry for entry in pending if entry.dead}
+        for instant in sorted(dead.keys() - self._told.get(table, frozenset())):
+            entry = dead[instant]
+            silent = format_duration(datetime.now(UTC) - entry.last_sign)
+            logger.warning(
+                "table %s: %s %s was begun by another process that has given no sign of life for %s; to take it back: "
+                "lakefold tables rollback %s %s",
+                *(table, entry.action, instant, silent, table, instant),
+            )
+        self._told[table] = frozenset(dead)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that another process scheduled, on a toy table: one instant for all attempts, and never ours to withdraw."""
+
+import pytest
+from toy_bench import QUICK, Bench, no_spark, raising
+
+from executors.outcome import Result
+from executors.rescue import rescue_one, sweep
+from lake.errors import Conflict, LeaseLost, Rejected, Transient
+
+
+def test_an_adopted_plan_is_executed_on_its_own_instant(bench: Bench):
+    before, plan = bench.rows(), bench.adopt("7")
+    outcome = bench.run()
+    assert outcome.result is Result.COMPLETED
+    view = bench.store.plan(plan.plan_id)
+    assert (view.adopted, view.instant, view.state.value) == ("7", "7", "completed")
+    assert (bench.rows(), bench.commits(plan), bench.scheduled()) == (before, 1, {})
+
+
+@pytest.mark.parametrize("where", ["rewrite", "rewritten", "commit"])
+@pytest.mark.parametrize("error", [Transient("a node went away"), Conflict("a writer was faster"), Rejected("no")])
+def test_whatever_ends_an_attempt_leaves_the_instant_scheduled_and_no_file(bench: Bench, where: str, error: Exception):
+    plan = bench.adopt("7")
+    bench.format.hooks[where] = raising(error)
+    assert bench.run().result is not Result.COMPLETED
+    assert (bench.scheduled(), bench.unowned(), bench.commits(plan)) == ({"7": False}, (), 0)
+
+
+def test_another_attempt_uses_the_same_instant(bench: Bench):
+    plan = bench.adopt("7")
+    bench.format.hooks["rewritten"] = raising(Transient("a node went away"))
+    assert bench.run().result is Result.REQUEUED
+    bench.format.hooks.clear()
+    assert bench.run().result is Result.COMPLETED
+    assert (bench.store.plan(plan.plan_id).instant, bench.commits(plan)) == ("7", 1)
+
+
+def test_a_group_that_can_not_be_read_ends_the_whole_adopted_plan(bench: Bench):
+    plan = bench.adopt("7")
+    broken = plan.groups[0].slices[0].path
+    assert broken is not None
+    (bench.home / "lake" / "toy" / broken).write_bytes(b"PAR1 not a file")
+    assert bench.run().result is Result.CANCELLED
+    assert (bench.scheduled(), bench.commits(plan)) == ({"7": False}, 0)
+    assert broken in bench.store.table_state("toy").quarantined
+
+
+def test_an_instant_that_somebody_else_ended_cancels_the_plan(bench: Bench):
+    plan = bench.adopt("7")
+    (bench.home / "lake" / "toy" / "pending" / "7.json").unlink()
+    assert bench.run().result is Result.CANCELLED
+    assert "no longer pending" in (bench.store.plan(plan.plan_id).error or "")
+
+
+def test_a_rescuer_takes_back_what_was_begun_and_requests_the_plan_again(bench: Bench):
+    plan, claim = bench.adopt("7"), bench.claim("dead")
+    with bench.format.writer(bench.table, no_spark) as writer:
+        writer.rewrite(writer.prepare(plan, claim.epoch), lambda _: None)
+    assert bench.scheduled() == {"7": True}
+    bench.expire()
+    outcome = rescue_one("rescuer", formats=lambda _: bench.format, store=bench.store, spark=no_spark, ask_again=QUICK)
+    assert outcome is not None
+    assert (outcome.result, bench.scheduled(), bench.unowned()) == (Result.REQUEUED, {"7": False}, ())
+    assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+    assert bench.run().result is Result.COMPLETED
+
+
+def test_a_sleeper_can_not_commit_what_its_successor_took_back(bench: Bench):
+    plan, claim = bench.adopt("7"), bench.claim("asleep")
+    with bench.format.writer(bench.table, no_spark) as sleeper, bench.format.writer(bench.table, no_spark) as successor:
+        written = sleeper.rewrite(sleeper.prepare(plan, claim.epoch), lambda _: None)
+        assert successor.discard(plan.plan_id, None, adopted="7") == 1
+        again = successor.rewrite(successor.prepare(plan, claim.epoch + 1), lambda _: None)
+        for output in written.outputs:  # both attempts name their files by the one instant
+            (bench.home / "lake" / "toy" / output.path).unlink()
+        with pytest.raises(Conflict, match="was taken back"):
+            sleeper.commit(written)
+        assert again.prepared.instant == "7"
+    assert bench.commits(plan) == 0
+
+
+def test_an_executor_that_lost_an_adopted_plan_leaves_its_instant_to_the_successor(bench: Bench):
+    bench.adopt("7")
+    bench.format.hooks["rewritten"] = raising(LeaseLost("somebody else owns it"))
+    assert bench.run().result is Result.LOST
+    assert bench.scheduled() == {"7": True}

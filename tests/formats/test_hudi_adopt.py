@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that a Hudi writer scheduled inline and left to others: found, executed on their own instant, taken back."""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables import copy, rows, write
+from hudi_templates import edit_avro, timeline_file
+from hudi_writing import FORMAT, Table, ignore
+
+from lake.errors import Conflict, Transient
+from lake.formats.hudi.timeline import PLAN_KEY, InstantState, extra_metadata
+from lake.plan import Plan, PlanKind, RewriteOptions
+from lake.ports import Unfinished
+
+pytestmark = pytest.mark.spark
+SCHEDULES = {
+    "hoodie.clustering.schedule.inline": "true",
+    "hoodie.clustering.async.max.commits": "2",
+    "hoodie.clustering.plan.strategy.sort.columns": "id",
+}
+Scheduled = Callable[[], tuple[Table, Plan]]
+
+
+def adopted(table: Table, plan_id: str = "0198-adopted") -> Plan:
+    """A plan of ours for the one rewrite that is pending on ``table``."""
+    (entry,) = FORMAT.unfinished(table.ref)
+    assert (entry.kind, entry.plan_id, entry.refusal) == (PlanKind.CLUSTERING, None, None)
+    return Plan(
+        plan_id=plan_id,
+        table=table.ref,
+        kind=PlanKind.CLUSTERING,
+        groups=entry.groups,
+        options=RewriteOptions(target_file_max_bytes=1 << 30, sort_columns=entry.sort_columns),
+        snapshot_instant="",
+        adopted=entry.instant,
+    )
+
+
+@pytest.fixture(scope="module")
+def template(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two bulk inserts, the second of which scheduled a clustering."""
+    base = tmp_path_factory.mktemp("scheduled") / "trips"
+    for commit in range(2):
+        write(rows(spark, commit * 60, (commit + 1) * 60).coalesce(1), base, options=SCHEDULES)
+    return base
+
+
+@pytest.fixture
+def scheduled(spark: Any, template: Path, tmp_path: Path) -> Scheduled:
+    """A private copy of the template, and a plan that adopts what is scheduled there."""
+
+    def new() -> tuple[Table, Plan]:
+        table = Table(spark, copy(template, tmp_path / "trips"))
+
+        def move(record: dict[str, Any]) -> None:
+            for group in record["clusteringPlan"]["inputGroups"]:
+                for entry in group["slices"]:
+                    entry["dataFilePath"] = entry["dataFilePath"].replace(str(template), str(table.base))
+
+        edit_avro(timeline_file(table.base, "*.clustering.requested"), move)
+        return table, adopted(table)
+
+    return new
+
+
+def test_a_clustering_that_a_writer_scheduled_is_executed_on_its_own_instant(scheduled: Scheduled) -> None:
+    table, plan = scheduled()
+    before, other = table.rows(), table.other_rows()
+    assert plan.options.sort_columns == ("id",), "the writer's choice, from its plan"
+    assert [len(group.slices) for group in plan.groups] == [2, 2]
+    commit = table.run(plan)
+    assert (commit.instant, len(commit.outputs)) == (plan.adopted, 2)
+    assert (table.rows(), table.other_rows()) == (before, other)
+    assert {v.path for v in commit.superseded} == {s.path for g in plan.groups for s in g.slices}
+    assert FORMAT.committed(table.ref, plan.plan_id) == commit, "only the commit has our id, not the writer's plan"
+    assert FORMAT.unfinished(table.ref) == []
+    timeline = table.timeline()
+    instant = timeline.find(commit.instant)
+    assert instant is not None
+    assert PLAN_KEY not in extra_metadata(timeline.plan(instant))
+    write(rows(table.spark, 0, 120, version=9).where("id % 7 = 0").coalesce(1), table.base, "upsert")
+    assert len(table.rows()) == len(before), "the writer goes on"
+
+
+def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(scheduled: Scheduled) -> None:
+    table, plan = scheduled()
+    before = table.rows()
+    with table.writer() as sleeper, table.writer() as successor:
+        written = sleeper.rewrite(sleeper.prepare(plan, 1), ignore)
+        (begun,) = FORMAT.unfinished(table.ref)
+        assert (begun.begun, begun.alive, begun.dead) == (True, True, False)
+        assert successor.discard(plan.plan_id, None, adopted=plan.adopted) == 1
+        assert (table.files_of(begun.instant), table.temporary()) == (set(), [])
+        (entry,) = FORMAT.unfinished(table.ref)
+        assert (entry.instant, entry.begun, entry.groups) == (plan.adopted, False, plan.groups)
+        with pytest.raises(Conflict, match="took back what was written"):
+            sleeper.commit(written)
+        again = successor.rewrite(successor.prepare(plan, 2), ignore)
+        with pytest.raises(Conflict, match="took back what was written"):
+            sleeper.commit(written)
+        commit = successor.commit(again)
+        with pytest.raises(Conflict, match="was executed or withdrawn"):
+            sleeper.commit(written)
+        assert sleeper.discard(plan.plan_id, None, adopted=plan.adopted) == 0
+    assert (table.rows(), commit.instant) == (before, plan.adopted)
+    assert table.files_of(commit.instant) == {output.path for output in commit.outputs}
+
+
+def test_a_clustering_that_somebody_else_has_begun_is_left_to_him(scheduled: Scheduled) -> None:
+    table, plan = scheduled()
+    requested = timeline_file(table.base, "*.clustering.requested")
+    requested.with_name(requested.name.replace(".requested", ".inflight")).write_bytes(b"")
+    with table.writer() as writer, pytest.raises(Transient, match=r"somebody else has begun clustering .* rollback"):
+        writer.prepare(plan, 1)
+    (entry,) = FORMAT.unfinished(table.ref)
+    assert entry.begun
+
+
+def test_trap_a_stale_clustering_of_others_would_lose_rows_and_is_left_to_its_owner(scheduled: Scheduled) -> None:
+    table, _ = scheduled()
+
+    def outdate(record: dict[str, Any]) -> None:
+        entry = record["clusteringPlan"]["inputGroups"][0]["slices"][0]
+        entry["dataFilePath"] = entry["dataFilePath"].replace(".parquet", "0.parquet")
+
+    edit_avro(timeline_file(table.base, "*.clustering.requested"), outdate)
+    plan = adopted(table)
+    with table.writer() as writer, pytest.raises(Conflict, match=r"is stale and left to it: .* has a newer base file"):
+        writer.prepare(plan, 1)
+    (instant,) = table.timeline().pending
+    assert instant.state is InstantState.REQUESTED
+
+
+def test_a_plan_that_changed_since_it_was_adopted_is_not_executed(scheduled: Scheduled) -> None:
+    table, plan = scheduled()
+
+    def shrink(record: dict[str, Any]) -> None:
+        record["clusteringPlan"]["inputGroups"].pop()
+
+    edit_avro(timeline_file(table.base, "*.clustering.requested"), shrink)
+    with table.writer() as writer, pytest.raises(Conflict, match="names other files than when it was adopted"):
+        writer.prepare(plan, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ({"preserveHoodieMetadata": False}, "does not keep commit times"),
+        ({"inputGroups": []}, "names no file slices"),
+    ],
+)
+def test_a_plan_whose_result_could_not_be_proved_says_why(
+    scheduled: Scheduled, change: dict[str, Any], refusal: str
+) -> None:
+    table, _ = scheduled()
+    edit_avro(
+        timeline_file(table.base, "*.clustering.requested"), lambda record: record["clusteringPlan"].update(change)
+    )
+    (entry,) = FORMAT.unfinished(table.ref)
+    assert refusal in (entry.refusal or "")
+
+
+def test_life_is_told_by_the_heartbeat_where_there_is_one_and_by_files_elsewhere(scheduled: Scheduled) -> None:
+    table, _ = scheduled()
+    requested = timeline_file(table.base, "*.clustering.requested")
+    inflight = requested.with_name(requested.name.replace(".requested", ".inflight"))
+    inflight.write_bytes(b"")
+    instant = requested.name.partition(".")[0]
+
+    def aged(path: Path, age: timedelta) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        then = path.stat().st_mtime - age.total_seconds()
+        os.utime(path, (then, then))
+
+    def seen() -> Unfinished:
+        (entry,) = FORMAT.unfinished(table.ref)
+        return entry
+
+    for file in (requested, inflight):
+        aged(file, timedelta(hours=1))
+    assert seen().dead
+    aged(table.base / f".hoodie/.temp/{instant}/dt=1/x.parquet.marker.CREATE", timedelta(minutes=9))
+    for directory in ("dt=1", "."):
+        aged(table.base / f".hoodie/.temp/{instant}/{directory}", timedelta(hours=1))
+    assert seen().alive
+    aged(table.base / f".hoodie/.heartbeat/{instant}", timedelta(minutes=3))
+    assert seen().dead, "Hudi's own limit is two minutes"
+    aged(table.base / f".hoodie/.heartbeat/{instant}", timedelta(minutes=1))
+    assert not seen().dead

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adopted plans in the database: one live plan for an instant, and who may take one over."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from store_plans import TRIPS, make_plan, sql
+
+from lake.identity import executor_name, is_gone
+from lake.plan import Plan
+from service.store import ConstraintViolated, Store
+from service.store.lifecycle import ADOPTED_SILENCE
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    opened = Store(database_url)
+    yield opened
+    opened.close()
+
+
+def adopted(store: Store, *partitions: str, instant: str = "7") -> Plan:
+    plan = replace(make_plan(*partitions), adopted=instant)
+    store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
+    return plan
+
+
+def test_an_adopted_plan_is_stored_with_its_instant(store: Store) -> None:
+    plan = adopted(store, "dt=1")
+    claim = store.claim("e")
+    assert claim is not None
+    assert claim.plan == plan
+    assert store.plan(plan.plan_id).adopted == "7"
+    assert store.events(plan.plan_id)[0].reason == "adopted instant 7"
+    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
+
+
+def test_an_instant_has_one_live_plan_and_is_known_after_that_plan_ended(store: Store) -> None:
+    plan = adopted(store, "dt=1")
+    with pytest.raises(ConstraintViolated):
+        adopted(store, "dt=2")
+    store.request_cancel(plan.plan_id, "operator")
+    assert store.adoptions(TRIPS.name, ["7", "8"]) == {"7": plan.plan_id}
+    assert store.adoptions("other", ["7"]) == {}
+    again = adopted(store, "dt=2")
+    assert store.adoptions(TRIPS.name, ["7"]) == {"7": again.plan_id}
+
+
+def silent(store: Store, url: str, executor: str, ago: timedelta) -> None:
+    """``executor`` claims a plan and its lease ran out that long ago."""
+    assert store.claim(executor) is not None
+    sql(url, f"UPDATE plan SET lease_until_ms = lease_until_ms - {60_000 + int(ago.total_seconds() * 1000)}")
+
+
+def test_an_adopted_plan_stays_with_an_executor_that_may_only_be_asleep(store: Store, database_url: str) -> None:
+    adopted(store, "dt=1")
+    asleep = executor_name()  # this very process: alive
+    silent(store, database_url, asleep, timedelta(minutes=1))
+    assert store.expired("rescuer") is None
+    sql(
+        database_url,
+        f"UPDATE plan SET lease_until_ms = lease_until_ms - {ADOPTED_SILENCE / timedelta(milliseconds=1):.0f}",
+    )
+    claim = store.expired("rescuer")
+    assert claim is not None
+    assert claim.epoch == 2
+
+
+@pytest.mark.parametrize("executor", ["elsewhere/1/19bb0000000", "a name of another make"])
+def test_nothing_is_known_of_an_executor_on_another_host(store: Store, database_url: str, executor: str) -> None:
+    adopted(store, "dt=1")
+    silent(store, database_url, executor, timedelta(minutes=1))
+    assert store.expired("rescuer") is None
+    assert store.expired(executor) is not None, "an executor takes its own plan back"
+
+
+def test_an_adopted_plan_of_a_process_that_is_gone_is_taken_over_at_once(store: Store, database_url: str) -> None:
+    adopted(store, "dt=1")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    silent(store, database_url, f"{socket.gethostname()}/{ended.pid}/{time.time_ns() // 1_000_000:x}", timedelta(0))
+    assert store.expired("rescuer") is not None
+
+
+def test_a_sleeper_with_an_adopted_plan_does_not_hide_other_silent_executors(store: Store, database_url: str) -> None:
+    adopted(store, "dt=1")
+    own = make_plan("dt=2")
+    silent(store, database_url, executor_name(), timedelta(minutes=1))
+    store.add_plan(own, request_id=None, actor="scheduler", estimate={})
+    other = Store(database_url, replace(store._settings, max_inflight_per_table=2))
+    assert other.claim("dead") is not None
+    sql(database_url, f"UPDATE plan SET lease_until_ms = lease_until_ms - 61000 WHERE id = '{own.plan_id}'")
+    claim = other.expired("rescuer")
+    assert claim is not None
+    assert claim.plan.plan_id == own.plan_id
+    other.close()
+
+
+def test_a_process_is_gone_when_it_ended_or_its_number_was_given_to_a_younger_one() -> None:
+    host, young = socket.gethostname(), time.time_ns() // 1_000_000
+    assert not is_gone(executor_name())
+    assert is_gone(f"{host}/{os.getpid()}/{young - 86_400_000:x}"), "this process is not a day old"
+    unwaited = subprocess.Popen(["true"])
+    while unwaited.poll() is None and not is_gone(f"{host}/{unwaited.pid}/{young:x}"):
+        time.sleep(0.01)
+    assert is_gone(f"{host}/{unwaited.pid}/{young:x}")
+    unwaited.wait()
+    assert not is_gone(f"elsewhere/{unwaited.pid}/{young:x}")
+    assert not is_gone("nonsense")
