@@ -150,6 +150,19 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         Raises Conflict where a version is live, pending or kept by a savepoint.
         """
 
+    def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
+        """Run the table's own services ``wanted`` (clean, archive, rollback); what each did, in words.
+
+        ``retained`` are this table's superseded versions, which no service deletes. Savepoints are respected.
+        """
+
+    def roll_back(self, instant: str) -> str:
+        """Take back what another process began as ``instant`` and left; what was done, in words.
+
+        Raises Conflict where the instant is completed, belongs to a plan of lakefold's or its owner is alive, Rejected
+        for what can't be taken back.
+        """
+
     def cancel(self) -> None:
         """Stop a running ``rewrite`` of this writer from another thread."""
 

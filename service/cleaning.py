@@ -2,6 +2,8 @@
 """The loops that tidy tables: delete what retention has released, withdraw what stragglers left behind."""
 
 import logging
+import math
+import time
 from collections.abc import Iterable
 
 from executors.cleaner import CleanJob, CleanReport, clean_tables
@@ -50,6 +52,8 @@ class Cleaning:
     def __init__(self, config: Config, store: Store, spark: SparkProvider, observer: Observer) -> None:
         self._config, self._store, self._spark, self._observer = config, store, spark, observer
         self._failing: set[str] = set()
+        #: table → when its services last ran
+        self._maintained: dict[str, float] = {}
 
     def clean(self) -> list[CleanReport]:
         """One round over all tables. Raises what the store raises, ConfigError for a bad rule."""
@@ -64,6 +68,32 @@ class Cleaning:
                     format_bytes(report.bytes_freed),
                 )
         return reports
+
+    def maintain(self) -> list[str]:
+        """The services that tables asked for and that are due, table by table; what was done.
+
+        One table's failure is its own. Raises what the store raises, ConfigError for a bad rule.
+        """
+        figures, done = self._store.figures(), []
+        for state in figures.tables:
+            table = configure(self._config, state.ref)
+            wanted, now = table.policy.table_services, time.monotonic()
+            if not wanted or table.mode != "compact" or _held(state, table.mode, paused=figures.paused):
+                continue
+            if now < self._maintained.get(state.name, -math.inf) + table.policy.table_services_interval.total_seconds():
+                continue
+            self._maintained[state.name] = now
+            retained = [due.version for due in self._store.superseded(table.ref)]
+            try:
+                with load_format(table.ref.format).writer(table.ref, self._spark) as writer:
+                    lines = writer.maintain(wanted, retained)
+            except Exception as error:
+                logger.warning("table %s: its services were not all run: %s", state.name, one_line(error))
+                continue
+            for line in lines:
+                logger.info("table %s: %s", state.name, line)
+                done.append(f"{state.name}: {line}")
+        return done
 
     def sweep(self) -> int:
         """Withdraw pending instants of ended plans, of every table that ever had a plan; how many were withdrawn.

@@ -276,6 +276,7 @@ class Daemon:
     def _clean(self) -> None:
         if self.leadership.holds(CLEAN_ROLE):
             self.cleaning.clean()
+            self.cleaning.maintain()
 
     def _sweep(self) -> None:
         if self.leadership.holds(SWEEP_ROLE):

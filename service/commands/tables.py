@@ -7,11 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.commands.common import ConfigFile, Json, Run, Table, command, partition_name, plural
+from service.commands.common import (
+    LIVE_PLAN,
+    NOT_FOUND,
+    CommandError,
+    ConfigFile,
+    Json,
+    Run,
+    Table,
+    Yes,
+    command,
+    partition_name,
+    plural,
+)
 from service.exitcodes import ExitCode, exit_codes
 from service.output import Column, age, bar_chart, size
 
 if TYPE_CHECKING:
+    from lake.ports import Unfinished
     from service.account import Line
     from service.rules import ConfiguredTable
     from service.store import ScanRecord, TableState
@@ -153,6 +166,49 @@ def _show_text(
     }  # fmt: skip
     for line in histogram_lines(good.histogram, limits):
         out.line(line)
+
+
+@app.command("rollback", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE))
+def rollback(
+    table: Table,
+    instant: Annotated[str, typer.Argument(metavar="INSTANT", help="A pending instant, as tables show names it.")],
+    yes: Yes = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """Take back what another process began on a table and left: a dead write, clustering or compaction.
+
+    A write is removed; a clustering or compaction stays scheduled, and what was written of it is deleted. Refused for
+    completed instants, for owners that are alive, and for plans of lakefold's.
+    """
+    from executors.spark import spark_session
+    from lake.formats import load_format
+
+    with command(json, config) as run:
+        found = run.table(table)
+        adapter = load_format(found.ref.format)
+        _may_roll_back(run, found.name, adapter.unfinished(found.ref), instant)
+        if run.out.can_ask and not yes:
+            typer.confirm(f"Delete what was written of {instant} on {found.name}?", abort=True, err=True)
+        with adapter.writer(found.ref, lambda: spark_session(run.config.spark)) as writer:
+            done = writer.roll_back(instant)
+        run.out.one({"table": found.name, "instant": instant, "done": done}, lambda: run.out.line(done))
+
+
+def _may_roll_back(run: Run, table: str, pending: "Sequence[Unfinished]", instant: str) -> None:
+    """Refuse without a session what can be refused: what is not pending, and what is lakefold's."""
+    from lake.plan import LIVE_STATES
+
+    entry = next((entry for entry in pending if entry.instant == instant), None)
+    if entry is None:
+        remedy = f"lakefold tables show {table} lists them"
+        raise CommandError(NOT_FOUND, f"{table} has no pending instant {instant}; {remedy}")
+    adopted = run.store.adoptions(table, [instant]).get(instant)
+    live = adopted is not None and run.store.plan(adopted).state in LIVE_STATES
+    plan_id = entry.plan_id or (adopted if live else None)
+    if plan_id is not None:
+        held = f"{entry.action} {instant} belongs to plan {plan_id}"
+        raise CommandError(LIVE_PLAN, f"{held}; to end it: lakefold plans cancel {plan_id}", plan_id=plan_id)
 
 
 def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:

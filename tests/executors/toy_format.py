@@ -41,6 +41,7 @@ from lake.ports import Prepared, Report, Rewrite, SparkProvider, Unfinished, Ver
 
 Hook = Callable[[], None]
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEDULED = {"plan_id": None, "epoch": 0, "scheduled": True}
 
 
 class ToyFormat:
@@ -87,6 +88,8 @@ class ToyFormat:
             Unfinished(
                 instant=path.stem, action="rewrite", begun=bool(document.get("epoch")), since=FIRST, last_sign=FIRST,
                 alive=False, plan_id=document["plan_id"],
+                kind=PlanKind.CLUSTERING if document.get("scheduled") else None,
+                groups=plan(table, "").groups if document.get("scheduled") else (),
             )
             for path in sorted((base(table) / "pending").iterdir())
             for document in [json.loads(path.read_text())]
@@ -156,8 +159,8 @@ class ToyWriter:
             pending = self._base / "pending" / f"{instant}.json"
             if plan.adopted is not None and not pending.exists():
                 raise Conflict(f"instant {instant} is no longer pending")
-            owner = None if plan.adopted is not None else plan.plan_id
-            pending.write_text(json.dumps({"plan_id": owner, "epoch": epoch}))
+            document = SCHEDULED if plan.adopted is not None else {"plan_id": plan.plan_id}
+            pending.write_text(json.dumps({**document, "epoch": epoch}))
         return Prepared(plan=plan, epoch=epoch, instant=instant, groups=groups, left_out=tuple(left_out))
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
@@ -240,7 +243,7 @@ class ToyWriter:
                 for path in self._base.rglob(f"{adopted}-*.parquet"):
                     path.unlink()
                 begun = json.loads(scheduled.read_text())["epoch"]
-                scheduled.write_text(json.dumps({"plan_id": None, "epoch": 0}))
+                scheduled.write_text(json.dumps(SCHEDULED))
                 return int(bool(begun))
             for instant, owner in self._format.pending(self._table).items():
                 if owner != plan_id or (instants is not None and instant not in instants):
@@ -265,6 +268,14 @@ class ToyWriter:
                 freed += path.stat().st_size
                 path.unlink()
         return freed
+
+    def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
+        self._format.hook("maintain")
+        return [f"{name}, keeping {len(retained)}" for name in wanted]
+
+    def roll_back(self, instant: str) -> str:
+        (self._base / "pending" / f"{instant}.json").unlink()
+        return f"{instant} is rolled back"
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -373,7 +384,7 @@ def write(table: TableRef, partition: str, data: pa.Table) -> str:
 
 def schedule(table: TableRef, instant: str) -> None:
     """What a foreign writer does that leaves its plans to others."""
-    (base(table) / "pending" / f"{instant}.json").write_text(json.dumps({"plan_id": None, "epoch": 0}))
+    (base(table) / "pending" / f"{instant}.json").write_text(json.dumps(SCHEDULED))
 
 
 def append_log(table: TableRef, path: str, changes: pa.Table) -> None:

@@ -111,6 +111,22 @@ def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(scheduled:
     assert table.files_of(commit.instant) == {output.path for output in commit.outputs}
 
 
+def test_a_clustering_that_somebody_else_began_and_left_is_taken_back_by_an_operator(scheduled: Scheduled) -> None:
+    table, plan = scheduled()
+    before = table.rows()
+    with table.writer() as dead:
+        dead.rewrite(dead.prepare(plan, 1), ignore)
+    with table.writer() as writer, pytest.raises(Conflict, match="is alive, its last sign of life is of"):
+        writer.roll_back(str(plan.adopted))
+    for file in [*(table.base / ".hoodie/timeline").glob("*.clustering.*"), *(table.base / ".hoodie/.temp").rglob("*")]:
+        os.utime(file, (1e9, 1e9))
+    with table.writer() as writer:
+        assert "is taken back to requested" in writer.roll_back(str(plan.adopted))
+    (entry,) = FORMAT.unfinished(table.ref)
+    assert (entry.instant, entry.begun, table.files_of(entry.instant)) == (plan.adopted, False, set())
+    assert table.rows() == before
+
+
 def test_a_clustering_that_somebody_else_has_begun_is_left_to_him(scheduled: Scheduled) -> None:
     table, plan = scheduled()
     requested = timeline_file(table.base, "*.clustering.requested")

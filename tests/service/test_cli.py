@@ -90,7 +90,7 @@ def every_command() -> list[tuple[str, ...]]:
 def test_the_commands_are_those_of_the_contract():
     assert {" ".join(path) for path in every_command()} == {
         "serve", "worker", "status", "pause", "resume", "demo", "clean", "verify",
-        "tables list", "tables show", "tables explain",
+        "tables list", "tables show", "tables explain", "tables rollback",
         "plans list", "plans show", "plans request", "plans cancel", "plans retry", "plans watch",
         "config check", "config show", "db upgrade", "db check",
     }  # fmt: skip

@@ -2,6 +2,7 @@
 """The command line on a real Hudi table: explain, request, dry run, cancel, verify, clean."""
 
 import json
+import os
 import shutil
 import threading
 from collections.abc import Sequence
@@ -346,3 +347,22 @@ def test_an_unknown_table_exits_10_with_the_nearest_name_from_every_command(lake
     for command in commands:
         problem = lakefold.problem(*command, "sales.order", expect=10)
         assert "did you mean 'sales.orders'?" in problem["detail"], command
+
+
+def test_rollback_takes_back_a_dead_write_and_refuses_what_is_not_pending_or_lakefolds(lakefold):
+    timeline = lakefold.base / ".hoodie/timeline"
+    dead = "20260101000000001"
+    for name in (f"{dead}.commit.requested", f"{dead}.inflight"):
+        (timeline / name).write_bytes(b"")
+        os.utime(timeline / name, (1e9, 1e9))
+    problem = lakefold.problem("tables", "rollback", "orders", "20200101000000000", expect=10)
+    assert "has no pending instant 20200101000000000; lakefold tables show sales.orders lists them" in problem["detail"]
+    shown = lakefold("tables", "show", "orders")
+    assert f"lakefold tables rollback sales.orders {dead}" in shown
+    (done,) = lakefold.json("tables", "rollback", "orders", dead)
+    assert done == {
+        "table": "sales.orders", "instant": dead,
+        "done": f"commit {dead} is rolled back: what was written of it is deleted",
+    }  # fmt: skip
+    assert not list(timeline.glob(f"{dead}*"))
+    lakefold.problem("tables", "rollback", "orders", dead, expect=10)

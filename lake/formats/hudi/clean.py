@@ -6,7 +6,7 @@ everything replaced before the clean as gone, archives the commits that replaced
 those files become live again: every row of theirs twice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from lake.errors import Conflict, Transient
@@ -86,7 +86,10 @@ def _delete_batch(
     on_disk = oldest_replacement_on_disk(client.storage, timeline, frozenset(v.path for v in victims))
     if on_disk:
         candidates.append(on_disk)
-    _publish(client, timeline, victims, min(candidates, default=None))
+    by_partition: dict[str, list[str]] = {}
+    for victim in victims:
+        by_partition.setdefault(victim.partition, []).append(victim.path)
+    publish_clean(client, timeline, by_partition, min(candidates, default=None))
     client.worker.clean(False)
     left = client.storage.sizes([version.path for version in victims])
     if left:
@@ -94,23 +97,31 @@ def _delete_batch(
     return sum(sizes.values())
 
 
-def _publish(
-    client: HudiClient, timeline: Timeline, victims: Sequence[SupersededVersion], earliest: str | None
+def publish_clean(
+    client: HudiClient,
+    timeline: Timeline,
+    paths: Mapping[str, Sequence[str]],
+    earliest: str | None,
+    *,
+    partitions: Sequence[str] = (),
 ) -> None:
-    by_partition: dict[str, list[dict[str, object]]] = {}
-    for version in victims:
-        by_partition.setdefault(version.partition, []).append(
-            {"filePath": f"{client.base}/{version.path}", "isBootstrapBaseFile": False}
-        )
+    """Write one requested clean of these ``paths`` by partition, and of whole ``partitions``; call it under the lock.
+
+    ``earliest`` is the oldest instant from which replaced files still exist, None where there are none.
+    """
+    kept = timeline.find(earliest) if earliest else None
     instant = client.new_instant()
     record: dict[str, object] = {
         "earliestInstantToRetain": earliest
-        and {"timestamp": earliest, "action": "replacecommit", "state": "COMPLETED"},
+        and {"timestamp": earliest, "action": kept.action if kept else "replacecommit", "state": "COMPLETED"},
         "lastCompletedCommitTimestamp": timeline.newest,
         "policy": "KEEP_LATEST_COMMITS" if earliest else "KEEP_LATEST_FILE_VERSIONS",
         "filesToBeDeletedPerPartition": {},
-        "filePathsToBeDeletedPerPartition": by_partition,
-        "partitionsToBeDeleted": [],
+        "filePathsToBeDeletedPerPartition": {
+            partition: [{"filePath": f"{client.base}/{path}", "isBootstrapBaseFile": False} for path in files]
+            for partition, files in paths.items()
+        },
+        "partitionsToBeDeleted": list(partitions),
         "version": 2,
         "extraMetadata": {CLEAN_KEY: instant},
     }

@@ -184,9 +184,8 @@ class HudiClient:
         self._guard = self._client({**dict(self.table.write_options), **concurrency_options(self.table), **fixed})
         self._lock = TableLock(self.table, self.spark, self._guard)
         unlocked = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
-        self.worker_config = self._config(
-            {**unlocked, **fixed, CONCURRENCY_MODE: "SINGLE_WRITER", "hoodie.clean.failed.writes.policy": "NEVER"}
-        )
+        self._unlocked = {**unlocked, **fixed, CONCURRENCY_MODE: "SINGLE_WRITER"}
+        self.worker_config = self._config({**self._unlocked, "hoodie.clean.failed.writes.policy": "NEVER"})
         self.worker: Any = hudi.client.SparkRDDWriteClient(self.context, self.worker_config)
 
     def _plan_options(self) -> dict[str, str]:
@@ -221,6 +220,10 @@ class HudiClient:
 
     def _client(self, options: Mapping[str, str]) -> Any:
         return self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self._config(options))
+
+    def unlocked(self, options: Mapping[str, str]) -> Any:
+        """One more Java client that takes no lock, with ``options`` over the worker's; the caller closes it."""
+        return self._client({**self._unlocked, **options})
 
     @property
     def optimistic(self) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lake.errors import Rejected
-from lake.formats.hudi import adopt, clean, execute, publish, withdraw
+from lake.formats.hudi import adopt, clean, execute, publish, services, withdraw
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import merged_rows
 from lake.formats.hudi.logs_only import read_logs_only, slices_of_logs_only
@@ -110,6 +110,18 @@ class HudiWriter:
         """See ``TableWriter``."""
         with outcomes(self.table, "cleaning"):
             return clean.delete(self._open(), versions, remaining)
+
+    def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
+        """See ``TableWriter``."""
+        with outcomes(self.table, "opening the table"):
+            client = self._open()
+        return services.maintain(client, wanted, retained)
+
+    def roll_back(self, instant: str) -> str:
+        """See ``TableWriter``."""
+        with outcomes(self.table, "opening the table"):
+            client = self._open()
+        return services.roll_back(client, instant)
 
     def cancel(self) -> None:
         """See ``TableWriter``; the rewrite then raises CancelRequested. Stays in force for this writer."""

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table's own services run by lakefold, and what operators take back: on real Hudi tables."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables import FS_LOCK
+from hudi_writing import FORMAT, Table, ignore, make_table
+
+from lake.errors import Conflict, Rejected
+from lake.formats.hudi.clean import publish_clean
+from lake.formats.hudi.timeline import Timeline
+
+pytestmark = pytest.mark.spark
+NewTable = Callable[..., Table]
+SMALL = {"hoodie.clean.commits.retained": "1", "hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3"}
+DEAD = "20260101000000001"
+ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+    def new(**options: str) -> Table:
+        return make_table(spark, tmp_path, tmp_path_factory, "cow", SMALL | options)
+
+    return new
+
+
+def maintain(table: Table, *services: str, retained: Any = ()) -> list[str]:
+    with table.writer() as writer:
+        return list(writer.maintain(services, retained))
+
+
+def active(table: Table) -> set[str]:
+    return {instant.time for instant in table.timeline().completed}
+
+
+def test_trap_services_never_archive_a_replacement_whose_files_exist_nor_clean_what_is_retained(
+    table: NewTable,
+) -> None:
+    trips = table()
+    first = trips.run(trips.plan("0198-first", partitions=[ONE]))
+    second = trips.run(trips.plan("0198-second", partitions=[TWO]))
+    for version in range(3):
+        trips.upsert(0, 60, version + 1, "id % 9 = 0")
+    rows, other = trips.rows(), trips.other_rows()
+    retained = second.superseded
+    kept = {version.path for version in retained}
+    with trips.writer() as writer:  # a clean that, as others write it, says that nothing replaced is left
+        client = writer._open()
+        with client.locked("a test"):
+            publish_clean(client, Timeline(client.storage), {ONE: [v.path for v in first.superseded]}, None)
+            client.worker.clean(False)
+    assert any("archived" in line for line in maintain(trips, "archive", retained=retained))
+    assert first.instant not in active(trips)
+    assert second.instant in active(trips), "archived, its replaced files would be live again"
+    assert (trips.rows(), trips.other_rows()) == (rows, other)
+
+    (line,) = maintain(trips, "clean", retained=retained)
+    assert line.endswith(f"{len(kept)} more are kept by lakefold's retention")
+    assert kept <= set(trips.data_files())
+    assert maintain(trips, "archive", retained=retained) == []
+    assert (trips.rows(), trips.other_rows()) == (rows, other)
+
+    trips.upsert(0, 60, 9, "id % 11 = 0")
+    rows = trips.rows()
+    cleaned, archived = maintain(trips, "archive", "clean")
+    assert "deleted" in cleaned
+    assert "archived" in archived
+    assert not kept & set(trips.data_files())
+    assert trips.rows() == rows
+    found = FORMAT.committed(trips.ref, "0198-second")
+    assert found is not None
+    assert (found.instant, found.instant in active(trips)) == (second.instant, False)
+
+
+def test_savepoints_outlive_the_clean_policy_archival_and_our_own_deletions(table: NewTable) -> None:
+    trips = table()
+    with trips.writer() as writer:
+        writer._open().worker.savepoint("somebody", "before an upgrade")
+    (saved,) = trips.timeline().savepoints().values()
+    time = next(iter(trips.timeline().savepoints()))
+    commit = trips.run(trips.plan())
+    for version in range(4):
+        trips.upsert(0, 60, version + 1, "id % 9 = 0")
+    rows = trips.rows()
+    maintain(trips, "clean", "archive")
+    assert saved <= set(trips.data_files())
+    assert time in active(trips)
+    reasons = FORMAT.superseded_deletable(trips.ref, commit.superseded)
+    assert {path for path, reason in reasons.items() if reason == f"kept by savepoint {time}"} == saved
+    with trips.writer() as writer, pytest.raises(Conflict, match="kept by savepoint"):
+        writer.delete(commit.superseded, ())
+    assert saved <= set(trips.data_files())
+    assert trips.rows() == rows
+
+
+def begun(table: Table, *, age: float = 3600.0, kind: str = "commit") -> None:
+    """A write of another process that began so many seconds ago and left its instant and a file."""
+    directory = table.base / ".hoodie/timeline"
+    inflight = f"{DEAD}.inflight" if kind == "commit" else f"{DEAD}.{kind}.inflight"
+    for name in (f"{DEAD}.{kind}.requested", inflight):
+        (directory / name).write_bytes(b"")
+        then = (directory / name).stat().st_mtime - age
+        os.utime(directory / name, (then, then))
+
+
+def roll_back(table: Table, instant: str) -> str:
+    with table.writer() as writer:
+        return writer.roll_back(instant)
+
+
+def test_a_dead_write_is_rolled_back_when_told_to_and_by_the_service_where_heartbeats_tell(table: NewTable) -> None:
+    trips = table(**FS_LOCK)
+    rows = trips.rows()
+    begun(trips)
+    (entry,) = FORMAT.unfinished(trips.ref)
+    assert (entry.action, entry.dead) == ("commit", True)
+    assert roll_back(trips, DEAD) == f"commit {DEAD} is rolled back: what was written of it is deleted"
+    assert FORMAT.unfinished(trips.ref) == []
+    begun(trips)
+    assert maintain(trips, "rollback") == [f"rolled back {DEAD}, whose writers died"]
+    begun(trips)
+    heartbeat = trips.base / ".hoodie/.heartbeat" / DEAD
+    heartbeat.parent.mkdir(exist_ok=True)
+    heartbeat.write_bytes(b"")
+    assert maintain(trips, "rollback") == [], "its heartbeat is fresh"
+    with pytest.raises(Conflict, match=f"commit {DEAD} is alive, its last sign of life is of"):
+        roll_back(trips, DEAD)
+    assert trips.rows() == rows
+
+
+def test_what_is_completed_ours_or_no_write_is_not_rolled_back(table: NewTable) -> None:
+    trips = table()
+    rows = trips.rows()
+    done = trips.timeline().commits[-1]
+    with pytest.raises(Conflict, match=f"commit {done.time} is completed; only what is pending"):
+        roll_back(trips, done.time)
+    with pytest.raises(Conflict, match="there is no instant 20200101000000000"):
+        roll_back(trips, "20200101000000000")
+    begun(trips, kind="clean")
+    with pytest.raises(Rejected, match=f"clean {DEAD} is not a write; Hudi ends a pending clean at its next one"):
+        roll_back(trips, DEAD)
+    for file in (trips.base / ".hoodie/timeline").glob(f"{DEAD}*"):
+        file.unlink()
+    begun(trips)
+    (line,) = maintain(trips, "rollback")
+    assert "only writers with concurrency" in line, "a single writer has no heartbeat"
+    assert [entry.instant for entry in FORMAT.unfinished(trips.ref)] == [DEAD]
+    roll_back(trips, DEAD)
+    plan = trips.plan("0198-ours")
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        writer.rewrite(prepared, ignore)
+        with pytest.raises(Conflict, match=r"belongs to plan 0198-ours; to end it: lakefold plans cancel 0198-ours"):
+            writer.roll_back(prepared.instant)
+        writer.discard(plan.plan_id, None)
+    assert trips.rows() == rows

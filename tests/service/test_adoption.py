@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What other processes scheduled, from the scan to the completed plan; dead work told; the tables' own services."""
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import daemon_toys
+import pytest
+from daemon_toys import running, wait_for, write_config
+from toy_format import ToyFormat, base, create, plan, schedule, table_rows
+
+from lake.model import TableRef
+from lake.plan import PlanKind, PlanState
+from lake.ports import Unfinished
+from service.adoption import DeadWork, adopt
+from service.cleaning import Cleaning
+from service.config import load
+from service.daemon import Daemon
+from service.metrics import Metrics
+from service.rules import ConfiguredTable, configure
+from service.store import Store
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> ToyFormat:
+    import lake.formats
+
+    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
+    return daemon_toys.install(ToyFormat())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> TableRef:
+    return create(tmp_path / "lake" / "t1", name="t1")
+
+
+@pytest.fixture
+def store(tmp_path: Path, table: TableRef) -> Iterator[Store]:
+    opened = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    opened.upgrade()
+    yield opened
+    opened.close()
+
+
+def configured(home: Path, table: TableRef, **policy: Any) -> ConfiguredTable:
+    return configure(load(write_config(home, policy=policy)), table)
+
+
+def waiting(table: TableRef, instant: str = "7", **changes: Any) -> Unfinished:
+    now = datetime.now(UTC)
+    entry = Unfinished(
+        instant=instant, action="clustering", begun=False, since=now, last_sign=now, alive=True,
+        kind=PlanKind.CLUSTERING, groups=plan(table, "").groups, sort_columns=("id",),
+    )  # fmt: skip
+    return replace(entry, **changes)
+
+
+def test_the_daemon_executes_what_another_process_scheduled(
+    toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store
+) -> None:
+    rows = table_rows(table)
+    schedule(table, "7")
+    with running(Daemon(load(write_config(tmp_path, policy={"adopt_pending": True})), "all")):
+        wait_for(lambda: store.figures().count(PlanState.COMPLETED), "a completed plan")
+    (done,) = store.plans()
+    assert (done.adopted, done.instant, done.partition_count) == ("7", "7", 2)
+    assert table_rows(table) == rows
+    assert list((base(table) / "pending").iterdir()) == []
+
+
+def test_without_adopt_pending_nothing_of_others_is_touched(
+    toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store
+) -> None:
+    schedule(table, "7")
+    with running(Daemon(load(write_config(tmp_path)), "all")):
+        wait_for(lambda: store.figures().count(PlanState.COMPLETED), "a plan of our own")
+    assert {view.adopted for view in store.plans()} == {None}
+    assert [path.stem for path in (base(table) / "pending").iterdir()] == ["7"]
+
+
+def test_an_adopted_plan_keeps_the_writers_order_and_has_our_other_options(
+    tmp_path: Path, table: TableRef, store: Store
+) -> None:
+    found = configured(tmp_path, table, compression="zstd", sort_columns=["value"], layout="zorder")
+    (made,) = adopt(store, found, [waiting(table)], snapshot="5", actor="scheduler")
+    claim = store.claim("e")
+    assert claim is not None
+    assert claim.plan == made
+    assert (made.adopted, made.snapshot_instant, made.groups) == ("7", "5", plan(table, "").groups)
+    options = made.options
+    assert (options.sort_columns, options.layout, options.compression) == (("id",), "linear", "zstd")
+
+
+def test_what_is_begun_ours_no_rewrite_or_not_executable_is_not_adopted(
+    tmp_path: Path, table: TableRef, store: Store
+) -> None:
+    found = configured(tmp_path, table)
+    entries = [
+        waiting(table, "1", begun=True), waiting(table, "2", plan_id="ours"), waiting(table, "3", kind=None),
+        waiting(table, "4", refusal="it names no file slices"),
+    ]  # fmt: skip
+    assert adopt(store, found, entries, snapshot="", actor="scheduler") == []
+    assert store.plans() == []
+
+
+def test_an_instant_whose_partition_a_live_plan_holds_waits_for_a_later_scan(
+    tmp_path: Path, table: TableRef, store: Store
+) -> None:
+    found = configured(tmp_path, table)
+    own = replace(plan(table, "own", partitions=["dt=0"]), table=found.ref)
+    store.add_plan(own, request_id=None, actor="scheduler", estimate={})
+    assert adopt(store, found, [waiting(table)], snapshot="", actor="scheduler") == []
+    store.request_cancel("own", "operator")
+    assert len(adopt(store, found, [waiting(table)], snapshot="", actor="scheduler")) == 1
+
+
+def test_an_instant_whose_plan_was_cancelled_is_left_to_its_owner(
+    tmp_path: Path, table: TableRef, store: Store
+) -> None:
+    found = configured(tmp_path, table)
+    (made,) = adopt(store, found, [waiting(table)], snapshot="", actor="scheduler")
+    assert adopt(store, found, [waiting(table)], snapshot="", actor="scheduler") == []
+    store.request_cancel(made.plan_id, "operator")
+    assert adopt(store, found, [waiting(table)], snapshot="", actor="scheduler") == []
+
+
+def test_dead_work_is_told_once_with_the_command_that_ends_it(
+    table: TableRef, caplog: pytest.LogCaptureFixture
+) -> None:
+    hours_ago = datetime.now(UTC) - timedelta(hours=3)
+    dead = waiting(table, "9", begun=True, alive=False, last_sign=hours_ago)
+    alive, ours = waiting(table, "8", begun=True), replace(dead, instant="6", plan_id="ours")
+    telling = DeadWork()
+    for _ in range(2):
+        telling.tell("t1", [dead, alive, ours])
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert re.search(r"clustering 9 was begun .* no sign of life for 3 h.*: lakefold tables rollback t1 9$", line)
+    telling.tell("t1", [])
+    telling.tell("t1", [dead])
+    assert len(caplog.records) == 2, "told again when it comes back"
+
+
+def test_services_run_where_they_are_asked_for_and_not_more_often(
+    toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store
+) -> None:
+    def no_spark() -> Any:
+        raise AssertionError("no session is needed")
+
+    policy = {"table_services": ["archive", "clean"], "table_services_interval": "1h"}
+    config = load(write_config(tmp_path, policy=policy))
+    store.register(configure(config, table).ref, "compact")
+    cleaning = Cleaning(config, store, no_spark, Metrics("all"))
+    assert cleaning.maintain() == ["t1: archive, keeping 0", "t1: clean, keeping 0"]
+    assert cleaning.maintain() == []
+    for held in (lambda: store.pause("t1", "operator"), lambda: store.pause(None, "operator")):
+        held()
+        assert Cleaning(config, store, no_spark, Metrics("all")).maintain() == []
+        store.resume("t1", "operator")
+    store.resume(None, "operator")
+    assert Cleaning(load(write_config(tmp_path)), store, no_spark, Metrics("all")).maintain() == []
