@@ -9,9 +9,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo test soak lint format bench lock clean
+.PHONY: help setup demo test soak lint format bench bench-hudi lock clean
 help: ## show the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY) ## create .venv with the locked dependencies
 
@@ -44,8 +44,11 @@ lint: $(READY) ## ruff, mypy --strict, import-linter
 format: $(READY)
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(READY) ## planning speed; see bench/
+bench: $(READY) ## planning speed
 	@$(BIN)/python bench/planning.py
+
+bench-hudi: $(READY) ## rewriting speed and memory against Hudi's own clustering, ten minutes
+	@$(BIN)/python bench/hudi.py
 
 lock: $(READY) ## renew requirements/*.lock
 	@for set in runtime dev; do \

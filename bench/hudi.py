@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lakefold against Hudi's own ``run_clustering`` on copies of one table, in one run.
+
+Two tables: 200 files of about 1 MB, and 60 files of about 8 MB with one row group each, which stream copy can take
+over whole. Every measurement is a process of its own with a Spark session of the same settings, warmed up on a tiny
+table of the same shape; the clock runs from the scan (lakefold) or the call (Hudi) to the completed commit, and
+lakefold's share includes its database, its receipt and its second look under the lock. Runs of the kinds alternate.
+Memory is the peak resident size of the Python process plus that of its JVM. Rows are compared afterwards.
+
+Then a table of 5,000 file groups is listed and planned, cold and warm. Exits 1 where a bar is missed.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "__main__":
+    # Runs from a clone without being installed; this directory goes, since its hudi.py is not the hudi we import.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK = {"spark.master": "local[2]", "spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
+#: name: files, rows a file; the rows are incompressible, so that a file has the size it is meant to have
+TABLES = {"200 x 1 MB": (200, 10_500), "60 x 8 MB": (60, 87_000), "warm": (3, 500)}
+ENGINES = {"row writer": "spark", "stream copy": "stitch"}
+BAR_RATIO = {"row writer": 1.2, "stream copy": 4.0}
+#: what each table is measured with; copying row groups of 1 MB makes a file that scans no faster, so it is not chosen
+KINDS = {"200 x 1 MB": ("row writer",), "60 x 8 MB": ("row writer", "stream copy")}
+GROUPS, PARTITIONS = 5_000, 50
+BAR_PLANNING_SECONDS = 2.0
+
+
+def write_tables(lake: Path) -> None:
+    """Every table of the benchmark, by Hudi's bulk insert; one of them has 5,000 file groups."""
+    from executors.spark import spark_session
+
+    spark = spark_session(SPARK)
+    for name, (files, rows) in TABLES.items():
+        _write(spark, lake / _directory(name), files=files, rows=files * rows, partitions=1)
+    _write(spark, lake / "groups", files=GROUPS // PARTITIONS, rows=GROUPS, partitions=PARTITIONS)
+    spark.stop()
+
+
+def _directory(name: str) -> str:
+    return name.replace(" ", "_")
+
+
+def _write(spark: "SparkSession", table: Path, *, files: int, rows: int, partitions: int) -> None:
+    from pyspark.sql import functions as f
+
+    frame = spark.range(0, rows, numPartitions=files).select(
+        f.format_string("%012d", "id").alias("id"),
+        f.format_string("p%02d", f.col("id") % partitions).alias("part"),
+        (f.col("id") % 1000).alias("number"),
+        f.rand(7).alias("value"),
+        f.unhex(f.sha2(f.concat(f.lit("a"), f.col("id").cast("string")), 512)).alias("payload"),
+        f.timestamp_seconds(f.lit(1_767_225_600) + f.col("id")).alias("at"),
+    )
+    options = {
+        "hoodie.table.name": "bench",
+        "hoodie.datasource.write.operation": "bulk_insert",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.precombine.field": "at",
+        "hoodie.datasource.write.partitionpath.field": "part",
+        "hoodie.bulkinsert.shuffle.parallelism": str(files),
+        "hoodie.bulkinsert.sort.mode": "NONE",
+        "hoodie.clean.automatic": "false",
+        "hoodie.index.bloom.num_entries": "10000",
+    }
+    frame.write.format("hudi").options(**options).mode("append").save(str(table))
+
+
+# --- one measurement, in a process of its own --------------------------------------------------------------------
+
+
+def measure(kind: str, source: Path, warm: Path, work: Path) -> dict[str, Any]:
+    """Cluster a copy of ``source`` by ``kind``, after a copy of ``warm``; seconds, peak MiB, files and a row hash."""
+    from executors.spark import spark_session
+
+    spark = spark_session(SPARK)
+    cluster = _by_hudi if kind == "hudi" else _by_lakefold(ENGINES[kind], work)
+    seconds = 0.0
+    for label, template in (("warm", warm), ("table", source)):
+        table = work / label
+        shutil.copytree(template, table)
+        begun = time.perf_counter()
+        cluster(spark, table)
+        seconds = time.perf_counter() - begun
+    peak = _peak_mib("self") + _peak_mib(str(_jvm_pid(spark)))
+    return {"seconds": seconds, "peak_mib": peak, **_content(spark, work / "table")}
+
+
+def _by_hudi(spark: "SparkSession", table: Path) -> None:
+    limits = (
+        "hoodie.clustering.plan.strategy.small.file.limit=314572800,"
+        "hoodie.clustering.plan.strategy.target.file.max.bytes=1073741824,"
+        "hoodie.clustering.plan.strategy.max.bytes.per.group=2147483648"
+    )
+    spark.sql(f"CALL run_clustering(path => '{table}', options => '{limits}')").collect()
+
+
+def _by_lakefold(engine: str, work: Path) -> Callable[["SparkSession", Path], None]:
+    from executors.worker import Worker
+    from service.catalog import Catalog
+    from service.config import load
+    from service.planning import scan_and_plan
+    from service.wiring import make_store
+
+    config_file = work / "lakefold.toml"
+    config_file.write_text(
+        f"""[database]
+url = "sqlite:///{work}/lakefold.db"
+[[sources]]
+path = "{work}/warm"
+name = "warm"
+[[sources]]
+path = "{work}/table"
+name = "table"
+[[tables]]
+match = "*"
+mode = "compact"
+concurrency = "single_writer"
+quiet_period = "0s"
+engine = "{engine}"
+"""
+    )
+    config = load(config_file)
+    with closing(make_store(config)) as store:
+        store.upgrade()
+
+    def cluster(spark: "SparkSession", table: Path) -> None:
+        with closing(make_store(config)) as store:
+            found = Catalog(config).find(table.name)
+            answer = scan_and_plan(config, store, found, actor="bench")
+            if not answer.plan_ids:
+                raise SystemExit(f"nothing was planned: {answer.text}")
+            ended = Worker(store=store, spark=lambda: spark, executor="bench").run_once()
+            if dict(ended) != {"completed": len(answer.plan_ids)}:
+                raise SystemExit(f"the plan did not complete: {dict(ended)}")
+
+    return cluster
+
+
+def _content(spark: "SparkSession", table: Path) -> dict[str, Any]:
+    frame = spark.read.format("hudi").load(str(table))
+    columns = [name for name in frame.columns if name != "_hoodie_file_name"]
+    hashed = frame.selectExpr(f"cast(xxhash64({', '.join(columns)}) as decimal(38,0)) h", "_hoodie_file_name n")
+    row = hashed.selectExpr("count(*) c", "sum(h) s", "count(distinct n) f").first()
+    assert row is not None
+    return {"rows": int(row.c), "hash": str(row.s), "files": int(row.f)}
+
+
+def _jvm_pid(spark: "SparkSession") -> int:
+    assert spark._jvm is not None
+    return int(spark._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _peak_mib(process: str) -> float:
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    raise SystemExit("peak memory is read from /proc, which this system does not have")
+
+
+def plan_groups(table: Path) -> dict[str, Any]:
+    """Seconds to list and plan ``table`` in this process, the first time and the second time."""
+    from lake.formats import load_format
+    from lake.model import TableRef
+    from planner.planner import plan_table
+    from planner.policy import SizingPolicy
+
+    adapter = load_format("hudi")
+    ref = TableRef(name="groups", format="hudi", location=str(table))
+    policy = SizingPolicy.from_settings({"quiet_period": "0s"})
+    seconds, slices, chosen = [], 0, 0
+    for _ in range(2):
+        begun = time.perf_counter()
+        adapter.check(ref)
+        snapshot = adapter.snapshot(ref)
+        planning = plan_table(snapshot, policy, now=datetime.now(UTC), plan_id="bench")
+        seconds.append(time.perf_counter() - begun)
+        slices = snapshot.slices.num_rows
+        chosen = planning.plan.input_files if planning.plan else 0
+    return {"cold": seconds[0], "warm": seconds[1], "slices": slices, "chosen": chosen, "peak_mib": _peak_mib("self")}
+
+
+# --- the whole run -----------------------------------------------------------------------------------------------
+
+
+def _child(*arguments: str) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip() else {}
+    return answer
+
+
+def compare(lake: Path, repeats: int) -> bool:
+    """Print a line for each table and kind; whether every bar was met."""
+    met = True
+    print(f"{'table':<12} {'by':<22} {'seconds':>8} {'ratio':>6} {'peak MiB':>9} {'files':>6}")
+    for table, kinds in KINDS.items():
+        runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for _ in range(repeats):
+            for kind in ("hudi", *kinds):
+                with tempfile.TemporaryDirectory(dir=lake) as work:
+                    source, warm = lake / _directory(table), lake / "warm"
+                    runs[kind].append(_child("--measure", kind, str(source), str(warm), work))
+        theirs = median(run["seconds"] for run in runs["hudi"])
+        for kind, results in runs.items():
+            seconds = median(run["seconds"] for run in results)
+            ratio = theirs / seconds
+            label = "Hudi run_clustering" if kind == "hudi" else f"lakefold, {kind}"
+            peak = max(run["peak_mib"] for run in results)
+            print(f"{table:<12} {label:<22} {seconds:>8.1f} {ratio:>5.1f}x {peak:>9.0f} {results[0]['files']:>6}")
+            if any((r["rows"], r["hash"]) != (runs["hudi"][0]["rows"], runs["hudi"][0]["hash"]) for r in results):
+                raise SystemExit(f"{table}: the rows after {label} differ from those after Hudi's own clustering")
+            if kind != "hudi" and ratio < BAR_RATIO[kind]:
+                print(f"missed the bar of {BAR_RATIO[kind]} x run_clustering", file=sys.stderr)
+                met = False
+    return met
+
+
+def main() -> int:
+    """Write the tables, measure, print; 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3, help="measurements of each kind; medians are printed")
+    parser.add_argument("--keep", type=Path, help="keep (or find again) the tables in this directory")
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--plan", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.write:
+        write_tables(arguments.write)
+        return 0
+    if arguments.measure:
+        kind, *paths = arguments.measure
+        print(json.dumps(measure(kind, *map(Path, paths))))
+        return 0
+    if arguments.plan:
+        print(json.dumps(plan_groups(arguments.plan)))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="lakefold-bench-") as temporary:
+        lake = (arguments.keep or Path(temporary)).absolute()
+        lake.mkdir(parents=True, exist_ok=True)
+        if not (lake / "groups").exists():
+            _child("--write", str(lake))
+        met = compare(lake, arguments.repeats)
+        planned = _child("--plan", str(lake / "groups"))
+    print(
+        f"\n{planned['slices']:,} file groups listed and planned: {planned['cold']:.2f} s cold, "
+        f"{planned['warm']:.2f} s warm, {planned['chosen']:,} chosen, peak {planned['peak_mib']:.0f} MiB, no JVM"
+    )
+    if planned["warm"] > BAR_PLANNING_SECONDS:
+        print(f"missed the bar of {BAR_PLANNING_SECONDS} s", file=sys.stderr)
+        met = False
+    return int(not met)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
