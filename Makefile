@@ -33,7 +33,7 @@ test: $(READY) ## the whole suite (slice lengths), in two processes
 
 soak: $(READY) ## the long runs; writes docs/reliability.md
 	@bash tests/servers.sh
-	@LAKEFOLD_SOAK=1 $(BIN)/python -m pytest -m "soak" $(PYTEST_ARGS)
+	@LAKEFOLD_SOAK=1 $(BIN)/python -m pytest -m soak -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .
