@@ -64,9 +64,17 @@ def generated(slices: int, partitions: int, seed: int = 7) -> Snapshot:
     )
 
 
-def measure(slices: int, partitions: int, strategy: str) -> str:
+#: a kind of plan in each line: clustering by either strategy, and compaction of slices with logs
+MODES = {
+    "balanced": {"compaction": False},
+    "hudi": {"compaction": False, "strategy": "hudi"},
+    "compaction": {},
+}
+
+
+def measure(slices: int, partitions: int, mode: str) -> str:
     """Plan once in this process; a line of the table."""
-    policy = SizingPolicy.from_settings({"strategy": strategy})
+    policy = SizingPolicy.from_settings(MODES[mode])
     plan_table(generated(1_000, 10), policy, now=NOW, plan_id="warm")  # imports and code paths, not data
     snapshot = generated(slices, partitions)
     _reset_peak()
@@ -77,7 +85,7 @@ def measure(slices: int, partitions: int, strategy: str) -> str:
     extra = _peak_mib() - before
     groups = len(planning.plan.groups) if planning.plan else 0
     return (
-        f"{slices:>10,} {partitions:>10,}  {strategy:<9} {seconds:>8.3f} {cpu:>6.3f} {extra:>9.0f} {groups:>7} "
+        f"{slices:>10,} {partitions:>10,}  {mode:<10} {seconds:>8.3f} {cpu:>6.3f} {extra:>9.0f} {groups:>7} "
         f"{planning.estimate.files_removed:>10,} {planning.backlog_files:>11,}"
     )
 
@@ -110,16 +118,16 @@ def _resident_mib() -> float:
 def main() -> int:
     """Print the table; 1 where the bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--one", nargs=3, metavar=("SLICES", "PARTITIONS", "STRATEGY"), help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=3, metavar=("SLICES", "PARTITIONS", "MODE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         print(measure(int(arguments.one[0]), int(arguments.one[1]), arguments.one[2]))
         return 0
-    print("    slices partitions  strategy   seconds    CPU  MiB over  groups    removed     backlog")
+    print("    slices partitions  plan        seconds    CPU  MiB over  groups    removed     backlog")
     missed = False
-    for strategy in ("balanced", "hudi"):
+    for mode in MODES:
         for slices, partitions in SIZES:
-            command = [sys.executable, __file__, "--one", str(slices), str(partitions), strategy]
+            command = [sys.executable, __file__, "--one", str(slices), str(partitions), mode]
             line = subprocess.run(command, check=True, capture_output=True, text=True).stdout.rstrip()
             print(line, flush=True)
             seconds, extra = float(line.split()[3]), float(line.split()[5])
