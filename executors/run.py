@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from executors.lease import Lease
 from executors.observer import NullObserver, Observer
@@ -163,12 +164,16 @@ class _Run:
         self._milliseconds[step.value] = self._milliseconds.get(step.value, 0) + spent
         self._observer.step_finished(self._claim, step, seconds)
         instant = self._instant if step is Step.PREPARE else None
+        self._noted(f"step {step}", lambda: self._store.step(self._claim, step, instant=instant, milliseconds=spent))
+
+    def _noted(self, what: str, call: Callable[[], None]) -> None:
+        """Note progress; what must not be missed is asked of the table or told again."""
         try:
-            self._store.step(self._claim, step, instant=instant, milliseconds=spent)
+            call()
         except LeaseLost:
             raise
-        except Exception as error:  # a note of progress; what must not be missed is asked of the table or told again
-            log.warning("plan %s: step %s could not be noted: %s", self._plan_id, step, one_line(error))
+        except Exception as error:
+            log.warning("plan %s: %s could not be noted: %s", self._plan_id, what, one_line(error))
 
     # The six steps.
 
@@ -219,6 +224,9 @@ class _Run:
             failpoint("published_unrecorded")
         if prepared.left_out:
             self._leave_out(prepared.left_out, numbers)
+        for note in prepared.notes:
+            log.info("plan %s of %s: %s", self._plan_id, self._table.name, note)
+            self._noted(note, partial(self._store.note, self._claim, note))
         with self._step(Step.REWRITE), self._lease.cancelling(writer):
             rewrite = writer.rewrite(prepared, self._lease.report)
         with self._step(Step.RECEIPT):

@@ -44,7 +44,8 @@ class Prepared:
     """A plan made known to its table, not yet executed.
 
     ``instant`` is the pending instant on the table's timeline; ``groups`` the indices into ``plan.groups``
-    that are still live and unchanged; ``left_out`` the others with their reasons.
+    that are still live and unchanged; ``left_out`` the others with their reasons; ``notes`` are choices worth
+    showing to a person, such as the engine.
     """
 
     plan: Plan
@@ -52,6 +53,7 @@ class Prepared:
     instant: str
     groups: tuple[int, ...]
     left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +242,9 @@ class PlanStore(Protocol):
 
     def step(self, claim: Claim, step: Step, *, instant: str | None = None, milliseconds: int = 0) -> None:
         """Record that ``step`` ended (and the instant it published). Raises LeaseLost."""
+
+    def note(self, claim: Claim, text: str) -> None:
+        """Add a line to the plan's history. Raises LeaseLost."""
 
     def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
         """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""

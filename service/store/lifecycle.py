@@ -147,6 +147,15 @@ class Lifecycle(StorePart):
             spent = row.milliseconds | {step.value: row.milliseconds.get(step.value, 0) + milliseconds}
             _fenced_update(connection, claim, {"step": step.value, "instants": instants, "milliseconds": spent})
 
+    def note(self, claim: Claim, text: str) -> None:
+        """Add a line to the plan's history. Raises LeaseLost."""
+        with self._database.write() as connection:
+            _fenced_update(connection, claim, {"heartbeat_at_ms": db_now()})
+            inflight = PlanState.INFLIGHT
+            record_event(
+                connection, claim.plan.plan_id, inflight, inflight, epoch=claim.epoch, actor=claim.executor, reason=text
+            )
+
     def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
         """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""
         with self._database.write() as connection:

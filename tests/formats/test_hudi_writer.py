@@ -126,12 +126,6 @@ def test_sorted_groups_have_as_many_files_as_planned_each_with_its_own_range(tab
     assert trips.rows() == rows
 
 
-def test_a_layout_that_hudi_gets_wrong_is_rejected_in_clear_words(table: NewTable) -> None:
-    trips = table()
-    with trips.writer() as writer, pytest.raises(Rejected, match=r"layout = zorder is not served.*sort_columns"):
-        writer.prepare(trips.plan(layout="zorder", sort_columns=("id",)), 1)
-
-
 def test_a_group_that_went_stale_is_left_out_and_the_others_commit(table: NewTable) -> None:
     trips = table()
     plan = trips.plan()
@@ -346,11 +340,13 @@ def _null_flipped(path: Path) -> None:
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("defect", ["value", "null"])
-def test_a_defect_in_a_new_file_is_caught_by_the_hash_before_the_commit(table: NewTable, defect: str) -> None:
+@pytest.mark.parametrize(("defect", "engine"), [("value", "spark"), ("null", "spark"), ("value", "stitch")])
+def test_a_defect_in_a_new_file_is_caught_by_the_hash_before_the_commit(
+    table: NewTable, defect: str, engine: str
+) -> None:
     trips = table()
     rows = trips.rows()
-    plan = trips.plan(partitions=["dt=2026-01-01"], receipt=ReceiptLevel.HASH)
+    plan = trips.plan(partitions=["dt=2026-01-01"], receipt=ReceiptLevel.HASH, engine=engine)
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         path = trips.base / rewrite.outputs[0].path

@@ -39,6 +39,7 @@ def stale_writes(store: Store, claim: Claim) -> dict[str, object]:
     return {
         "heartbeat": lambda: store.heartbeat(claim, Progress(bytes_done=1, bytes_total=2)),
         "step": lambda: store.step(claim, Step.REWRITE, instant="x", milliseconds=5),
+        "note": lambda: store.note(claim, "late"),
         "leave_out": lambda: store.leave_out(claim, [LeftOut(group=0, reason="gone", quarantine=("p",))]),
         "complete": lambda: store.complete(claim, commit_of(claim.plan, "late"), figures_of(claim.plan), {}),
         "requeue": lambda: store.requeue(claim, "late"),
@@ -361,3 +362,12 @@ def test_unknown_and_ambiguous_ids_are_refused(store: Store) -> None:
     with pytest.raises(NotFound):
         store.plan("%" + two.plan_id[-8:])
     assert store.plan_state("ffff") is None
+
+
+def test_a_note_is_a_line_of_the_plans_history(store: Store) -> None:
+    plan = add(store, "dt=1")
+    store.note(claimed(store), "engine spark: no copy, the table is merge-on-read")
+    event = store.events(plan.plan_id)[-1]
+    assert (event.from_state, event.to_state, event.epoch, event.actor, event.reason) == (
+        PlanState.INFLIGHT, PlanState.INFLIGHT, 1, "executor-1", "engine spark: no copy, the table is merge-on-read",
+    )  # fmt: skip

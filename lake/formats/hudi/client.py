@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from lake.errors import Rejected
+from lake.formats.hudi.engine import COPY_STRATEGY, Engine, choose_engine
 from lake.formats.hudi.lock import CONCURRENCY_MODE, TableLock, concurrency_options
 from lake.formats.hudi.outcomes import translate
 from lake.formats.hudi.settings import index_options, plan_options
@@ -92,6 +93,13 @@ def _java_class(jvm: Any, name: str) -> Any:
     for part in (_HUDI + name).split("."):
         found = getattr(found, part)
     return found
+
+
+def is_class(jvm: Any, name: str) -> bool:
+    """Whether the bundle has the Java class ``name`` below ``org.apache.hudi.``."""
+    from py4j.java_gateway import JavaClass
+
+    return isinstance(_java_class(jvm, name), JavaClass)
 
 
 def probe(jvm: Any, symbols: Mapping[str, tuple[str, ...]] = SYMBOLS) -> None:
@@ -192,7 +200,19 @@ class HudiClient:
         if self.plan is None:
             return {}
         convert = self.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType
-        return plan_options(self.plan, convert(self.schema).json(), meta_columns=self.has_meta_fields)
+        schema = convert(self.schema).json()
+        return plan_options(self.plan, self.engine, schema, meta_columns=self.has_meta_fields)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What rewrites the client's plan. Raises Rejected where its ``engine`` setting can't be followed."""
+        assert self.plan is not None
+        return choose_engine(
+            self.plan,
+            self.storage,
+            merge_on_read=self.meta.getTableType().name() == "MERGE_ON_READ",
+            can_copy=is_class(self.jvm, COPY_STRATEGY),
+        )
 
     def _session(self) -> "SparkSession":
         """A session of our own on the same Spark, so that a plan's SQL settings meet nobody else's."""

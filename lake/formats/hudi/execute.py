@@ -227,6 +227,10 @@ def complete(client: HudiClient, written: Written) -> Commit:
             metadata = written.java.getCommitMetadata().get()
             metadata.addMetadata(PLAN_KEY, plan.plan_id)
             metadata.addMetadata(EPOCH_KEY, str(prepared.epoch))
+            if client.engine.copies:
+                # Hudi's copy leaves no markers, by which a commit else finds what a task wrote that had to be repeated.
+                written_paths = {output.path for output in commit.outputs}
+                remove_data_files(client, instant, plan.partitions, keep=written_paths)
             client.resolve_conflicts(_replaced(prepared))
             table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
             called = True

@@ -99,7 +99,7 @@ def latest_slices(storage: Storage, timeline: Timeline) -> list[Slice]:
             Slice(
                 partition=entry.partition_path,
                 file_id=entry.file_id,
-                base=entry.base_file_name,
+                base=entry.base_file_name or None,
                 bytes=entry.base_file_size,
                 logs=tuple(logs),
                 log_sizes=tuple(sizes),

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hudi write settings: what the table's indexes need and what a plan asks for."""
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from lake.errors import Rejected
+from lake.formats.hudi.engine import COPY_STRATEGY, Engine
 from lake.formats.hudi.proof import QUERIES, VALIDATOR, VALIDATORS, equality_query
 from lake.plan import Plan, PlanKind, ReceiptLevel
 
@@ -31,22 +34,22 @@ def check_plan(plan: Plan) -> None:
     """Raise Rejected where this adapter can't run ``plan`` as it is."""
     if plan.kind is not PlanKind.CLUSTERING:
         raise Rejected(f"{plan.table.name}: plans of kind {plan.kind} are not served for Hudi yet, only clustering")
-    if plan.options.layout != "linear":
-        raise Rejected(
-            f"{plan.table.name}: layout = {plan.options.layout} is not served for Hudi: its curves ignore columns with "
-            "small values; use layout = linear with sort_columns"
-        )
 
 
-def plan_options(plan: Plan, schema_json: str, *, meta_columns: bool) -> dict[str, str]:
-    """Write settings for executing ``plan`` on a table with this Spark schema."""
+def plan_options(plan: Plan, engine: Engine, schema_json: str, *, meta_columns: bool) -> dict[str, str]:
+    """Write settings for executing ``plan`` by ``engine`` on a table with this Spark schema.
+
+    Raises Rejected where a sort column can't be sorted by.
+    """
     check_plan(plan)
     options = {
         "hoodie.clustering.plan.strategy.target.file.max.bytes": str(plan.options.target_file_max_bytes),
         "hoodie.clustering.max.parallelism": str(max(1, len(plan.groups))),
     }
     if plan.options.sort_columns:
-        options[SORT_COLUMNS] = ",".join(plan.options.sort_columns)
+        options |= _layout_options(plan, schema_json)
+    if engine.copies:
+        options["hoodie.clustering.execution.strategy.class"] = f"org.apache.hudi.{COPY_STRATEGY}"
     if plan.options.compression:
         options["hoodie.parquet.compression.codec"] = plan.options.compression
     has_logs = any(s.log_files for group in plan.groups for s in group.slices)
@@ -55,3 +58,37 @@ def plan_options(plan: Plan, schema_json: str, *, meta_columns: bool) -> dict[st
         options[VALIDATORS] = VALIDATOR
         options[QUERIES] = equality_query(schema_json, meta_columns=meta_columns)
     return options
+
+
+def _layout_options(plan: Plan, schema_json: str) -> dict[str, str]:
+    """Hudi takes the columns of a curve from here, those of a sort from the published plan."""
+    columns = plan.options.sort_columns
+    curve = plan.options.layout != "linear" and len(columns) > 1
+    fields = json.loads(schema_json)["fields"]
+    for column in columns:
+        kind = _type_of(column, fields)
+        if kind is None or (curve and "." in column):
+            known = ", ".join(field["name"] for field in fields)
+            raise Rejected(f"{plan.table.name}: sort_columns names {column!r}, the table has {known}; set sort_columns")
+        if not isinstance(kind, str):
+            raise Rejected(
+                f"{plan.table.name}: sort_columns names {column!r}, a {kind['type']}, which no layout takes; set "
+                "sort_columns to columns of plain types"
+            )
+    options = {SORT_COLUMNS: ",".join(columns)}
+    # Through one column every curve is a sort, and Hudi's Hilbert curve fails.
+    if curve:
+        options["hoodie.layout.optimize.strategy"] = plan.options.layout.upper()
+        # By default the bits of the values themselves are woven, where a column of small numbers has no say: its
+        # leading bits are all alike. Sampled ranks give every column the same share.
+        options["hoodie.layout.optimize.curve.build.method"] = "SAMPLE"
+    return options
+
+
+def _type_of(column: str, fields: Sequence[Any]) -> Any:
+    """The Spark type of a column, dots leading into structs; None where there is no such column."""
+    kind: Any = None
+    for name in column.split("."):
+        kind = next((field["type"] for field in fields if field["name"] == name), None)
+        fields = kind.get("fields", ()) if isinstance(kind, dict) else ()
+    return kind

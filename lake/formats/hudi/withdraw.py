@@ -54,10 +54,11 @@ def _remove_leftovers(client: HudiClient, time: str, partitions: Collection[str]
         remove_data_files(client, time, partitions)
 
 
-def remove_data_files(client: HudiClient, time: str, partitions: Collection[str]) -> None:
-    """Delete the base files that the uncommitted instant ``time`` of ours wrote in ``partitions``."""
+def remove_data_files(client: HudiClient, time: str, partitions: Collection[str], keep: Collection[str] = ()) -> None:
+    """Delete the base files but ``keep`` that the uncommitted instant ``time`` of ours wrote in ``partitions``."""
     for partition in partitions:
         for name in client.storage.names(partition):
             file = data_file(join(partition, name))
-            if file is not None and not file.is_log and file.instant == time:
+            wrote = file is not None and not file.is_log and file.instant == time
+            if wrote and join(partition, name) not in keep:
                 client.remove_file(join(partition, name))

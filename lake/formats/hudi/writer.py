@@ -4,6 +4,7 @@
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -61,11 +62,12 @@ class HudiWriter:
         return self._client
 
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
-        """See ``TableWriter``. Rejected for layouts other than linear."""
+        """See ``TableWriter``. Rejected where engine, layout or sort columns can't be had."""
         check_plan(plan)
         with outcomes(self.table, "publishing a plan"):
+            client = self._open(plan)
             prepare = publish.publish if plan.adopted is None else adopt.prepare
-            return prepare(self._open(plan), plan, epoch)
+            return replace(prepare(client, plan, epoch), notes=(str(client.engine),))
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         """See ``TableWriter``; CancelRequested after ``cancel``."""

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which engine a plan gets, from the plan's settings and from the footers of its inputs."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hudi_templates import ref
+
+from lake.errors import Rejected
+from lake.formats.hudi.engine import HEALTHY_ROW_GROUP_BYTES, Engine, choose_engine
+from lake.formats.hudi.settings import SORT_COLUMNS, plan_options
+from lake.formats.hudi.storage import Storage
+from lake.model import FileSlice
+from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
+
+MIB = 1 << 20
+COPY = Engine(copies=True, reason="one schema and healthy row groups in all inputs")
+
+
+def values(size: int, name: str = "v", nullable: bool = True) -> pa.Table:
+    """One column of ``size`` bytes that no compression makes smaller."""
+    numbers = np.random.default_rng(1).integers(0, 1 << 62, size // 8)
+    return pa.table([pa.array(numbers)], schema=pa.schema([pa.field(name, pa.int64(), nullable=nullable)]))
+
+
+class Lake:
+    """Parquet files of one table without a timeline: all that the choice looks at."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.slices: list[FileSlice] = []
+
+    def add(self, table: pa.Table, row_groups: int = 1, **metadata: str) -> None:
+        name = f"{len(self.slices)}.parquet"
+        table = table.replace_schema_metadata(metadata or None)
+        pq.write_table(table, self.base / name, row_group_size=len(table) // row_groups, use_dictionary=False)
+        size = (self.base / name).stat().st_size
+        self.slices.append(FileSlice(partition="", file_id=str(len(self.slices)), path=name, bytes=size))
+
+    def choose(self, *, outputs: int = 1, merge_on_read: bool = False, can_copy: bool = True, **options: Any) -> Engine:
+        group = ClusteringGroup(partition="", slices=tuple(self.slices), output_files=outputs)
+        plan = Plan(
+            plan_id="0198",
+            table=ref(self.base),
+            kind=PlanKind.CLUSTERING,
+            groups=(group,),
+            options=RewriteOptions(**{"target_file_max_bytes": 64 * MIB, **options}),
+            snapshot_instant="1",
+        )
+        return choose_engine(plan, Storage(str(self.base)), merge_on_read=merge_on_read, can_copy=can_copy)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Two files that may be copied."""
+    made = Lake(tmp_path)
+    made.add(values(HEALTHY_ROW_GROUP_BYTES + MIB))
+    made.add(values(HEALTHY_ROW_GROUP_BYTES + MIB))
+    return made
+
+
+def test_files_of_one_schema_with_healthy_row_groups_are_copied(lake: Lake) -> None:
+    assert lake.choose() == COPY
+    assert lake.choose(engine="stitch") == Engine(copies=True, reason="as set")
+    assert str(lake.choose(engine="spark")) == "engine spark: as set"
+
+
+@pytest.mark.parametrize(
+    ("settings", "obstacle"),
+    [
+        ({"can_copy": False}, "this Hudi bundle has no copy; use bundle 1.1 or newer"),
+        ({"merge_on_read": True}, "Hudi copies files of copy-on-write tables only, this one is merge-on-read"),
+        ({"sort_columns": ("v",)}, "a copy can't sort by v; unset sort_columns"),
+        ({"compression": "zstd"}, "a copy can't change the compression to zstd; unset compression"),
+        ({"outputs": 2}, "group 0 is planned as 2 (10.0 MiB); set max_bytes_per_group to target_file_max"),
+        ({"target_file_max_bytes": 8 * MIB}, "set max_bytes_per_group to target_file_max"),
+    ],
+)
+def test_what_rules_a_copy_out_is_named_with_its_setting(lake: Lake, settings: dict[str, Any], obstacle: str) -> None:
+    chosen = lake.choose(**settings)
+    assert not chosen.copies
+    assert str(chosen).startswith("engine spark: no copy, ")
+    assert obstacle in chosen.reason
+    with pytest.raises(Rejected) as refused:
+        lake.choose(engine="stitch", **settings)
+    assert str(refused.value).startswith("t: engine = stitch can't rewrite this plan: ")
+    assert obstacle in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("other", "bloom", "obstacle"),
+    [
+        (values(8 * MIB, name="w"), {}, "2.parquet has another schema than 0.parquet"),
+        (values(8 * MIB, nullable=False), {}, "2.parquet has another schema than 0.parquet"),
+        (
+            values(8 * MIB),
+            {"hoodie_bloom_filter_type_code": "DYNAMIC_V0", "org.apache.hudi.bloomfilter": "…"},
+            "2.parquet has a bloom filter of another type (DYNAMIC_V0, 0.parquet has none)",
+        ),
+    ],
+)
+def test_files_that_differ_are_not_copied(lake: Lake, other: pa.Table, bloom: dict[str, str], obstacle: str) -> None:
+    lake.add(other, **bloom)
+    assert lake.choose() == Engine(copies=False, reason=f"no copy, {obstacle}")
+    with pytest.raises(Rejected) as refused:
+        lake.choose(engine="stitch")
+    assert obstacle in str(refused.value)
+
+
+def test_small_row_groups_are_rewritten_unless_a_copy_is_asked_for(lake: Lake) -> None:
+    lake.add(values(10 * MIB), row_groups=10)
+    assert lake.choose().reason == (
+        "no copy, row groups of group 0 hold 1.7 MiB on average, a copy would keep them (4.0 MiB are healthy)"
+    )
+    assert lake.choose(engine="stitch").copies
+
+
+def test_an_input_that_is_gone_or_damaged_is_left_to_the_step_that_names_it(lake: Lake) -> None:
+    lake.slices.append(FileSlice(partition="", file_id="gone", path="gone.parquet", bytes=1))
+    (lake.base / "torn.parquet").write_bytes(b"PAR1 torn")
+    lake.slices.append(FileSlice(partition="", file_id="torn", path="torn.parquet", bytes=9))
+    assert lake.choose() == COPY
+
+
+def test_engine_arrow_is_refused_with_the_reason_and_the_remedy(lake: Lake) -> None:
+    with pytest.raises(Rejected, match=r"t: engine = arrow is not for Hudi, whose own client .*; set engine = auto"):
+        lake.choose(engine="arrow")
+
+
+SCHEMA = json.dumps(
+    {
+        "fields": [
+            {"name": "v", "type": "long"},
+            {"name": "s", "type": {"type": "struct", "fields": [{"name": "x", "type": "integer"}]}},
+        ]
+    }
+)
+
+
+def options_of(*columns: str, layout: str = "linear") -> dict[str, str]:
+    """Write settings of a plan with this layout."""
+    plan = Plan(
+        plan_id="0198",
+        table=ref("/lake/t"),
+        kind=PlanKind.CLUSTERING,
+        groups=(),
+        options=RewriteOptions(target_file_max_bytes=MIB, sort_columns=columns, layout=layout),
+        snapshot_instant="1",
+    )
+    return plan_options(plan, replace(COPY, copies=False), SCHEMA, meta_columns=True)
+
+
+def test_a_curve_through_one_column_is_a_sort() -> None:
+    assert options_of("v", layout="hilbert") == options_of("v")
+    assert options_of("v")[SORT_COLUMNS] == "v"
+
+
+@pytest.mark.parametrize(
+    ("columns", "layout", "complaint"),
+    [
+        (("w",), "linear", "sort_columns names 'w', the table has v, s; set sort_columns"),
+        (("s",), "linear", "sort_columns names 's', a struct, which no layout takes"),
+        (("v", "s.x"), "zorder", "sort_columns names 's.x', the table has v, s; set sort_columns"),
+    ],
+)
+def test_a_column_that_no_file_can_be_laid_out_by_is_refused(
+    columns: tuple[str, ...], layout: str, complaint: str
+) -> None:
+    with pytest.raises(Rejected) as refused:
+        options_of(*columns, layout=layout)
+    assert complaint in str(refused.value)
+    assert options_of("s.x")[SORT_COLUMNS] == "s.x"
