@@ -120,7 +120,11 @@ def show(table: Table, json: Json = False, config: ConfigFile = None) -> None:
         state = states.get(found.name)
         scan = run.store.last_scan(found.name)
         good = scan if scan is None or scan.outcome == "ok" else run.store.last_scan(found.name, ok=True)
-        facts = load_format(found.ref.format).describe(found.ref)
+        adapter = load_format(found.ref.format)
+        facts = dict(adapter.describe(found.ref))
+        adopted = run.store.adoptions(found.name, [entry.instant for entry in adapter.unfinished(found.ref)])
+        if adopted:
+            facts["adopted"] = ", ".join(f"{instant} by plan {plan_id}" for instant, plan_id in sorted(adopted.items()))
         data = _document(found, state, scan) | {
             "last_good_scan": good, "facts": facts, "policy": found.policy.settings(), "notes": found.policy.notes
         }  # fmt: skip

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import time
 import uuid
@@ -163,10 +164,13 @@ def test_describe_tells_type_version_timeline_and_indexes_in_words(templates: Te
     assert facts["record key"] == "id"
     assert facts["timeline"] == "3 commits completed, 1 pending, 0 archived"
     assert facts["pending"].startswith("clustering ")
-    assert facts["pending"].endswith(f"requested (plan {PLAN_ID} of lakefold)")
+    assert facts["pending"].endswith(f" ago (plan {PLAN_ID} of lakefold)")
+    last = FORMAT.snapshot(ref(templates.get("clustering_pending"))).instant
+    assert re.fullmatch(rf"bulk_insert {last}, .+ ago, by another process", facts["last commit"])
+    assert facts["services"] == "no clustering or clean on the active timeline"
     assert facts["metadata table"] == "column_stats, files, partition_stats"
     assert facts["locks"] == facts["savepoints"] == "none"
-    assert FORMAT.describe(ref(templates.get("saved")))["savepoints"] != "none"
+    assert FORMAT.describe(ref(templates.get("saved")))["savepoints"].endswith(" keeps 4 files")
     assert FORMAT.describe(ref(templates.get("plain")))["metadata table"] == "none"
 
 
@@ -175,8 +179,22 @@ def test_plans_of_others_are_described_as_such(templates: Templates, tmp_path: P
     requested = timeline_file(base, "*.compaction.requested")
     replace(requested, requested.read_bytes().replace(b"lakefold.plan", b"somebody.plan"))
     facts = FORMAT.describe(ref(base))
-    assert facts["pending"].endswith("requested (planned by somebody else)")
+    assert facts["pending"].endswith(" ago by another process, nobody has begun it")
     assert facts["type"] == "merge-on-read"
+
+
+def test_dead_work_of_others_is_described_with_the_command_that_takes_it_back(
+    templates: Templates, tmp_path: Path
+) -> None:
+    base = templates.copy("plain", tmp_path / "t")
+    for name in ("20260101000000001.commit.requested", "20260101000000001.inflight"):
+        (base / ".hoodie/timeline" / name).write_bytes(b"")
+    pending = FORMAT.describe(ref(base))["pending"]
+    assert re.fullmatch(r"commit 20260101000000001 begun .+ ago by another process, alive \d+ s ago", pending)
+    for file in (base / ".hoodie/timeline").glob("20260101000000001*"):
+        os.utime(file, (1e9, 1e9))
+    assert "seems dead" in FORMAT.describe(ref(base))["pending"]
+    assert FORMAT.describe(ref(base))["pending"].endswith("lakefold tables rollback t 20260101000000001)")
 
 
 def test_a_lock_left_behind_is_reported_with_its_path_and_age(templates: Templates, tmp_path: Path) -> None:

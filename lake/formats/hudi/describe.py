@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 
 from pyarrow import fs as pafs
 
+from lake.formats.hudi.listing import is_merge_on_read
 from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import PLAN_KEY, PLANNED_KINDS, Timeline, extra_metadata
+from lake.formats.hudi.timeline import PLAN_KEY, PLANNED_KINDS, Timeline, extra_metadata, instant_datetime
+from lake.formats.hudi.unfinished import unfinished
 from lake.model import TableRef
 from lake.units import format_duration
 
@@ -17,44 +19,88 @@ _LOCK_PATH = "hoodie.write.lock.filesystem.path"
 
 
 def describe_table(table: TableRef) -> dict[str, str]:
-    """Type, version, keys, timeline, pending work, savepoints, metadata table and lock files, in words."""
+    """Type, version and keys; what happened last and what is pending, whose, since when; savepoints, indexes, locks."""
     storage = Storage(table.location)
     timeline = Timeline(storage)
     properties = timeline.properties
     kind = properties.get("hoodie.table.type", "COPY_ON_WRITE").lower().replace("_", "-")
     indexes = [name for name in properties.get("hoodie.table.metadata.partitions", "").split(",") if name]
-    savepoints = timeline.savepoints()
     return {
         "type": kind,
         "version": f"{properties.get('hoodie.table.version', 'unset')} (timeline layout "
         f"{properties.get('hoodie.timeline.layout.version', 'unset')}, times in {timeline.timezone})",
         "partitioned by": properties.get("hoodie.table.partition.fields") or "nothing",
         "record key": properties.get("hoodie.table.recordkey.fields") or "generated",
-        "newest instant": timeline.newest or "none",
+        "last commit": _last_commit(timeline),
+        "services": _since(timeline),
         "timeline": _counts(timeline),
-        "pending": "; ".join(_pending(timeline)) or "nothing",
-        "savepoints": ", ".join(sorted(savepoints)) or "none",
+        "pending": "; ".join(_pending(table, storage, timeline)) or "nothing",
+        "savepoints": _savepoints(timeline),
         "metadata table": ", ".join(sorted(indexes)) or "none",
         "locks": "; ".join(_locks(table, storage)) or "none",
     }
 
 
+def _last_commit(timeline: Timeline) -> str:
+    if not timeline.commits:
+        return "none"
+    last = timeline.commits[-1]
+    record = timeline.metadata(last) or {}
+    plan_id = extra_metadata(record).get(PLAN_KEY) or extra_metadata(timeline.plan(last)).get(PLAN_KEY)
+    by = f"plan {plan_id} of lakefold" if plan_id else "another process"
+    operation = str(record.get("operationType") or last.kind).lower()
+    when = instant_datetime(last.completed_at or last.time, timeline.timezone)
+    return f"{operation} {last.time}, {_ago(when)}, by {by}"
+
+
+def _since(timeline: Timeline) -> str:
+    """How many commits of writers there were since each service last ran."""
+    writes = [i.completed_at or i.time for i in timeline.commits if i.kind not in PLANNED_KINDS]
+    words, never = [], []
+    for service in ("compaction", "clustering", "clean") if is_merge_on_read(timeline) else ("clustering", "clean"):
+        last = max((i.completed_at or i.time for i in timeline.completed if i.kind == service), default=None)
+        if last is None:
+            never.append(service)
+        else:
+            count = sum(1 for at in writes if at > last)
+            words.append(f"{count} commit{'s' if count != 1 else ''} since the last {service}")
+    if never:
+        words.append(f"no {' or '.join(never)} on the active timeline")
+    return ", ".join(words)
+
+
 def _counts(timeline: Timeline) -> str:
     counted = Counter(instant.kind for instant in timeline.completed)
     words = [f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in sorted(counted.items())]
-    archived = sum(1 for _ in timeline.archived(plans=False, metadata=False))
-    return f"{', '.join(words) or 'nothing'} completed, {len(timeline.pending)} pending, {archived} archived"
+    archived = [instant.time for instant in timeline.archived(plans=False, metadata=False)]
+    span = f" ({min(archived)} to {max(archived)})" if archived else ""
+    return f"{', '.join(words) or 'nothing'} completed, {len(timeline.pending)} pending, {len(archived)} archived{span}"
 
 
-def _pending(timeline: Timeline) -> Iterator[str]:
-    owners = {instant.time: extra_metadata(plan).get(PLAN_KEY) for instant, plan in timeline.pending_plans()}
-    for instant in timeline.pending:
-        service = f"{instant.kind} {instant.time} {instant.state}"
-        owner = owners.get(instant.time)
-        if owner:
-            yield f"{service} (plan {owner} of lakefold)"
+def _pending(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator[str]:
+    for entry in unfinished(table, storage, timeline):
+        what = f"{entry.action} {entry.instant}"
+        if entry.plan_id is not None:
+            state = "begun" if entry.begun else "requested"
+            yield f"{what} {state} {_ago(entry.since)} (plan {entry.plan_id} of lakefold)"
+        elif not entry.begun:
+            yield f"{what} scheduled {_ago(entry.since)} by another process, nobody has begun it"
+        elif entry.alive:
+            yield f"{what} begun {_ago(entry.since)} by another process, alive {_ago(entry.last_sign)}"
         else:
-            yield f"{service} (planned by somebody else)" if instant.kind in PLANNED_KINDS else service
+            yield (
+                f"{what} begun {_ago(entry.since)} by another process, which seems dead: its last sign of life was "
+                f"{_ago(entry.last_sign)} (to take it back: lakefold tables rollback {table.name} {entry.instant})"
+            )
+
+
+def _savepoints(timeline: Timeline) -> str:
+    kept = timeline.savepoints()
+    return ", ".join(f"{time} keeps {len(paths)} files" for time, paths in sorted(kept.items())) or "none"
+
+
+def _ago(then: datetime) -> str:
+    return f"{format_duration(max(0.0, (datetime.now(UTC) - then).total_seconds()))} ago"
 
 
 def _locks(table: TableRef, storage: Storage) -> Iterator[str]:
