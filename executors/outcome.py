@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lake.errors import LakefoldError
-from lake.plan import Commit, PartitionFigures, Plan, Step
+from lake.errors import Conflict, LakefoldError
+from lake.plan import Commit, LeftOut, PartitionFigures, Plan, Step
 from lake.units import format_bytes
 
 _ERROR_CHARACTERS = 2000
@@ -64,6 +64,12 @@ def completed_line(
     )
     spent = ", ".join(f"{step} {milliseconds[step]} ms" for step in Step if step in milliseconds)
     return f"plan {plan.plan_id} of {plan.table.name} completed as {commit.instant}: {partitions} [{spent}]"
+
+
+def left_out_of(error: Conflict) -> tuple[LeftOut, ...]:
+    """The groups that a Conflict names as unreadable, if it does."""
+    named = error.args[1] if len(error.args) > 1 else ()
+    return tuple(item for item in named if isinstance(item, LeftOut))
 
 
 def one_line(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from functools import partial
 
 from executors.lease import Lease
 from executors.observer import NullObserver, Observer
-from executors.outcome import Outcome, Result, completed_line, figures_of, one_line
+from executors.outcome import Outcome, Result, completed_line, figures_of, left_out_of, one_line
 from executors.receipt import prove
 from lake.errors import (
     CancelRequested,
@@ -100,6 +100,8 @@ class _Run:
         self._milliseconds = dict(claim.milliseconds)
         self._instant: str | None = None
         self._writer: TableWriter | None = None
+        #: the claim's executor is not the one that ran the plan
+        self._taken_over = False
         #: the commit that names our plan, as soon as it is known
         self._landed: Commit | None = None
 
@@ -123,6 +125,7 @@ class _Run:
 
     def settle(self) -> Outcome:
         silent = Transient("its executor stopped renewing its lease")
+        self._taken_over = True
         try:
             self._landed = self._ask()
             if self._landed is not None:
@@ -191,7 +194,7 @@ class _Run:
                 raise
 
     def _change(self, writer: TableWriter) -> None:
-        if self._claim.epoch > 1:
+        if self._claim.epoch > 1 and self._claim.plan.adopted is None:
             withdrawn = self._discard(writer, None)
             if withdrawn:
                 log.info("plan %s: withdrew %d instants of earlier attempts", self._plan_id, withdrawn)
@@ -200,7 +203,7 @@ class _Run:
             try:
                 rewrite = self._write(writer, plan, numbers)
             except Conflict as error:
-                unreadable = _left_out(error)
+                unreadable = left_out_of(error)
                 if not unreadable:
                     raise
                 self._leave_out(unreadable, numbers)
@@ -295,7 +298,7 @@ class _Run:
         try:
             self._lease.hold()
             # It is our plan, so whatever of it is pending goes. What stays could be committed by a sleeping executor.
-            if not self._withdraw(None) and self._claim.epoch > 1 and self._pending():
+            if not self._withdraw_all() and self._pending():
                 return self._stay(error)
         except LeaseLost as lost:
             return self._lost(lost)
@@ -369,6 +372,15 @@ class _Run:
         if self._instant is not None and self._claim.plan.adopted is None:
             self._withdraw((self._instant,))
 
+    def _withdraw_all(self) -> bool:
+        """Discard all that is pending of the plan; False where it may be that something stays.
+
+        An adopted instant that this run did not begin is somebody else's work, but for the one of a silent executor.
+        """
+        if self._claim.plan.adopted is not None:
+            return self._withdraw(None) if self._instant is not None or self._taken_over else True
+        return self._withdraw(None) or self._claim.epoch == 1
+
     def _withdraw(self, instants: tuple[str, ...] | None) -> bool:
         """Discard ``instants``, None for all of the plan's; whether that went well. The sweep finds what it did not."""
         if self._writer is None:
@@ -411,9 +423,3 @@ class _Run:
                 log.warning("plan %s could not be %s: %s", self._plan_id, what, one_line(error))
             time.sleep(seconds)
         return call()
-
-
-def _left_out(error: Conflict) -> tuple[LeftOut, ...]:
-    """The groups that a Conflict names as unreadable, if it does."""
-    named = error.args[1] if len(error.args) > 1 else ()
-    return tuple(item for item in named if isinstance(item, LeftOut))

@@ -85,3 +85,24 @@ def test_an_executor_that_lost_an_adopted_plan_leaves_its_instant_to_the_success
     bench.format.hooks["rewritten"] = raising(LeaseLost("somebody else owns it"))
     assert bench.run().result is Result.LOST
     assert bench.scheduled() == {"7": True}
+
+
+def test_what_somebody_else_has_begun_is_not_taken_back(bench: Bench):
+    plan = bench.adopt("7")
+    pending = bench.home / "lake" / "toy" / "pending" / "7.json"
+    pending.write_text(pending.read_text().replace('"epoch": 0', '"epoch": 1'))
+    bench.format.hooks["prepare"] = raising(Transient("somebody else has begun it"))
+    assert [bench.run().result for _ in range(3)] == [Result.REQUEUED, Result.REQUEUED, Result.FAILED]
+    assert (bench.scheduled(), bench.commits(plan)) == ({"7": True}, 0)
+
+
+def test_a_plan_whose_work_can_not_be_taken_back_stays_inflight_until_it_can(bench: Bench):
+    plan = bench.adopt("7")
+    bench.format.hooks |= {"rewritten": raising(Transient("a node went away")), "discard": raising(Transient("locked"))}
+    assert bench.run().result is Result.INFLIGHT
+    assert (bench.state(plan), bench.scheduled()) == ("inflight", {"7": True})
+    bench.format.hooks.clear()
+    bench.expire()
+    outcome = rescue_one("first", formats=lambda _: bench.format, store=bench.store, spark=no_spark, ask_again=QUICK)
+    assert outcome is not None
+    assert (outcome.result, bench.scheduled()) == (Result.REQUEUED, {"7": False})

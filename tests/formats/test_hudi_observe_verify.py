@@ -170,7 +170,7 @@ def test_describe_tells_type_version_timeline_and_indexes_in_words(templates: Te
     assert facts["services"] == "no clustering or clean on the active timeline"
     assert facts["metadata table"] == "column_stats, files, partition_stats"
     assert facts["locks"] == facts["savepoints"] == "none"
-    assert FORMAT.describe(ref(templates.get("saved")))["savepoints"].endswith(" keeps 4 files")
+    assert FORMAT.describe(ref(templates.get("saved")))["savepoints"].endswith(" keeps 6 files")
     assert FORMAT.describe(ref(templates.get("plain")))["metadata table"] == "none"
 
 
@@ -190,7 +190,7 @@ def test_dead_work_of_others_is_described_with_the_command_that_takes_it_back(
     for name in ("20260101000000001.commit.requested", "20260101000000001.inflight"):
         (base / ".hoodie/timeline" / name).write_bytes(b"")
     pending = FORMAT.describe(ref(base))["pending"]
-    assert re.fullmatch(r"commit 20260101000000001 begun .+ ago by another process, alive \d+ s ago", pending)
+    assert re.fullmatch(r"commit 20260101000000001 begun .+ ago by another process, alive .+ ago", pending)
     for file in (base / ".hoodie/timeline").glob("20260101000000001*"):
         os.utime(file, (1e9, 1e9))
     assert "seems dead" in FORMAT.describe(ref(base))["pending"]

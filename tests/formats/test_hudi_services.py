@@ -16,7 +16,13 @@ from lake.formats.hudi.timeline import Timeline
 
 pytestmark = pytest.mark.spark
 NewTable = Callable[..., Table]
-SMALL = {"hoodie.clean.commits.retained": "1", "hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3"}
+SMALL = {
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    # the archiver never passes the newest compaction of the metadata table
+    "hoodie.metadata.compact.max.delta.commits": "1",
+}
 DEAD = "20260101000000001"
 ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
 

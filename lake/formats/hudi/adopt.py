@@ -4,8 +4,8 @@
 Hudi lets anybody execute a pending clustering, and whoever begins takes the work of the one before him back. All
 attempts have one instant, so what keeps two of them apart can't be its name, as it is for plans of ours:
 
-- An attempt begins under the table's lock, and only where the instant is merely requested. What an earlier attempt
-  began is taken back before, under the lock too, and its data files are deleted.
+- An attempt begins in ``prepare``, under the table's lock, and only where the instant is merely requested. What an
+  earlier attempt began is taken back before, under the lock too, and its data files are deleted.
 - A commit asks under the lock whether every file it is about to commit is still there. So an executor that slept
   (SIGSTOP, a paused machine) while its successor took its work back can't commit, whenever it wakes up: its files
   are gone. Nor can it renew its lease.
@@ -32,26 +32,24 @@ from lake.ports import Prepared, Rewrite
 _ACTIONS = {PlanKind.CLUSTERING: "replacecommit", PlanKind.COMPACTION: "commit"}
 
 
-def prepare(client: HudiClient, plan: Plan, epoch: int) -> Prepared:
-    """Check that an adopted plan can be executed as it is; publishes nothing.
+def begin(client: HudiClient, plan: Plan, epoch: int) -> tuple[Prepared, Any]:
+    """Begin an adopted plan that can be executed as it is, and Hudi's write of it as a job that has not run yet.
 
     Raises Conflict where the instant is not pending any more, names other files than when it was adopted, or is
     stale: Hudi would lose the rows written since. Transient where somebody else has begun to execute it.
     """
     assert plan.adopted is not None
-    with client.locked("looking at a plan of another process"):
-        not_begun(client, plan)
+    with client.locked("beginning a plan of another process"):
+        if _pending(client, plan).state is not InstantState.REQUESTED:
+            raise Transient(
+                f"{plan.table.name}: somebody else has begun {plan.kind} {plan.adopted}; should he be dead: "
+                f"lakefold tables rollback {plan.table.name} {plan.adopted}"
+            )
         _check_inputs(client, plan)
-    return Prepared(plan=plan, epoch=epoch, instant=plan.adopted, groups=tuple(range(len(plan.groups))))
-
-
-def not_begun(client: HudiClient, plan: Plan) -> None:
-    """Raise Transient where somebody has begun to execute an adopted plan; call it under the lock."""
-    if _pending(client, plan).state is not InstantState.REQUESTED:
-        raise Transient(
-            f"{plan.table.name}: somebody else has begun {plan.kind} {plan.adopted}; should he be dead: "
-            f"lakefold tables rollback {plan.table.name} {plan.adopted}"
-        )
+        client.begin_write(plan.adopted)
+        java = client.worker.cluster(plan.adopted, False)
+    groups = tuple(range(len(plan.groups)))
+    return Prepared(plan=plan, epoch=epoch, instant=plan.adopted, groups=groups), java
 
 
 def still_ours(client: HudiClient, rewrite: Rewrite) -> None:

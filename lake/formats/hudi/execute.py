@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
-from lake.formats.hudi.adopt import not_begun, still_ours
+from lake.formats.hudi.adopt import still_ours
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import unreadable
 from lake.formats.hudi.outcomes import cause_chain, is_disk_full, is_jvm_gone, translate
@@ -108,8 +108,16 @@ def _tagged(spark: "SparkSession", tag: str) -> Iterator[None]:
             context.removeJobTag(tag)
 
 
-def write(client: HudiClient, prepared: Prepared, tag: str, report: Report, cancelled: threading.Event) -> Written:
-    """Write the data files of a published plan and collect their statistics.
+def write(
+    client: HudiClient,
+    prepared: Prepared,
+    tag: str,
+    report: Report,
+    cancelled: threading.Event,
+    *,
+    begun: Any = None,
+) -> Written:
+    """Write the data files of a published plan and collect their statistics; ``begun`` is an adopted plan's write.
 
     Raises Conflict with ``LeftOut`` groups as second argument where inputs can't be read, CancelRequested,
     Transient.
@@ -121,8 +129,10 @@ def write(client: HudiClient, prepared: Prepared, tag: str, report: Report, canc
     total = sum(group.bytes for group in groups)
     try:
         with _tagged(client.spark, tag), ProgressReporter(client.spark, tag, total, report) as progress:
-            client.begin_write(prepared.instant)
-            java = _begin(client, prepared)
+            java = begun
+            if java is None:
+                client.begin_write(prepared.instant)
+                java = client.worker.cluster(prepared.instant, False)
             stats = _force(client, java)
             rows = sum(stat.getNumWrites() for stat in stats)
             progress.finish(rows)
@@ -142,15 +152,6 @@ def write(client: HudiClient, prepared: Prepared, tag: str, report: Report, canc
         for stat in stats
     )
     return Written(rewrite=Rewrite(prepared=prepared, outputs=outputs), java=java)
-
-
-def _begin(client: HudiClient, prepared: Prepared) -> Any:
-    """Make the plan inflight and get Hudi's write as a job that has not run yet."""
-    if prepared.plan.adopted is None:
-        return client.worker.cluster(prepared.instant, False)
-    with client.locked("beginning a plan of another process"):
-        not_begun(client, prepared.plan)
-        return client.worker.cluster(prepared.instant, False)
 
 
 def _force(client: HudiClient, java: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -38,6 +38,8 @@ class HudiWriter:
         self._provider = spark
         self._client: HudiClient | None = None
         self._written: execute.Written | None = None
+        #: Hudi's write of an adopted plan, which ``prepare`` began
+        self._begun: Any = None
         self._running: tuple[SparkSession, str] | None = None
         self._cancelled = threading.Event()
 
@@ -52,7 +54,7 @@ class HudiWriter:
     def _close(self) -> None:
         if self._client is not None:
             self._client.close()
-        self._client = self._written = None
+        self._client = self._written = self._begun = None
 
     def _open(self, plan: Plan | None = None) -> HudiClient:
         """The open client; opened anew where ``plan`` is another one than the client has the settings of."""
@@ -66,8 +68,11 @@ class HudiWriter:
         check_plan(plan)
         with outcomes(self.table, "publishing a plan"):
             client = self._open(plan)
-            prepare = publish.publish if plan.adopted is None else adopt.prepare
-            return replace(prepare(client, plan, epoch), notes=(str(client.engine),))
+            if plan.adopted is None:
+                prepared = publish.publish(client, plan, epoch)
+            else:
+                prepared, self._begun = adopt.begin(client, plan, epoch)
+            return replace(prepared, notes=(str(client.engine),))
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         """See ``TableWriter``; CancelRequested after ``cancel``."""
@@ -76,7 +81,8 @@ class HudiWriter:
         tag = f"lakefold-{prepared.plan.plan_id}"
         self._running = (client.spark, tag)
         try:
-            self._written = execute.write(client, prepared, tag, report, self._cancelled)
+            begun, self._begun = self._begun, None
+            self._written = execute.write(client, prepared, tag, report, self._cancelled, begun=begun)
         finally:
             self._running = None
         return self._written.rewrite
