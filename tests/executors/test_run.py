@@ -38,6 +38,8 @@ def test_a_plan_completes_and_the_table_holds_the_same_rows_in_fewer_files(bench
     for part in (plan.plan_id, "dt=0 3 -> 1 files", "dt=1 3 -> 1 files", "rewrite", "ms"):
         assert part in lines[0]
     assert bench.recorder.finished == [("completed", "")]
+    assert [e.reason for e in bench.store.events(plan.plan_id) if e.from_state == e.to_state] == ["engine: a toy"]
+    assert f"plan {plan.plan_id} of toy: engine: a toy" in caplog.messages
 
 
 def test_a_conflict_cancels_the_plan_and_discards_what_it_wrote(bench: Bench):

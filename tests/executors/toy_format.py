@@ -161,7 +161,9 @@ class ToyWriter:
                 raise Conflict(f"instant {instant} is no longer pending")
             document = SCHEDULED if plan.adopted is not None else {"plan_id": plan.plan_id}
             pending.write_text(json.dumps({**document, "epoch": epoch}))
-        return Prepared(plan=plan, epoch=epoch, instant=instant, groups=groups, left_out=tuple(left_out))
+        return Prepared(
+            plan=plan, epoch=epoch, instant=instant, groups=groups, left_out=tuple(left_out), notes=("engine: a toy",)
+        )
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         outputs, done = [], 0
