@@ -2,12 +2,13 @@
 """Deletes superseded versions once the retention now in force has passed, and the table agrees.
 
 Marking happened when a plan completed; this only deletes what is marked. Each round asks the table again, goes
-through the versions oldest instant first, and tells the store after each instant, so that a crash repeats at most
+through the versions oldest instant first, and tells the store after each deletion, so that a crash repeats at most
 one deletion of files that are gone already.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
@@ -24,6 +25,8 @@ from lake.ports import Due, PlanStore, SparkProvider, TableFormat
 log = logging.getLogger(__name__)
 
 _PAGE = 10_000
+#: superseded files handed to the table at once; each deletion takes its lock and seconds, whatever the number of files
+_FILES_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,18 +172,23 @@ class _Round:
             self._kept.append(Kept(version=due.version, reason=reason))
 
     def _delete(self, deletable: Sequence[Due]) -> Exception | None:
-        """Delete instant by instant, oldest first; the error that ended it early."""
+        """Delete oldest instant first, several in one go; the error that ended it early."""
         remaining = {d.row_id: d.version for d in self._store.superseded(self._table)}
         try:
             with self._format.writer(self._table, self._spark) as writer:
-                for _, group in groupby(sorted(deletable, key=_by_instant), key=_by_instant):
-                    batch = list(group)
+                batches = deque(_batches(deletable))
+                while batches:
+                    batch = batches.popleft()
                     versions = [d.version for d in batch]
                     rows = {d.row_id for d in batch}
                     rest = {row: version for row, version in remaining.items() if row not in rows}
                     try:
                         freed = writer.delete(versions, tuple(rest.values()))
                     except Conflict as conflict:  # something became live, pending or saved since the table was asked
+                        instants = list(_instants(batch))
+                        if len(instants) > 1:  # the others must not wait for it
+                            batches.extendleft(reversed(instants))
+                            continue
                         for d in batch:
                             self._keep(d, one_line(conflict))
                         continue
@@ -194,6 +202,24 @@ class _Round:
             self._observer.clean_failed(self._table.name, type(error).__name__)
             return error
         return None
+
+
+def _instants(due: Sequence[Due]) -> Iterator[list[Due]]:
+    """The versions of each replacing instant, oldest first: they are deleted together or not at all."""
+    for _, group in groupby(sorted(due, key=_by_instant), key=_by_instant):
+        yield list(group)
+
+
+def _batches(due: Sequence[Due]) -> Iterator[list[Due]]:
+    """Whole instants, oldest first, together while they stay within ``_FILES_AT_ONCE``."""
+    batch: list[Due] = []
+    for instant in _instants(due):
+        if batch and len(batch) + len(instant) > _FILES_AT_ONCE:
+            yield batch
+            batch = []
+        batch += instant
+    if batch:
+        yield batch
 
 
 def _by_instant(due: Due) -> str:

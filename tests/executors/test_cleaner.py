@@ -69,7 +69,9 @@ def test_nothing_is_deleted_before_the_retention_in_force_now_has_passed(bench: 
     assert clean(bench, NOW).files == 6  # the retention was shortened: that of now counts, not that of then
 
 
-def test_instants_are_deleted_oldest_first_and_the_rest_is_named_as_remaining(bench: Bench, monkeypatch):
+@pytest.mark.parametrize(("at_once", "calls"), [(1, [1, 1, 1]), (10, [2, 1]), (1000, [3])])
+def test_instants_are_deleted_oldest_first_whole_and_several_at_once(bench: Bench, monkeypatch, at_once, calls):
+    monkeypatch.setattr("executors.cleaner._FILES_AT_ONCE", at_once)
     old = compacted(bench, plans=3)
     seen: list[tuple[list[str], list[str]]] = []
     delete = toy_format.ToyWriter.delete
@@ -80,9 +82,9 @@ def test_instants_are_deleted_oldest_first_and_the_rest_is_named_as_remaining(be
 
     monkeypatch.setattr(toy_format.ToyWriter, "delete", spy)
     assert clean(bench).files == len(old)
-    instants = [batch[0] for batch, _ in seen]
-    assert instants == sorted(set(instants))
-    assert all(len(set(batch)) == 1 for batch, _ in seen)
+    instants = [instant for batch, _ in seen for instant in sorted(set(batch))]
+    assert instants == sorted(set(instants)), "no instant is split, none comes before an older one"
+    assert [len(set(batch)) for batch, _ in seen] == calls
     deleted: set[str] = set()
     for (batch, remaining), following in zip(seen, [*seen[1:], ([], [])], strict=True):
         assert len(remaining) == len(old) - len(deleted) - len(batch)
@@ -128,7 +130,8 @@ def test_a_halted_or_paused_table_is_left_alone(bench: Bench):
 
 def test_a_version_that_came_back_to_life_between_question_and_deletion_is_kept(bench: Bench):
     compacted(bench, plans=2)
-    calls = iter([raising(Conflict("a version is live")), lambda: None])
+    live = raising(Conflict("a version is live"))
+    calls = iter([live, live, lambda: None])  # both instants at once, then one by one
     bench.format.hooks["delete"] = lambda: next(calls)()
     report = clean(bench)
     assert {kept.reason for kept in report.kept} == {"a version is live"}
@@ -137,7 +140,8 @@ def test_a_version_that_came_back_to_life_between_question_and_deletion_is_kept(
     assert report.error is None
 
 
-def test_an_error_halfway_keeps_what_was_done_and_the_next_round_finishes(bench: Bench):
+def test_an_error_halfway_keeps_what_was_done_and_the_next_round_finishes(bench: Bench, monkeypatch):
+    monkeypatch.setattr("executors.cleaner._FILES_AT_ONCE", 1)
     old = compacted(bench, plans=2)
     calls = iter([lambda: None, raising(Transient("the lock is taken"))])
     bench.format.hooks["delete"] = lambda: next(calls)()
