@@ -8,7 +8,8 @@
 - ``wait:PATH``: create ``PATH.reached`` and block until ``PATH`` exists,
 - ``error``: raise Transient once.
 
-A name is ``before_STEP`` or ``after_STEP`` for each ``lake.plan.Step``, or one that a module documents.
+A name is ``before_STEP`` or ``after_STEP`` for each ``lake.plan.Step``, ``in_commit`` (under the table's lock, just
+before its commit), or one that a module documents.
 """
 
 import os

@@ -17,6 +17,8 @@ from support import SOAK, record_figure
 from lake.plan import Step
 
 FAILPOINTS = [f"{when}_{step}" for step in Step for when in ("before", "after")]
+#: under the table's lock, which then stays behind
+FAILPOINTS.append("in_commit")
 
 
 def expire_leases(url: str) -> None:
@@ -59,6 +61,40 @@ def test_a_plan_killed_at_any_step_lands_exactly_once(database_url, spark, templ
     record_figure(
         f"kill -9 of an executor at {len(tables)} named failpoints, plans and leases on {database}",
         f"{len(tables)} kills, {len(tables)} plans committed exactly once, rows the same, no file without owner",
+    )
+
+
+@pytest.mark.spark
+def test_trap_a_kill_in_the_metadata_write_leaves_a_lock_that_the_next_process_removes(spark, template, tmp_path):
+    base = tmp_path / "lake" / "orphan"
+    shutil.copytree(template, base)
+    before = table_rows(spark, base)
+    url = f"sqlite:///{tmp_path}/lakefold.db"
+    installation = Installation(home=tmp_path, url=url, tables={"t.orphan": base}, policy={"lease": "1h"})
+    plan = installation.json("plans", "request", "t.orphan")[0]["plan_ids"][0]
+    lock, metadata = base / ".hoodie/lock", base / ".hoodie/metadata/.hoodie/timeline"
+    known = set(metadata.iterdir())
+    killed = installation.start("worker", "--once", log=tmp_path / "killed.log")
+    try:
+        deadline = time.monotonic() + 180
+        while not (lock.exists() and set(metadata.glob("*.inflight")) - known):
+            assert killed.poll() is None, (tmp_path / "killed.log").read_text()[-3000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    finally:
+        stop_group(killed)
+    assert lock.exists()
+    assert table_rows(spark, base) == before
+    expire_leases(url)
+    rescued = installation.run("worker", "--once")
+    assert "removed the lock of process" in rescued.stderr
+    assert not lock.exists()
+    check_plan_landed_once(installation, "t.orphan", base, plan)
+    assert table_rows(spark, base) == before
+    assert ids_in_hudi_rs(base) == list(range(600))
+    record_figure(
+        "kill -9 of executor and JVM under the table's lock, in the commit to the metadata table",
+        "the next process removed the lock file and committed the plan once",
     )
 
 

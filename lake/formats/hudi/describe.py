@@ -5,17 +5,18 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pyarrow import fs as pafs
 
 from lake.formats.hudi.listing import is_merge_on_read
+from lake.formats.hudi.lock_journal import Journal
+from lake.formats.hudi.lock_providers import lock_path
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import PLAN_KEY, PLANNED_KINDS, Timeline, extra_metadata, instant_datetime
 from lake.formats.hudi.unfinished import unfinished
 from lake.model import TableRef
 from lake.units import format_duration
-
-_LOCK_PATH = "hoodie.write.lock.filesystem.path"
 
 
 def describe_table(table: TableRef) -> dict[str, str]:
@@ -105,12 +106,10 @@ def _ago(then: datetime) -> str:
 
 def _locks(table: TableRef, storage: Storage) -> Iterator[str]:
     """Lock files of the table. One that outlives its writer stops every later one until it is removed."""
-    found = storage.children(".hoodie/.locks")
-    found += [info for info in storage.children(".hoodie") if info.base_name == "lock"]
-    elsewhere = table.write_options.get(_LOCK_PATH)
-    if elsewhere:
-        found += [info for info in Storage(elsewhere).children("") if info.base_name == "lock"]
-    for info in found:
+    path = lock_path(table)
+    if path is not None and Path(path).exists():
+        yield Journal(storage.base, path).note()
+    for info in storage.children(".hoodie/.locks"):
         if info.type == pafs.FileType.File and not info.base_name.endswith(".crc") and not _released(storage, info):
             yield f"{info.path}, {_age(info)} old: held by a writer, or left behind by one that died (then remove it)"
 

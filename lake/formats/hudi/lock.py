@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lock that the writers of a table share, as lakefold takes it: the settings, the holding, the giving back."""
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.outcomes import translate
+from lake.formats.hudi.lock_journal import Journal, OpenEntry, Process
+from lake.formats.hudi.lock_providers import LOCK_PROVIDER, is_lock_file, lock_file
+from lake.formats.hudi.outcomes import is_jvm_gone, translate
 from lake.formats.hudi.storage import Storage
 from lake.model import Concurrency, TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCK_PROVIDER = "hoodie.write.lock.provider"
+log = logging.getLogger(__name__)
 CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 _LOCK_RETRIES = "hoodie.write.lock.client.num_retries"
 _LOCK_WAIT = "hoodie.write.lock.client.wait_time_ms_between_retry"
-_FILE_LOCK = "FileSystemBasedLockProvider"
 #: what a lock file and the timeline files written under it take, with a margin
 _LOCK_ROOM_BYTES = 64 << 10
 
@@ -48,42 +50,99 @@ class TableLock:
     """The lock of one table, taken through a Java write client that has the table's own lock settings.
 
     A lock of this process comes first: two clients of one process would otherwise meet in Hudi's, which one of them
-    may then give up. Used by one thread.
+    may then give up. Hudi's lock file is journaled, so that one left by a dead process of ours can be removed. Used by
+    one thread.
     """
 
     def __init__(self, table: TableRef, spark: "SparkSession", guard: Any) -> None:
         self.table = table
         self._spark = spark
+        self._jvm: Any = spark._jvm
         self._guard = guard
         self._base = Storage(table.location).base
+        path = lock_file(table)
+        self._journal = None if path is None else Journal(self._base, path)
+        self._entry: OpenEntry | None = None
+        self._is_held = False
         self._was_busy = False
 
     @contextmanager
     def held(self, doing: str, owner: Any) -> Iterator[None]:
         """Hold the lock while the block runs; ``owner`` is Hudi's Option of the instant that it is held for.
 
-        Raises Transient naming the lock file where the lock is not to be had.
+        Inside such a block another one holds nothing more. Raises Transient saying where the lock is, and who has it,
+        where it is not to be had.
         """
+        if self._is_held:
+            yield
+            return
         with _registry:
             local = _local_locks.setdefault(self._base, threading.RLock())
         self._refuse_a_full_disk(doing)
         with local:
             manager = self._guard.getTableServiceClient().getTransactionManager()
-            nobody = self._spark._jvm.org.apache.hudi.common.util.Option.empty()
+            self._remove_orphan()
             try:
-                manager.beginStateChange(owner, nobody)
+                entry = self._begin(manager, owner, doing)
             except Exception as error:
-                self._was_busy = True
-                raise translate(error, self.table, doing) from error
+                if not self._remove_orphan():
+                    raise translate(error, self.table, doing) from error
+                try:
+                    entry = self._begin(manager, owner, doing)
+                except Exception as again:
+                    raise translate(again, self.table, doing) from again
+            self._entry, self._is_held = entry, True
             try:
                 yield
             finally:
-                manager.endStateChange(owner)
+                self._entry, self._is_held = None, False
+                if entry is not None and not entry.is_held:
+                    self._was_busy = True  # Hudi would delete the file of whoever has the lock now
+                else:
+                    manager.endStateChange(owner)
+                # Not where that failed: the journal says whose lock was left behind.
+                if entry is not None:
+                    entry.close()
+
+    def confirm(self, doing: str) -> None:
+        """Raise Transient where the lock file is not ours any more: the last look before something irrevocable.
+
+        A writer of Hudi 1.2 that gives up waiting inside its own commit deletes the file of the holder.
+        """
+        if self._entry is not None and not self._entry.is_held:
+            raise Transient(
+                f"{self.table.name}: the table's lock file was taken away by another process while {doing}; let the "
+                "writers wait longer for the lock (hoodie.write.lock.num_retries)"
+            )
+
+    def _begin(self, manager: Any, owner: Any, doing: str) -> OpenEntry | None:
+        entry = self._open_entry(doing)
+        try:
+            manager.beginStateChange(owner, self._jvm.org.apache.hudi.common.util.Option.empty())
+        except Exception as error:
+            self._was_busy = True
+            if entry is not None and not is_jvm_gone(error):
+                entry.close()
+            raise
+        if entry is not None and self._journal is not None:
+            entry.held()
+            self._journal.sweep()
+        return entry
+
+    def _open_entry(self, doing: str) -> OpenEntry | None:
+        # It is the Java process that holds the lock, and it may outlive this one by seconds.
+        process = self._journal and Process.of(self._jvm.java.lang.ProcessHandle.current().pid())
+        return self._journal.open(process, doing) if self._journal and process else None
+
+    def _remove_orphan(self) -> bool:
+        removed = self._journal.remove_orphan() if self._journal else None
+        if removed is not None:
+            log.warning("%s: removed the lock of %s", self.table.name, removed)
+        return removed is not None
 
     def _refuse_a_full_disk(self, doing: str) -> None:
         """Hudi's lock-file provider leaves an empty lock file for ever where there is no room to write into it."""
-        jvm: Any = self._spark._jvm
-        path = jvm.org.apache.hadoop.fs.Path(self._base)
+        path = self._jvm.org.apache.hadoop.fs.Path(self._base)
         remaining = (
             path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()).getStatus(path).getRemaining()
         )
@@ -95,7 +154,7 @@ class TableLock:
     def close(self) -> None:
         """Close the Java client; never raises."""
         # A lock-file provider that did not get the lock deletes the holder's file when it is closed.
-        if self._was_busy and _FILE_LOCK in self.table.write_options.get(LOCK_PROVIDER, ""):
+        if self._was_busy and is_lock_file(self.table):
             return
         with suppress(Exception):
             self._guard.close()

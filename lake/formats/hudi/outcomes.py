@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Hudi, Spark and py4j throw, turned into one of the outcomes of ``lake.errors`` by the cause chain."""
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from lake.errors import CommitUnknown, Conflict, Integrity, LakefoldError, Rejected, Transient
+from lake.formats.hudi.lock_journal import Journal
+from lake.formats.hudi.lock_providers import lock_file, provider_note
 from lake.formats.hudi.storage import Storage
 from lake.model import TableRef
-from lake.units import format_duration
-
-LOCK_PATH_OPTION = "hoodie.write.lock.filesystem.path"
 
 _CONFLICT = (
     "org.apache.hudi.exception.HoodieWriteConflictException",
@@ -63,19 +61,9 @@ def is_jvm_gone(error: BaseException) -> bool:
 
 
 def lock_note(table: TableRef) -> str:
-    """Which file holds the table's lock, how old it is, and how to remove it; for Hudi's lock-file provider."""
-    directory = table.write_options.get(LOCK_PATH_OPTION)
-    storage = Storage(directory or table.location)
-    relative = "lock" if directory else ".hoodie/lock"
-    info = storage.info(relative)
-    if not info.is_file:
-        return "no lock file is left, so its holder has finished by now"
-    age = max(0.0, time.time() - (info.mtime_ns or 0) / 1e9)
-    path = storage.path(relative)
-    return (
-        f"lock file {path} is {format_duration(age)} old; if no writer of this table is running it was left by a "
-        f"dead process: rm {path}"
-    )
+    """Where the table's lock is, who has it as far as that can be seen, and how it goes away or is removed."""
+    path = lock_file(table)
+    return provider_note(table) if path is None else Journal(Storage(table.location).base, path).note()
 
 
 def is_disk_full(error: BaseException) -> bool:

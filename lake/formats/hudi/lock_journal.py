@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which process of lakefold holds, or last held, the lock file of a table; and the removal of one left by a dead one.
+
+Hudi's lock-file provider creates ``lock`` and deletes it. It writes no owner into it, so that a process killed in
+between leaves a file which stops every writer for ever and which nobody can attribute. The journal attributes ours:
+an entry is there before the lock is asked for and names the Java process that will hold it; once the lock is held the
+entry gets the identity of the very file (inode and time of modification); it goes when the lock has been given back.
+
+Entries are files of the table (``.hoodie/.lakefold/locks``), because that is what every lakefold that can meet the
+lock shares, whatever database it uses. Hudi and its readers list no such directory.
+
+A lock file is removed only where an entry has its identity and the entry's process is proved dead: on this host, in
+this boot and process namespace, with no process of its id and start time. An entry without identity (the process died
+in the milliseconds before it was noted, or while it waited) proves nothing, since the file may be another writer's.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from lake.units import format_duration
+
+DIRECTORY = ".hoodie/.lakefold/locks"
+_DEAD_STATES = frozenset("ZX")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process that can be told from every other one, earlier ones of the same id included.
+
+    ``boot`` and ``namespace`` say in which run of the host's kernel and among which processes ``pid`` counts;
+    ``started`` is in clock ticks since that boot.
+    """
+
+    host: str
+    boot: str
+    namespace: str
+    pid: int
+    started: int
+
+    @classmethod
+    def of(cls, pid: int) -> "Process | None":
+        """The process ``pid`` of this host; None where there is none, or where the kernel does not tell."""
+        found = _status(pid)
+        here = _here()
+        return cls(host=here[0], boot=here[1], namespace=here[2], pid=pid, started=found[1]) if found and here else None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this process can see if that one lives."""
+        return (self.host, self.boot, self.namespace) == _here()
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it is proved to have ended."""
+        if not self.is_local:
+            return False
+        found = _status(self.pid)
+        return found is None or found[1] != self.started or found[0] in _DEAD_STATES
+
+    def __str__(self) -> str:
+        return f"process {self.pid} of host {self.host}"
+
+
+@cache
+def _here() -> tuple[str, str, str] | None:
+    """Host, boot and process namespace of this process; None where the kernel does not tell (not a Linux)."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return socket.gethostname(), boot, os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
+def _status(pid: int) -> tuple[str, int] | None:
+    """State letter and start time in ticks of a process of this host; None where there is no such process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return fields[0], int(fields[19])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One lock of ours. ``inode`` and ``mtime_ns`` are the lock file's, null until the lock is held."""
+
+    lock: str
+    doing: str
+    written_at: float
+    process: Process
+    inode: int | None = None
+    mtime_ns: int | None = None
+
+    def is_of(self, status: os.stat_result) -> bool:
+        """Whether the lock file with this status is the one the entry was written for."""
+        return (self.inode, self.mtime_ns) == (status.st_ino, status.st_mtime_ns)
+
+
+class Journal:
+    """The entries of one table, and its lock file at ``lock``. Raises OSError where the table can't be written."""
+
+    def __init__(self, base: str, lock: str) -> None:
+        self.lock = Path(lock)
+        self._directory = Path(base) / DIRECTORY
+
+    def open(self, process: Process, doing: str) -> "OpenEntry":
+        """Write an entry for the lock that is about to be asked for."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        entry = Entry(lock=str(self.lock), doing=doing, written_at=time.time(), process=process)
+        return OpenEntry(self._directory / f"{uuid.uuid4().hex}.json", entry)
+
+    def _entries(self) -> Iterator[tuple[Path, Entry]]:
+        for path in sorted(self._directory.glob("*.json")):
+            # Given back meanwhile, or torn by a crash of the machine.
+            with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
+                values = json.loads(path.read_text())
+                entry = Entry(**values | {"process": Process(**values["process"])})
+                if entry.lock == str(self.lock):
+                    yield path, entry
+
+    def remove_orphan(self) -> str | None:
+        """Remove the lock file if a dead process of ours left it, saying whose it was; None where nothing was removed.
+
+        Of several processes that try at once one does it. A lock that was given back and taken anew is left alone.
+        """
+        for path, entry in self._entries():
+            if entry.process.is_dead:
+                with _alone_with(path) as alone:
+                    if alone and self._take_away(entry):
+                        path.unlink(missing_ok=True)
+                        age = format_duration(max(0.0, time.time() - entry.written_at))
+                        return f"{entry.process}, which died {entry.doing}; its lock was {age} old"
+        return None
+
+    def _take_away(self, entry: Entry) -> bool:
+        status = _stat(self.lock)
+        if status is None or not entry.is_of(status):
+            return False
+        # Hadoop's checksum file; the next lock brings its own.
+        self.lock.with_name(f".{self.lock.name}.crc").unlink(missing_ok=True)
+        # Moved, not unlinked: a file that came in between can be put back.
+        aside = self.lock.with_name(f".{self.lock.name}.{uuid.uuid4().hex}")
+        try:
+            os.rename(self.lock, aside)
+        except FileNotFoundError:
+            return False
+        ours = entry.is_of(aside.stat())
+        if not ours:
+            with suppress(FileExistsError):
+                os.link(aside, self.lock)
+        aside.unlink()
+        return ours
+
+    def sweep(self) -> None:
+        """Delete entries of dead processes whose lock is not there any more; call it while holding the lock."""
+        held = _stat(self.lock)
+        for path, entry in self._entries():
+            if entry.process.is_dead and not (held and entry.is_of(held)):
+                path.unlink(missing_ok=True)
+
+    def note(self) -> str:
+        """Who holds the lock, how old it is, and how a person removes it."""
+        status = _stat(self.lock)
+        if status is None:
+            return "no lock file is left, so its holder has finished by now"
+        age = format_duration(max(0.0, time.time() - status.st_mtime))
+        entry = next((entry for _, entry in self._entries() if entry.is_of(status)), None)
+        start = f"lock file {self.lock} is {age} old"
+        if entry is None:
+            return f"{start}; if no writer of this table is running it was left by a dead process: rm {self.lock}"
+        if entry.process.is_dead:
+            return (
+                f"{start} and was left by lakefold, {entry.process}, which died {entry.doing}; the next plan removes it"
+            )
+        holder = f"{start} and held by lakefold, {entry.process}, {entry.doing}"
+        if entry.process.is_local:
+            return holder
+        return f"{holder}; if that process is dead: rm {self.lock}"
+
+
+class OpenEntry:
+    """The entry of a lock that is being asked for or held."""
+
+    def __init__(self, path: Path, entry: Entry) -> None:
+        self._path = path
+        self._entry = entry
+        self._write()
+
+    def held(self) -> None:
+        """Note the identity of the lock file, which is this entry's now."""
+        status = _stat(Path(self._entry.lock))
+        if status is not None:
+            self._entry = replace(self._entry, inode=status.st_ino, mtime_ns=status.st_mtime_ns)
+            self._write()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the lock file is still the one that was noted."""
+        status = _stat(Path(self._entry.lock))
+        return status is not None and self._entry.is_of(status)
+
+    def close(self) -> None:
+        """The lock has been given back or was not to be had."""
+        self._path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        # Replaced as a whole: a reader never sees half of one.
+        draft = self._path.with_suffix(".draft")
+        draft.write_text(json.dumps(asdict(self._entry)))
+        os.replace(draft, self._path)
+
+
+@contextmanager
+def _alone_with(path: Path) -> Iterator[bool]:
+    """Whether nobody else holds the entry at ``path`` for removing its lock and nobody has; held inside."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        yield False
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield path.exists()
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
