@@ -46,18 +46,27 @@ class Concurrency(StrEnum):
     OCC = "occ"  #: every writer uses optimistic concurrency control with the same lock
 
 
+class OnConflict(StrEnum):
+    """Who gives way where a writer changes what a plan is rewriting; no row is lost either way."""
+
+    PLAN_WINS = "plan_wins"  #: the writer is refused and tries again
+    WRITER_WINS = "writer_wins"  #: the plan is cancelled and planned anew
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRef:
     """One table: a unique ``name``, its ``format`` ('hudi'), and where it is.
 
     ``location`` is a path or URI without trailing slash. ``write_options`` are handed verbatim to the
-    format's own writer (lock provider settings and the like).
+    format's own writer (lock provider settings and the like). ``on_conflict`` matters with ``Concurrency.OCC``; null
+    means what the write options say, else the plan wins.
     """
 
     name: str
     format: str
     location: str
     concurrency: Concurrency = Concurrency.SINGLE_WRITER
+    on_conflict: OnConflict | None = None
     write_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 

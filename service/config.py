@@ -106,6 +106,7 @@ class TableRule(BaseModel):
     match: str
     mode: Mode | None = None
     concurrency: Literal["single_writer", "occ"] | None = None
+    on_conflict: Literal["plan_wins", "writer_wins"] | None = None
     write_options: Texts = Field(default_factory=dict)
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from lake.model import Concurrency, TableRef
+from lake.model import Concurrency, OnConflict, TableRef
 from planner.aliases import ALIASES
 from planner.policy import DEFAULTS, KNOBS, PolicyError, SizingPolicy, setting_name
 from service.config import Config, ConfigError, Layer, Mode, line_of
@@ -21,7 +21,7 @@ DEFAULT = "default"
 #: keys of a layer that say something about it instead of setting a knob
 _DIALECT = "dialect"
 _TOGETHER = ("spark.hive.automerge.block.percent", "dfs.blocksize")
-_ONLY_IN_RULES = ("mode", "concurrency", "write_options", "match")
+_ONLY_IN_RULES = ("mode", "concurrency", "on_conflict", "write_options", "match")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,9 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
     Raises ConfigError for a bad setting of file or environment, PolicyError for a bad override.
     """
     mode: Mode = "observe"
-    concurrency, write_options = ref.concurrency, dict(ref.write_options)
-    layers, places = list(config.default_layers), {"mode": DEFAULT, "concurrency": DEFAULT, "write_options": DEFAULT}
+    concurrency, on_conflict, write_options = ref.concurrency, ref.on_conflict, dict(ref.write_options)
+    layers = list(config.default_layers)
+    places = dict.fromkeys(("mode", "concurrency", "on_conflict", "write_options"), DEFAULT)
     for number in matching(config, ref.name):
         rule, place = config.tables[number], config.rule_origin(number)
         layers.append(config.rule_layer(number))
@@ -68,6 +69,8 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
             mode, places["mode"] = rule.mode, place
         if rule.concurrency is not None:
             concurrency, places["concurrency"] = Concurrency(rule.concurrency), place
+        if rule.on_conflict is not None:
+            on_conflict, places["on_conflict"] = OnConflict(rule.on_conflict), place
         if rule.write_options:
             write_options |= rule.write_options
             places["write_options"] = place
@@ -75,7 +78,7 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
         layers.append(Layer(origin=REQUEST, settings=dict(overrides)))
     policy, origins = _policy(config, layers)
     return ConfiguredTable(
-        ref=replace(ref, concurrency=concurrency, write_options=write_options),
+        ref=replace(ref, concurrency=concurrency, on_conflict=on_conflict, write_options=write_options),
         policy=policy,
         mode=mode,
         origins=origins | {key: Origin(place=place) for key, place in places.items()},

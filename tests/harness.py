@@ -31,6 +31,7 @@ class Installation:
     daemon: Mapping[str, str | int] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
     concurrency: str = "occ"
+    on_conflict: str = "plan_wins"
     #: tables by name; without any, every table under ``lake`` under the name it has itself
     tables: Mapping[str, Path] = field(default_factory=dict)
 
@@ -66,13 +67,14 @@ class Installation:
         sources = [{"path": str(path), "name": name} for name, path in self.tables.items()] or [
             {"path": str(self.lake)}
         ]
+        choice = {"on_conflict": self.on_conflict} if self.concurrency == "occ" else {}
         sections: list[tuple[str, Mapping[str, str | int]]] = [
             ("[database]", {"url": self.url}),
             ("[spark]", spark),
             ("[daemon]", {"metrics_port": 0, **self.daemon}),
             *(("[[sources]]", source) for source in sources),
             ("[defaults]", defaults),
-            ("[[tables]]", {"match": "*", "mode": "compact", "concurrency": self.concurrency}),
+            ("[[tables]]", {"match": "*", "mode": "compact", "concurrency": self.concurrency, **choice}),
         ]
         if self.concurrency == "occ":
             sections.append(("[tables.write_options]", FS_LOCK))

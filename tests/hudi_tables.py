@@ -17,6 +17,9 @@ FS_LOCK = {
     "hoodie.write.lock.num_retries": "50",
     "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
     "hoodie.write.lock.client.num_retries": "50",
+    # A write that lost, or whose writer died, is in nobody's way once its heartbeat is silent this long.
+    "hoodie.client.heartbeat.interval_in_ms": "3000",
+    "hoodie.client.heartbeat.tolerable.misses": "3",
 }
 """Optimistic concurrency with a lock file in the table: what writer and lakefold share in tests."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that execute what another process scheduled."""
+"""Plans that execute what another process scheduled; who gives way to whom on a table."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -14,6 +14,7 @@ _LIVE_ADOPTED = "adopted IS NOT NULL AND state IN ('inflight', 'requested')"
 
 def upgrade() -> None:
     """Apply."""
+    op.add_column("table_state", sa.Column("on_conflict", sa.String(), nullable=True))
     op.add_column("plan", sa.Column("adopted", sa.String(), nullable=True))
     op.create_index(
         "ix_plan_live_adopted",
@@ -29,3 +30,4 @@ def downgrade() -> None:
     """Take back; plans that were adopted look like plans of our own afterwards."""
     op.drop_index("ix_plan_live_adopted", table_name="plan")
     op.drop_column("plan", "adopted")
+    op.drop_column("table_state", "on_conflict")

@@ -128,6 +128,7 @@ def table_settings(table: "ConfiguredTable") -> list[tuple[str, Any, str]]:
     rows: list[tuple[str, Any, str]] = [
         ("mode", table.mode, table.origins["mode"].place),
         ("concurrency", table.ref.concurrency.value, table.origins["concurrency"].place),
+        ("on_conflict", table.ref.on_conflict or "as write_options say", table.origins["on_conflict"].place),
     ]
     for knob in KNOBS:
         origin = table.origins[knob]

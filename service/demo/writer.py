@@ -84,8 +84,8 @@ def table_options(*, merge_on_read: bool) -> dict[str, str]:
         "hoodie.compact.inline": "false",
         "hoodie.datasource.compaction.async.enable": "false",
         "hoodie.metadata.enable": "true",
-        # On, a write begins its part of the metadata table outside the table's lock, where the next one to take the
-        # lock for a commit or a clean rolls it back as a failed write.
+        # On, a write begins its part of the metadata table outside the table's lock, and lakefold's commits and cleans
+        # would wait for the end of nearly every write.
         "hoodie.metadata.streaming.write.enabled": "false",
         "hoodie.metadata.index.column.stats.enable": "false",
         "hoodie.index.type": "SIMPLE",

@@ -82,6 +82,7 @@ class TableRow(Base):
     format: Mapped[str] = mapped_column(String)
     location: Mapped[str] = mapped_column(String)
     concurrency: Mapped[str] = mapped_column(String)
+    on_conflict: Mapped[str | None] = mapped_column(String)
     write_options: Mapped[Any] = mapped_column(Json)
     mode: Mapped[str] = mapped_column(String)
     paused_by: Mapped[str | None] = mapped_column(String)

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from lake.model import Concurrency, TableRef
+from lake.model import Concurrency, OnConflict, TableRef
 from lake.plan import (
     ClusteringGroup,
     PartitionFigures,
@@ -47,12 +47,12 @@ def _options(document: dict[str, Any]) -> RewriteOptions:
 def load_plan(connection: Connection, row: Row[Any]) -> Plan:
     """The whole plan of a row of ``plan``, its lists of files included.
 
-    Location and concurrency are the plan's own; the write options are the table's of today, so that a lock's
-    corrected setting serves the next attempt.
+    Location and concurrency are the plan's own; write options and who wins a conflict are the table's of today, so
+    that a corrected setting serves the next attempt.
     """
-    write_options = connection.execute(
-        select(TableRow.write_options).where(TableRow.name == row.table_name)
-    ).scalar_one()
+    today = connection.execute(
+        select(TableRow.write_options, TableRow.on_conflict).where(TableRow.name == row.table_name)
+    ).one()
     groups = connection.execute(
         select(GroupRow.partition_path, GroupRow.files, GroupRow.output_files)
         .where(GroupRow.plan_id == row.id)
@@ -65,7 +65,8 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
             format=row.format,
             location=row.location,
             concurrency=Concurrency(row.concurrency),
-            write_options=write_options,
+            on_conflict=_on_conflict(today.on_conflict),
+            write_options=today.write_options,
         ),
         kind=PlanKind(row.kind),
         groups=tuple(
@@ -82,6 +83,10 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
     )
 
 
+def _on_conflict(stored: str | None) -> OnConflict | None:
+    return None if stored is None else OnConflict(stored)
+
+
 def table_state(row: Row[Any]) -> TableState:
     """A row of ``table_state``."""
     return TableState(
@@ -90,6 +95,7 @@ def table_state(row: Row[Any]) -> TableState:
             format=row.format,
             location=row.location,
             concurrency=Concurrency(row.concurrency),
+            on_conflict=_on_conflict(row.on_conflict),
             write_options=row.write_options,
         ),
         mode=row.mode,

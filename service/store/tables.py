@@ -22,6 +22,7 @@ def table_values(table: TableRef, mode: str) -> dict[str, Any]:
         "format": table.format,
         "location": table.location,
         "concurrency": table.concurrency.value,
+        "on_conflict": table.on_conflict and table.on_conflict.value,
         "write_options": dict(table.write_options),
         "mode": mode,
         "registered_at_ms": db_now(),

@@ -16,7 +16,7 @@ from lake.formats.hudi.observe import HudiFormat
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import Timeline
 from lake.formats.hudi.writer import HudiWriter
-from lake.model import Concurrency, FileSlice, TableRef
+from lake.model import Concurrency, FileSlice, OnConflict, TableRef
 from lake.plan import ClusteringGroup, Commit, Plan, PlanKind, Progress, ReceiptLevel, RewriteOptions, SupersededVersion
 
 FORMAT = HudiFormat()
@@ -27,16 +27,9 @@ INDEXES = {
     "hoodie.metadata.record.index.enable": "true",
     "hoodie.metadata.global.record.level.index.enable": "true",
 }
-QUICK_LOCK = FS_LOCK | {"hoodie.write.lock.client.num_retries": "3", "hoodie.write.lock.num_retries": "3"}
-PREFER_WRITER = {
-    "hoodie.write.lock.conflict.resolution.strategy": (
-        "org.apache.hudi.client.transaction.PreferWriterConflictResolutionStrategy"
-    ),
-    "hoodie.clustering.updates.strategy": (
-        "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy"
-    ),
-}
-
+LOCK = FS_LOCK | {"hoodie.client.heartbeat.interval_in_ms": "60000"}
+"""A writer counts as alive for as long as a test takes."""
+QUICK_LOCK = LOCK | {"hoodie.write.lock.client.num_retries": "3", "hoodie.write.lock.num_retries": "3"}
 Build = Callable[[Any, Path], None]
 
 
@@ -82,6 +75,8 @@ _building = threading.Lock()
 class Table:
     """A private copy of a template table, with what a test asks of it."""
 
+    on_conflict: OnConflict | None = None
+
     def __init__(self, spark: Any, base: Path, options: Mapping[str, str] | None = None) -> None:
         self.spark = spark
         self.base = base
@@ -95,6 +90,7 @@ class Table:
             format="hudi",
             location=str(self.base),
             concurrency=Concurrency.OCC if occ else Concurrency.SINGLE_WRITER,
+            on_conflict=self.on_conflict,
             write_options=self.options,
         )
 

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from hudi_templates import Templates, edit_properties, ref
 
 from lake.errors import Rejected
 from lake.formats.hudi import FORMAT
-from lake.model import Concurrency, TableRef
+from lake.formats.hudi.conflicts import STRATEGY, WRITER_WINS, conflict_options, on_conflict
+from lake.model import Concurrency, OnConflict, TableRef
 
 pytestmark = pytest.mark.spark
 PROVIDER = "hoodie.write.lock.provider"
@@ -106,6 +108,46 @@ def test_optimistic_concurrency_needs_the_writers_lock_provider(templates: Templ
     single = FS_LOCK | {"hoodie.write.concurrency.mode": "single_writer"}
     assert "contradicts" in refusal(ref(base, concurrency=Concurrency.OCC, write_options=single))
     FORMAT.check(ref(base, concurrency=Concurrency.OCC, write_options=FS_LOCK))
+
+
+@pytest.mark.parametrize(
+    ("provider", "missing"),
+    [
+        ("lock.ZookeeperBasedLockProvider", ("zookeeper.url", "zookeeper.base_path", "zookeeper.lock_key")),
+        ("lock.ZookeeperBasedImplicitBasePathLockProvider", ("zookeeper.url",)),
+        ("lock.HiveMetastoreBasedLockProvider", ("hivemetastore.database", "hivemetastore.table")),
+    ],
+)
+def test_a_lock_provider_without_its_settings_is_refused_with_their_names(
+    templates: Templates, provider: str, missing: tuple[str, ...]
+) -> None:
+    base, keys = templates.get("cow"), [f"hoodie.write.lock.{key}" for key in missing]
+    text = refusal(ref(base, concurrency=Concurrency.OCC, write_options={PROVIDER: provider}))
+    assert f"{provider} needs {' and '.join(keys)}; set them as the writers do" in text
+    FORMAT.check(ref(base, concurrency=Concurrency.OCC, write_options={PROVIDER: provider, **dict.fromkeys(keys, "x")}))
+
+
+def test_on_conflict_and_the_write_options_may_not_contradict_each_other(templates: Templates) -> None:
+    def table(on_conflict: OnConflict | None, concurrency: Concurrency = Concurrency.OCC, **options: str) -> TableRef:
+        given = {key.replace("__", "."): value for key, value in options.items()}
+        return ref(
+            templates.get("cow"), concurrency=concurrency, on_conflict=on_conflict, write_options=FS_LOCK | given
+        )
+
+    for key in WRITER_WINS:
+        text = refusal(table(OnConflict.WRITER_WINS, **{key.replace(".", "__"): "false"}))
+        assert f'write_options {key} = false contradicts on_conflict = "writer_wins"; remove the key' in text
+    prefer = {STRATEGY.replace(".", "__"): WRITER_WINS[STRATEGY]}
+    assert 'contradicts on_conflict = "plan_wins"' in refusal(table(OnConflict.PLAN_WINS, **prefer))
+    assert 'needs concurrency = "occ"' in refusal(
+        replace(table(OnConflict.WRITER_WINS, Concurrency.SINGLE_WRITER), write_options={})
+    )
+    stated, named, default = table(OnConflict.WRITER_WINS), table(None, **prefer), table(None)
+    for accepted, choice in ((stated, "writer_wins"), (named, "writer_wins"), (default, "plan_wins")):
+        FORMAT.check(accepted)
+        assert on_conflict(accepted) == choice
+    assert conflict_options(stated) == conflict_options(named) == WRITER_WINS
+    assert conflict_options(default) == {}
 
 
 def test_what_is_no_hudi_table_is_named_with_the_file_that_is_missing(tmp_path: Path) -> None:

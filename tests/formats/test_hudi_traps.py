@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each way in which a careless caller destroys a Hudi table's data, and the guard that holds against it."""
 
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +11,13 @@ from typing import Any
 
 import pytest
 from hudi_tables import rows, write
-from hudi_writing import FORMAT, INDEXES, PREFER_WRITER, QUICK_LOCK, Table, ignore, make_table
+from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, Table, ignore, make_table
 
 from lake.errors import Conflict, Transient
+from lake.formats.hudi.conflicts import WRITER_WINS
+from lake.formats.hudi.lock_journal import DIRECTORY, Journal, Process
 from lake.formats.hudi.timeline import join
+from lake.model import OnConflict
 from lake.plan import Plan
 
 pytestmark = pytest.mark.spark
@@ -101,6 +107,20 @@ def test_trap_a_clean_that_deletes_the_newer_commit_first_keeps_the_older_one_ac
     assert trips.rows() == rows_before
 
 
+def test_several_commits_are_cleaned_by_one_clean(table: NewTable) -> None:
+    trips = table()
+    (_, first), (_, second) = _cluster_each_partition(trips)
+    rows_before = trips.rows()
+    both = (*second.superseded, *first.superseded)
+    with trips.writer() as writer:
+        assert writer.delete(both, ()) == sum(v.bytes for v in both)
+    timeline = trips.timeline()
+    (clean,) = (instant for instant in timeline.completed if instant.action == "clean")
+    assert (timeline.plan(clean) or {})["earliestInstantToRetain"] is None, "nothing superseded is left"
+    assert not {v.path for v in both} & set(trips.data_files())
+    assert trips.rows() == rows_before
+
+
 def _metadata_listing(trips: Table) -> set[str]:
     """Data files of the table as its metadata table lists them."""
     frame = trips.spark.read.format("hudi").load(str(trips.base / ".hoodie/metadata")).where("type = 2")
@@ -167,6 +187,68 @@ def test_trap_a_commit_that_gets_no_lock_leaves_the_holders_lock_and_succeeds_la
         with pytest.raises(Transient, match="lock was not free while cleaning"):
             writer.delete(commit.superseded, ())
     assert lock.exists()
+    assert trips.rows() == rows_before
+
+
+def test_trap_a_lock_left_by_a_dead_process_of_ours_is_removed_and_the_step_goes_on_at_once(
+    table: NewTable, spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    trips = table(**QUICK_LOCK)
+    path = trips.base / ".hoodie/lock"
+    journal = Journal(str(trips.base), str(path))
+    holder = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = Process.of(holder.pid)
+    assert process is not None
+    entry = journal.open(process, "committing")
+    path.touch()
+    entry.held()
+    plan = trips.plan()
+    with trips.writer() as writer:
+        with pytest.raises(Transient, match=f"held by lakefold, process {holder.pid} of host .*, committing"):
+            writer.prepare(plan, 1)
+        assert path.exists(), "its holder lives"
+        holder.kill()
+        holder.wait()
+        prepared = writer.prepare(plan, 1)
+        assert f"removed the lock of process {holder.pid} of host" in caplog.text
+        assert writer._client is not None
+        with writer._client.locked("looking"):
+            (mine,) = (trips.base / DIRECTORY).iterdir()
+            noted = json.loads(mine.read_text())
+            assert noted["process"]["pid"] == spark._jvm.java.lang.ProcessHandle.current().pid()
+            assert noted["inode"] == path.stat().st_ino
+        assert not path.exists()
+        assert list((trips.base / DIRECTORY).iterdir()) == []
+        assert writer.discard(plan.plan_id, [prepared.instant]) == 1
+
+
+def test_trap_a_lock_file_that_a_writer_took_away_is_noticed_before_the_commit(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lake.formats.hudi import execute
+
+    trips = table(**QUICK_LOCK)
+    lock = trips.base / ".hoodie/lock"
+    rows_before = trips.rows()
+    plan = trips.plan()
+    check = execute.unchanged
+
+    def take_away(*arguments: Any) -> None:
+        check(*arguments)
+        lock.unlink()
+        lock.write_text("another writer's")
+
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        with monkeypatch.context() as patch:
+            patch.setattr(execute, "unchanged", take_away)
+            with pytest.raises(Transient, match="lock file was taken away by another process while committing"):
+                writer.commit(rewrite)
+        assert FORMAT.committed(trips.ref, plan.plan_id) is None
+        assert lock.read_text() == "another writer's"
+        lock.unlink()
+        writer.commit(rewrite)
+    assert not lock.exists()
     assert trips.rows() == rows_before
 
 
@@ -262,11 +344,12 @@ def test_trap_nothing_is_deleted_that_is_live_or_whose_replacement_was_rolled_ba
 
 
 def test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lost(table: NewTable) -> None:
-    trips = table(**QUICK_LOCK, **PREFER_WRITER)
+    trips = table(**QUICK_LOCK)
+    trips.on_conflict = OnConflict.WRITER_WINS
     plan = trips.plan()
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        trips.upsert(0, 180, 9, "id % 10 = 3")
+        trips.upsert(0, 180, 9, "id % 10 = 3", **WRITER_WINS)
         rows_now = trips.rows()
         with pytest.raises(Conflict):
             writer.commit(rewrite)
@@ -280,7 +363,7 @@ def test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lo
 def test_trap_hudis_own_conflict_resolution_is_asked_too(table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
     from lake.formats.hudi import execute
 
-    trips = table(**QUICK_LOCK, **PREFER_WRITER)
+    trips = table(**QUICK_LOCK, **WRITER_WINS)
     plan = trips.plan()
     monkeypatch.setattr(execute, "unchanged", lambda *_: None)
     with trips.writer() as writer:

@@ -6,20 +6,30 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import postgres
 import pytest
 from harness import Installation, stop_group
 from support import SOAK, record_figure
 
+from lake.errors import LakefoldError
+from lake.formats.hudi.conflicts import STRATEGY, UPDATES, WRITER_WINS
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import Timeline, planned_slices
 from service.demo.ledger import Ledger, compare, read_table
 
 COMMITS = 40 if SOAK else 8
+DAEMONS = 2 if SOAK else 1
+RACES = [("copy_on_write", "plan_wins")]
+if SOAK:
+    RACES += [("copy_on_write", "writer_wins"), ("merge_on_read", "plan_wins"), ("merge_on_read", "writer_wins")]
 DELETED = re.compile(r"deleted (\d+) superseded files")
 
 
@@ -79,6 +89,42 @@ class Writer:
             time.sleep(0.05)
 
 
+class PendingPlans:
+    """Looks at the pending plans on a table's timeline all the time: no file group may be in two of them."""
+
+    def __init__(self, base: Path) -> None:
+        self._storage, self._stop = Storage(str(base)), threading.Event()
+        self.looks = 0
+        self.twice: list[str] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; ``twice`` is what was found."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.05):
+            # A listing is not of one moment: a plan that ends meanwhile may look pending once, not again.
+            found = self._look()
+            if found and (again := found & self._look()):
+                self.twice += sorted(again)
+            self.looks += 1
+
+    def _look(self) -> set[str]:
+        with suppress(FileNotFoundError, LakefoldError):
+            holders: dict[tuple[str, str], set[str]] = {}
+            for instant, plan in Timeline(self._storage).pending_plans():
+                for entry in planned_slices(plan):
+                    holders.setdefault((entry.partition, entry.file_id), set()).add(instant.time)
+            return {f"{group} in {sorted(instants)}" for group, instants in holders.items() if len(instants) > 1}
+        return set()
+
+
 def in_spark(spark: Any, base: Path) -> Any:
     """The table as Spark reads it now."""
     spark.catalog.clearCache()
@@ -94,31 +140,45 @@ def in_spark(spark: Any, base: Path) -> Any:
 @pytest.mark.spark
 @pytest.mark.soak
 @pytest.mark.timeout(3600 if SOAK else 600)
-@pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"] if SOAK else ["copy_on_write"])
-def test_a_writers_ledger_equals_the_table_after_every_plan(kind, spark, tmp_path):
+@pytest.mark.parametrize(("kind", "on_conflict"), RACES)
+def test_a_writers_ledger_equals_the_table_after_every_plan(kind, on_conflict, spark, tmp_path, request):
     base = tmp_path / "lake" / "trips"
     options = ["--fill-rows", "4000", "--fill-files", "4", "--days", "2", "--rows", "200", "--pause", "0.5"]
     if kind == "merge_on_read":
         options.append("--merge-on-read")
+    if on_conflict == "writer_wins":
+        for key in (STRATEGY, UPDATES):
+            options += ["--option", f"{key}={WRITER_WINS[key]}"]
     writer = Writer(tmp_path, base, *options, "--commits", str(COMMITS))
-    daemon = None
+    logs = [tmp_path / f"daemon{number}.log" for number in range(DAEMONS)]
+    daemons: list[subprocess.Popen[bytes]] = []
+    url = f"sqlite:///{tmp_path}/lakefold.db"
+    if DAEMONS > 1:
+        url = postgres.new_database(request.getfixturevalue("postgres_url"), f"race_{kind}_{on_conflict}")
+
+    def said() -> str:
+        return "".join(log.read_text() for log in logs if log.exists())
+
+    pending = PendingPlans(base)
     try:
         writer.wait_for("commit", 2)
         installation = Installation(
             home=tmp_path,
-            url=f"sqlite:///{tmp_path}/lakefold.db",
+            url=url,
+            on_conflict=on_conflict,
             # Retention is what protects a reader: longer than the comparison's own queries take.
             policy={"scan_interval": "1s", "sweep_interval": "1s", "retention": "20s"},
             daemon={"clean_interval": "2s"},
         )
         # The first plan is let through, so that the race begins with a daemon that has its Spark up.
         writer.hold_file.touch()
-        daemon = installation.start("serve", log=tmp_path / "daemon.log")
+        daemons += [installation.start("serve", log=log) for log in logs]
         deadline = time.monotonic() + 180
         while not installation.json("plans", "list", "--state", "completed"):
-            assert time.monotonic() < deadline, (tmp_path / "daemon.log").read_text()[-4000:]
+            assert time.monotonic() < deadline, said()[-4000:]
             time.sleep(0.5)
         writer.release()
+        pending.start()
         checked: set[str] = set()
         comparisons = 0
         while True:
@@ -135,7 +195,7 @@ def test_a_writers_ledger_equals_the_table_after_every_plan(kind, spark, tmp_pat
                 checked |= done
             if ended:
                 break
-            assert daemon.poll() is None, (tmp_path / "daemon.log").read_text()[-4000:]
+            assert not any(daemon.poll() for daemon in daemons), said()[-4000:]
             time.sleep(0.5)
         assert writer.process.returncode == 0, writer.log.read_text()[-2000:]
         assert writer.count("commit") >= COMMITS
@@ -144,22 +204,27 @@ def test_a_writers_ledger_equals_the_table_after_every_plan(kind, spark, tmp_pat
         assert states["completed"] >= 3
         assert states["failed"] == 0, json.dumps([p for p in plans if p["state"] == "failed"], indent=1)[:3000]
         deadline = time.monotonic() + 120
-        while not (deleted := sum(map(int, DELETED.findall((tmp_path / "daemon.log").read_text())))):
+        while not (deleted := sum(map(int, DELETED.findall(said())))):
             assert time.monotonic() < deadline, "the cleaner deleted nothing"
             time.sleep(1)
-        daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(timeout=60) == 0
+        for daemon in daemons:
+            daemon.send_signal(signal.SIGTERM)
+        assert [daemon.wait(timeout=60) for daemon in daemons] == [0] * DAEMONS
+        pending.stop()
+        assert pending.twice == []
+        assert pending.looks > 100
         status = installation.json("status")[0]
         removed = status["files_removed"]
         record_figure(
-            f"{kind}: {writer.count('commit')} commits of an upsert/insert/delete writer against the daemon",
+            f"{kind}, {on_conflict}: {writer.count('commit')} commits of an upsert/insert/delete writer against "
+            f"{DAEMONS} daemon{'s' if DAEMONS > 1 else ''}",
             f"{states['completed']} plans completed, {removed} files fewer, {deleted} superseded files deleted; "
             f"{comparisons} comparisons of ledger and table in Spark and hudi-rs, all equal; conflicts: "
-            f"{writer.count('conflict')} lost by the writer, {states['cancelled']} by lakefold",
+            f"{writer.count('conflict')} lost by the writer, {states['cancelled']} by lakefold; no file group in two "
+            f"pending plans at {pending.looks} looks",
         )
     finally:
-        for process in (writer.process, daemon):
-            if process is not None:
-                stop_group(process)
+        for process in (writer.process, *daemons):
+            stop_group(process)
     final = compare(writer.ledger.rows(), read_table(str(base)))
     assert final.equal, str(final)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lake.model import Concurrency, TableRef
+from lake.model import Concurrency, OnConflict, TableRef
 from planner.policy import KNOBS, PolicyError
 from service.config import ConfigError, find_file, line_of, load
 from service.rules import check_rules, configure, default_policy
@@ -99,6 +99,7 @@ def test_later_matching_rules_win_and_the_request_wins_over_all(monkeypatch):
         match = "sales.o*"
         small_file_limit = "120MiB"
         concurrency = "occ"
+        on_conflict = "writer_wins"
         [tables.write_options]
         "hoodie.write.lock.provider" = "x.Provider"
         hoodie.write.lock.num_retries = 5
@@ -109,6 +110,7 @@ def test_later_matching_rules_win_and_the_request_wins_over_all(monkeypatch):
     table = configure(load(), ORDERS, {"retention": "3d"})
     assert table.mode == "compact"
     assert table.ref.concurrency is Concurrency.OCC
+    assert table.ref.on_conflict is OnConflict.WRITER_WINS
     assert table.ref.write_options == {
         "hoodie.write.lock.provider": "x.Provider",
         "hoodie.write.lock.num_retries": "5",
@@ -124,6 +126,7 @@ def test_later_matching_rules_win_and_the_request_wins_over_all(monkeypatch):
         "retention": "request",
         "mode": 'lakefold.toml [[tables]] #1 match "sales.*"',
         "concurrency": 'lakefold.toml [[tables]] #3 match "sales.o*"',
+        "on_conflict": 'lakefold.toml [[tables]] #3 match "sales.o*"',
         "write_options": 'lakefold.toml [[tables]] #3 match "sales.o*"',
     }
     assert default_policy(load()).small_file_limit_bytes == 77 * MIB, "the environment wins over [defaults]"

@@ -11,7 +11,7 @@ import time_machine
 from store_plans import MIB, TRIPS, add, claimed, commit_of, figures_of, make_plan, slices, sql
 from uuid_utils import uuid7
 
-from lake.model import Concurrency, TableRef
+from lake.model import Concurrency, OnConflict, TableRef
 from lake.plan import ClusteringGroup, PlanKind, PlanState, Step
 from service.store import IdempotencyMismatch, NotFound, ScanRecord, Store, StoreSettings
 from service.store.blobs import pack, unpack
@@ -32,7 +32,13 @@ def test_a_registered_table_comes_back_as_it_was_and_can_be_changed(store: Store
     state = store.table_state(TRIPS.name)
     assert (state.ref, state.mode, state.paused, state.paused_by) == (TRIPS, "observe", True, "ada")
     assert (state.name, state.format, state.location, state.halted) == (TRIPS.name, "hudi", "/lake/trips", False)
-    moved = replace(TRIPS, location="/lake/elsewhere", concurrency=Concurrency.OCC, write_options={"a": "b"})
+    moved = replace(
+        TRIPS,
+        location="/lake/elsewhere",
+        concurrency=Concurrency.OCC,
+        on_conflict=OnConflict.WRITER_WINS,
+        write_options={"a": "b"},
+    )
     store.register(moved, "compact")
     again = store.table_state(TRIPS.name)
     assert (again.ref, again.mode, again.paused) == (moved, "compact", True)
@@ -56,9 +62,11 @@ def test_unknown_tables_are_named(store: Store) -> None:
 
 def test_write_options_of_today_serve_the_next_claim_but_the_location_is_the_plans(store: Store) -> None:
     plan = add(store, "dt=1")
-    store.register(replace(TRIPS, location="/moved", write_options={"lock": "new"}), "compact")
-    table = claimed(store).plan.table
-    assert table == replace(plan.table, write_options={"lock": "new"})
+    today = replace(TRIPS, on_conflict=OnConflict.PLAN_WINS, write_options={"lock": "new"})
+    store.register(replace(today, location="/moved"), "compact")
+    assert claimed(store).plan.table == replace(
+        plan.table, on_conflict=OnConflict.PLAN_WINS, write_options={"lock": "new"}
+    )
 
 
 def scan(minute: int, **values: object) -> ScanRecord:

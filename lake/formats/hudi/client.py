@@ -10,27 +10,35 @@ section of the guard. The split is a safeguard: where Hudi 1.2 fails to get the 
 import io
 import json
 import re
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 
-from lake.errors import Rejected
+from lake.errors import Rejected, Transient
+from lake.formats.hudi.conflicts import conflict_options
 from lake.formats.hudi.engine import COPY_STRATEGY, Engine, choose_engine
 from lake.formats.hudi.lock import CONCURRENCY_MODE, TableLock, concurrency_options
 from lake.formats.hudi.outcomes import translate
 from lake.formats.hudi.settings import index_options, plan_options
 from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.streaming import streaming_writer
 from lake.formats.hudi.timeline import Timeline
 from lake.model import Concurrency, TableRef
 from lake.plan import Plan
+from lake.units import format_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLE_VERSION = 9
+#: how long a commit or a clean waits for a gap between streaming writes
+STREAMING_WAIT = timedelta(seconds=60)
+_STREAMING_POLL_SECONDS = 0.5
 _HUDI = "org.apache.hudi."
 
 SYMBOLS: Mapping[str, tuple[str, ...]] = {
@@ -189,7 +197,9 @@ class HudiClient:
             **indexes,
             **self._plan_options(),
         }
-        self._guard = self._client({**dict(self.table.write_options), **concurrency_options(self.table), **fixed})
+        self._guard = self._client(
+            {**self.table.write_options, **conflict_options(self.table), **concurrency_options(self.table), **fixed}
+        )
         self._lock = TableLock(self.table, self.spark, self._guard)
         unlocked = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
         self._unlocked = {**unlocked, **fixed, CONCURRENCY_MODE: "SINGLE_WRITER"}
@@ -264,16 +274,36 @@ class HudiClient:
         return Timeline(self.storage)
 
     @contextmanager
-    def locked(self, doing: str, owner: Any = None) -> Iterator[None]:
+    def locked(self, doing: str, owner: Any = None, *, metadata: bool = True) -> Iterator[None]:
         """Hold the table's lock (a lock of this process too) while the block runs, with a fresh timeline.
 
-        ``owner`` is the Java instant on whose behalf the lock is held, for Hudi's conflict resolution. Raises
-        Transient naming the lock file where the lock is not to be had.
+        ``owner`` is the Java instant on whose behalf the lock is held, for Hudi's conflict resolution. A block that
+        writes to the metadata table (``metadata``) does not begin while a streaming writer is in the middle of its
+        own part there; up to ``STREAMING_WAIT`` it is waited for, without the lock. Raises Transient saying where the
+        lock is, or which writer is in the way.
         """
         held = self.absent if owner is None else self.present(owner)
-        with self._lock.held(doing, held):
-            self.meta.reloadActiveTimeline()
-            yield
+        deadline = time.monotonic() + STREAMING_WAIT.total_seconds()
+        while True:
+            with self._lock.held(doing, held):
+                writer = self._streaming_writer() if metadata and self.optimistic else None
+                if writer is None:
+                    self.meta.reloadActiveTimeline()
+                    yield
+                    return
+            if time.monotonic() >= deadline:
+                raise Transient(
+                    f"{self.table.name}: the writer of {writer} has been in the middle of its streaming write to the "
+                    f"metadata table for {format_duration(STREAMING_WAIT)} while {doing}; going on would make it fail"
+                )
+            time.sleep(_STREAMING_POLL_SECONDS)
+
+    def confirm_lock(self, doing: str) -> None:
+        """Raise Transient where the lock of ``locked`` was taken away by another process."""
+        self._lock.confirm(doing)
+
+    def _streaming_writer(self) -> str | None:
+        return streaming_writer(self.storage, self.timeline(), self.heartbeat_expired)
 
     def new_instant(self) -> str:
         """A new instant time; call it inside ``locked``."""

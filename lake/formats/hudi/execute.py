@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
+from lake.failpoints import failpoint
 from lake.formats.hudi.adopt import still_ours
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import unreadable
@@ -234,6 +235,8 @@ def complete(client: HudiClient, written: Written) -> Commit:
                 remove_data_files(client, instant, plan.partitions, keep=written_paths)
             client.resolve_conflicts(_replaced(prepared))
             table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+            failpoint("in_commit")
+            client.confirm_lock("committing")
             called = True
             client.call_hidden(client.worker.getTableServiceClient(), "commitClustering", written.java, table, instant)
     except Exception as error:

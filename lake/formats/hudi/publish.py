@@ -14,6 +14,7 @@ from typing import Any
 
 from lake.errors import Conflict
 from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.conflicts import writer_wins
 from lake.formats.hudi.settings import SORT_COLUMNS
 from lake.formats.hudi.timeline import (
     EPOCH_KEY,
@@ -93,8 +94,9 @@ def inflight_ingest(client: HudiClient, timeline: Timeline, partitions: Collecti
             continue
         if instant.kind == "replacecommit" and (timeline.plan(instant) or {}).get("clusteringPlan"):
             continue
-        if client.optimistic and client.heartbeat_expired(instant.time):
-            continue  # Hudi aborts such a writer's commit by itself
+        # Hudi aborts the commit of such a writer by itself. Its own check for writers that win counts it all the same.
+        if client.optimistic and not writer_wins(client.table) and client.heartbeat_expired(instant.time):
+            continue
         workload = timeline.inflight(instant)
         if workload and str(workload.get("operationType") or "").upper() == "BULK_INSERT":
             continue  # it only adds file groups
@@ -185,7 +187,7 @@ def publish(client: HudiClient, plan: Plan, epoch: int) -> Prepared:
         # The look without the lock is what waiting costs; the one that counts is under it.
         busy = inflight_ingest(client, client.timeline(), plan.partitions)
         if busy is None:
-            with client.locked("publishing a plan"):
+            with client.locked("publishing a plan", metadata=False):
                 timeline = client.timeline()
                 busy = inflight_ingest(client, timeline, plan.partitions)
                 if busy is None:

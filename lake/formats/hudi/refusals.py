@@ -4,6 +4,8 @@
 from collections.abc import Iterator, Mapping
 
 from lake.errors import Rejected
+from lake.formats.hudi.conflicts import contradictions
+from lake.formats.hudi.lock_providers import LOCK_PROVIDER, missing_settings
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import COMMIT_ACTIONS, Timeline, write_stats
 from lake.model import Concurrency, TableRef
@@ -11,7 +13,6 @@ from lake.model import Concurrency, TableRef
 TABLE_VERSION = "9"
 TIMELINE_LAYOUT = "2"
 _MIRRORED_INDEXES = frozenset({"files", "column_stats", "partition_stats", "bloom_filters", "record_index"})
-_LOCK_PROVIDER = "hoodie.write.lock.provider"
 _CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 
 
@@ -29,6 +30,7 @@ def _refusals(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator
     yield from _options(table.write_options)
     yield from _metadata_table(table.write_options, properties)
     yield from _concurrency(table)
+    yield from contradictions(table)
     yield from _bucket_index(table.write_options, storage, timeline)
 
 
@@ -110,17 +112,19 @@ def _concurrency(table: TableRef) -> Iterator[str]:
         )
     if table.concurrency is not Concurrency.OCC:
         return
-    provider = options.get(_LOCK_PROVIDER)
+    provider = options.get(LOCK_PROVIDER)
     if not provider:
         yield (
-            f'concurrency = "occ" needs the lock that the writers use: set write_options {_LOCK_PROVIDER} (and its '
+            f'concurrency = "occ" needs the lock that the writers use: set write_options {LOCK_PROVIDER} (and its '
             'settings) as they do, or concurrency = "single_writer" when nobody else writes meanwhile'
         )
     elif provider.rpartition(".")[2] == "InProcessLockProvider":
         yield (
-            f"write_options {_LOCK_PROVIDER} = {provider} locks within one JVM only, no other writer sees it; use the "
+            f"write_options {LOCK_PROVIDER} = {provider} locks within one JVM only, no other writer sees it; use the "
             "provider that all writers share"
         )
+    elif missing := list(missing_settings(table)):
+        yield (f"write_options {LOCK_PROVIDER} = {provider} needs {' and '.join(missing)}; set them as the writers do")
     if mode and mode != "optimistic_concurrency_control":
         yield f'write_options {_CONCURRENCY_MODE} = {mode} contradicts concurrency = "occ"; remove the key'
 

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who gives way where a writer and a plan of ours change the same file groups: the table's choice in Hudi's settings.
+
+By default Hudi refuses a write into file groups of a pending plan, and a write that began before the plan loses at its
+commit. The other choice lets the writer through; the plan is then refused at its commit, withdrawn and planned anew.
+"""
+
+from collections.abc import Iterator
+
+from lake.model import Concurrency, OnConflict, TableRef
+
+STRATEGY = "hoodie.write.lock.conflict.resolution.strategy"
+UPDATES = "hoodie.clustering.updates.strategy"
+#: without it a writer that is inflight, but has not said yet which file groups it changes, loses (since Hudi 1.2)
+PENDING_INGESTION = "hoodie.clustering.fail.on.pending.ingestion.during.conflict.resolution"
+_PREFER_WRITER = "PreferWriterConflictResolutionStrategy"
+WRITER_WINS = {
+    STRATEGY: f"org.apache.hudi.client.transaction.{_PREFER_WRITER}",
+    UPDATES: "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy",
+    PENDING_INGESTION: "true",
+}
+"""What both sides set where the writer is to win; the last one matters on our side only."""
+
+
+def on_conflict(table: TableRef) -> OnConflict:
+    """The choice in force: the stated one, else what the write options mean, else Hudi's default."""
+    if table.on_conflict is not None:
+        return table.on_conflict
+    named = table.write_options.get(STRATEGY, "").endswith(_PREFER_WRITER)
+    return OnConflict.WRITER_WINS if named else OnConflict.PLAN_WINS
+
+
+def writer_wins(table: TableRef) -> bool:
+    """Whether a writer of ``table`` wins against a plan."""
+    return table.concurrency is Concurrency.OCC and on_conflict(table) is OnConflict.WRITER_WINS
+
+
+def conflict_options(table: TableRef) -> dict[str, str]:
+    """Write options of ours for the choice in force, beside the table's own."""
+    return dict(WRITER_WINS) if writer_wins(table) else {}
+
+
+def contradictions(table: TableRef) -> Iterator[str]:
+    """What of ``on_conflict`` can't be kept with the other settings of ``table``."""
+    chosen = on_conflict(table)
+    if chosen is OnConflict.WRITER_WINS and table.concurrency is not Concurrency.OCC:
+        if table.on_conflict is not None:
+            yield (
+                'on_conflict = "writer_wins" needs concurrency = "occ": with single_writer nobody writes meanwhile; '
+                "set the one or remove the other"
+            )
+        return
+    for key, value in WRITER_WINS.items():
+        given = table.write_options.get(key)
+        if given is None:
+            continue
+        agrees = given.strip().lower() == value.lower()
+        # The other two do nothing on our side without the strategy.
+        if (not agrees) if chosen is OnConflict.WRITER_WINS else (agrees and key == STRATEGY):
+            yield f'write_options {key} = {given} contradicts on_conflict = "{chosen}"; remove the key'

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A writer in a process and a JVM of its own, which a test can stop in the middle of a write.
+
+Run as a program it does one write for each line of JSON on its standard input and answers each with a line:
+``done``, or the Java causes of the failure.
+"""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+class OtherWriter:
+    """The writer's process. Its answers come in the order of the writes."""
+
+    def __init__(self, log: Path) -> None:
+        tests = Path(__file__).parent
+        path = os.pathsep.join([str(tests), str(tests.parent), str(tests.parent.parent)])
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__],
+                env=os.environ | {"PYTHONPATH": path},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        self._answers: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._answers.put(line.strip())
+
+    def write(self, base: Path, operation: str, low: int, high: int, options: Mapping[str, str], where: str) -> None:
+        """Begin a write of the ids ``low`` ≤ id < ``high`` that satisfy ``where``, as version 9."""
+        assert self._process.stdin is not None
+        order = {"base": str(base), "operation": operation, "low": low, "high": high, "where": where}
+        self._process.stdin.write(json.dumps(order | {"options": dict(options)}) + "\n")
+        self._process.stdin.flush()
+
+    def stop_when(self, reached: Callable[[], bool], lock: Path | None = None, seconds: float = 120) -> None:
+        """Stop the process as it is when ``reached()`` is true and it does not hold ``lock``."""
+        deadline = time.monotonic() + seconds
+        while True:
+            if reached() and not (lock and lock.exists()):
+                os.killpg(self._process.pid, signal.SIGSTOP)
+                time.sleep(0.05)
+                if reached() and not (lock and lock.exists()):
+                    return
+                self.go_on()
+            assert self._answers.empty(), f"the write ended before it could be stopped: {self._answers.get()}"
+            assert time.monotonic() < deadline, "the write never came so far"
+            time.sleep(0.001)
+
+    def go_on(self) -> None:
+        """Continue a stopped process."""
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def answer(self, seconds: float = 180) -> str:
+        """How the oldest write that was not asked for yet ended."""
+        return self._answers.get(timeout=seconds)
+
+    def end(self) -> None:
+        """End the process and its JVM."""
+        os.killpg(self._process.pid, signal.SIGCONT)
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def main() -> None:
+    """See the module."""
+    from hudi_tables import rows, write
+
+    from executors.spark import spark_session
+
+    spark = spark_session(
+        {"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"}
+    )
+    for line in sys.stdin:
+        order: dict[str, Any] = json.loads(line)
+        frame = rows(spark, order["low"], order["high"], version=9).where(order["where"]).coalesce(1)
+        try:
+            write(frame, Path(order["base"]), order["operation"], options=order["options"])
+        except Exception as error:
+            causes, java = [type(error).__name__], getattr(error, "java_exception", None)
+            while java is not None:
+                causes.append(f"{java.getClass().getSimpleName()}: {str(java.getMessage()).splitlines()[0]}")
+                java = java.getCause()
+            print(" <- ".join(causes), flush=True)
+        else:
+            print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

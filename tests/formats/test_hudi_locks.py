@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Locks and conflicts between lakefold and a writer in another JVM that is stopped in the middle of its write."""
+
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from hudi_other_writer import OtherWriter
+from hudi_writing import LOCK, Table, ignore, make_table
+
+from executors.spark import java_home
+from lake.errors import Conflict, Transient
+from lake.formats.hudi import client as client_module
+from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.conflicts import PENDING_INGESTION, STRATEGY, UPDATES, WRITER_WINS
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import Timeline
+from lake.model import OnConflict
+
+pytestmark = pytest.mark.spark
+NewTable = Callable[..., Table]
+PROVIDERS = "org.apache.hudi.client.transaction.lock."
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+    def new(kind: str = "cow", **options: str) -> Table:
+        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
+
+    return new
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherWriter]:
+    writer = OtherWriter(tmp_path_factory.mktemp("other") / "log")
+    yield writer
+    writer.end()
+
+
+def ingests(trips: Table) -> dict[str, str]:
+    """Pending writes of others with their state."""
+    return {i.time: i.state.value for i in trips.timeline().pending if i.kind != "clustering"}
+
+
+def test_trap_a_streaming_writer_in_the_middle_of_its_metadata_is_waited_for(
+    table: NewTable, other: OtherWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = table(**LOCK)
+    rows_before = trips.rows()
+
+    def between() -> bool:
+        parts = {i.time for i in Timeline(Storage(str(trips.base / ".hoodie/metadata"))).pending}
+        return bool(parts & set(ingests(trips)))
+
+    plan = trips.plan()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        options = LOCK | {"hoodie.metadata.streaming.write.enabled": "true"}
+        other.write(trips.base, "bulk_insert", 1000, 1050, options, "true")
+        other.stop_when(between, trips.base / ".hoodie/lock")
+        rewrite = writer.rewrite(prepared, ignore)
+        assert between(), "writing data files touches nothing of the metadata table"
+        monkeypatch.setattr(client_module, "STREAMING_WAIT", timedelta(seconds=1))
+        with pytest.raises(Transient, match="in the middle of its streaming write to the metadata table for 1 s while"):
+            writer.commit(rewrite)
+        assert between(), "the part that the writer has there was not rolled back"
+        monkeypatch.setattr(client_module, "STREAMING_WAIT", timedelta(seconds=120))
+        threading.Timer(1.0, other.go_on).start()
+        commit = writer.commit(rewrite)
+    assert other.answer() == "done"
+    assert [row for row in trips.rows() if row in set(rows_before)] == rows_before
+    assert len(trips.rows()) == len(rows_before) + 50
+    assert {output.path for output in commit.outputs} <= set(trips.data_files())
+
+
+@pytest.mark.parametrize("state", ["requested", "inflight"])
+def test_trap_a_writer_that_is_inflight_at_our_commit_wins_where_the_table_says_so(
+    table: NewTable, other: OtherWriter, state: str
+) -> None:
+    trips = table(**LOCK)
+    trips.on_conflict = OnConflict.WRITER_WINS
+    rows_before = trips.rows()
+    plan = trips.plan()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        options = LOCK | WRITER_WINS | {"hoodie.metadata.streaming.write.enabled": "false"}
+        other.write(trips.base, "upsert", 0, 180, options, "id % 10 = 3")
+        other.stop_when(lambda: state in ingests(trips).values(), trips.base / ".hoodie/lock")
+        stopped = ingests(trips)
+        with pytest.raises(Conflict, match="a writer was faster while committing"):
+            writer.commit(rewrite)
+        assert ingests(trips) == stopped
+        other.go_on()
+        assert other.answer() == "done"
+        assert writer.discard(plan.plan_id, [rewrite.prepared.instant]) == 1
+    rows = trips.rows()
+    assert sum(row not in set(rows_before) for row in rows) == 18
+    assert len(rows) == len(rows_before)
+    trips.run(trips.plan("again"))
+    assert trips.rows() == rows
+
+
+def test_a_writer_that_was_inflight_before_the_plans_commit_loses_where_the_plan_wins(
+    table: NewTable, other: OtherWriter
+) -> None:
+    trips = table(**LOCK)
+    rows_before = trips.rows()
+    plan = trips.plan()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        other.write(trips.base, "upsert", 0, 180, LOCK, "id % 10 = 3")
+        assert "HoodieClusteringUpdateException" in other.answer()
+        writer.commit(rewrite)
+    assert trips.rows() == rows_before
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a ZooKeeper server, started from the jars that Spark brings."""
+    home = tmp_path_factory.mktemp("zookeeper")
+    jars = Path(pyspark.__file__).parent / "jars"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (home / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [f"{java_home()}/bin/java", "-Xmx128m", "-Dzookeeper.admin.enableServer=false",
+             "-Dzookeeper.4lw.commands.whitelist=ruok,dump", "-cp", f"{jars}/*",
+             "org.apache.zookeeper.server.ZooKeeperServerMain", str(port), str(home / "data")],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while "imok" not in ask_zookeeper(port, "ruok"):
+            assert time.monotonic() < deadline, (home / "log").read_text()[-2000:]
+            time.sleep(0.2)
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+def ask_zookeeper(port: int, word: str) -> str:
+    """The answer to one of ZooKeeper's four-letter words; '' where nobody answers."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(word.encode())
+            return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
+    except OSError:
+        return ""
+
+
+def test_lakefold_and_a_writer_exclude_each_other_through_zookeeper(
+    table: NewTable, other: OtherWriter, zookeeper: int
+) -> None:
+    lock = {
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.clean.failed.writes.policy": "LAZY",
+        "hoodie.write.lock.provider": f"{PROVIDERS}ZookeeperBasedLockProvider",
+        "hoodie.write.lock.zookeeper.url": f"127.0.0.1:{zookeeper}",
+        "hoodie.write.lock.zookeeper.base_path": "/hudi",
+        "hoodie.write.lock.zookeeper.lock_key": "trips",
+    }
+    trips = table(**lock, **{"hoodie.write.lock.wait_time_ms": "500", "hoodie.write.lock.client.num_retries": "1"})
+
+    def contenders() -> int:
+        return ask_zookeeper(zookeeper, "dump").count("/hudi/trips/")
+
+    rows_before = trips.rows()
+    client = HudiClient(trips.ref, trips.spark)
+    with client.locked("testing"):
+        assert contenders() == 1
+        other.write(trips.base, "bulk_insert", 1000, 1050, lock, "true")
+        deadline = time.monotonic() + 120
+        while contenders() < 2:
+            assert time.monotonic() < deadline, "the writer never asked for the lock"
+            time.sleep(0.05)
+        assert ingests(trips) == {}, "the writer waits for the lock that lakefold has"
+    assert other.answer() == "done"
+    rival = HudiClient(trips.ref, trips.spark)
+    manager = rival._guard.getTableServiceClient().getTransactionManager()
+    manager.beginStateChange(rival.absent, rival.absent)
+    refused = pytest.raises(Transient, match="not free while testing; it is /hudi/trips on ZooKeeper")
+    with refused, client.locked("testing"):
+        pass
+    manager.endStateChange(rival.absent)
+    rival.close()
+    client.close()
+    plan = trips.plan()
+    trips.run(plan)
+    rows = trips.rows()
+    assert len(rows) == len(rows_before) + 50
+    assert set(rows_before) < set(rows)
+    assert contenders() == 0
+
+
+@pytest.mark.parametrize(
+    "provider",
+    [
+        f"{PROVIDERS}FileSystemBasedLockProvider",
+        f"{PROVIDERS}ZookeeperBasedLockProvider",
+        f"{PROVIDERS}StorageBasedLockProvider",
+        "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
+    ],
+)
+def test_every_lock_setting_reaches_hudi_as_it_was_written(table: NewTable, provider: str) -> None:
+    options = {
+        "hoodie.write.lock.provider": provider,
+        "hoodie.write.lock.filesystem.expire": "7",
+        "hoodie.write.lock.zookeeper.url": "zk.internal",
+        "hoodie.write.lock.zookeeper.base_path": "/hudi",
+        "hoodie.write.lock.zookeeper.lock_key": "trips",
+        "hoodie.write.lock.hivemetastore.database": "db",
+        "hoodie.write.lock.hivemetastore.table": "trips",
+        "hoodie.write.lock.storage.validity.timeout.secs": "77",
+        "hoodie.write.lock.client.num_retries": "3",
+    }
+    trips = table(**options)
+    trips.on_conflict = OnConflict.WRITER_WINS
+    client = HudiClient(trips.ref, trips.spark)
+    try:
+        config = client._guard.getConfig()
+        assert config.getLockProviderClass() == provider
+        properties = config.getProps()
+        assert {key: properties.getProperty(key) for key in options} == options
+        assert properties.getProperty("hoodie.write.lock.client.wait_time_ms_between_retry") == "1000"
+        chosen = {key: properties.getProperty(key) for key in (STRATEGY, UPDATES, PENDING_INGESTION)}
+        assert chosen == WRITER_WINS
+        assert config.isClusteringBlockForPendingIngestion()
+    finally:
+        client.close()
