@@ -10,6 +10,7 @@ branch_labels = None
 depends_on = None
 
 _LIVE_ADOPTED = "adopted IS NOT NULL AND state IN ('inflight', 'requested')"
+_UNFINISHED = "instants <> '[]'"
 
 
 def upgrade() -> None:
@@ -24,10 +25,19 @@ def upgrade() -> None:
         sqlite_where=sa.text(_LIVE_ADOPTED),
         postgresql_where=sa.text(_LIVE_ADOPTED),
     )
+    # Nobody asks for a table's unfinished instants any more.
+    op.drop_index("ix_plan_unfinished_instants", table_name="plan")
 
 
 def downgrade() -> None:
     """Take back; plans that were adopted look like plans of our own afterwards."""
+    op.create_index(
+        "ix_plan_unfinished_instants",
+        "plan",
+        ["table_name"],
+        sqlite_where=sa.text(_UNFINISHED),
+        postgresql_where=sa.text(_UNFINISHED),
+    )
     op.drop_index("ix_plan_live_adopted", table_name="plan")
     op.drop_column("plan", "adopted")
     op.drop_column("table_state", "on_conflict")

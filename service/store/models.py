@@ -162,8 +162,6 @@ class PlanRow(Base):
         Index("ix_plan_live_adopted", "table_name", "adopted", unique=True,
               sqlite_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}"),
               postgresql_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}")),
-        Index("ix_plan_unfinished_instants", "table_name", sqlite_where=text("instants <> '[]'"),
-              postgresql_where=text("instants <> '[]'")),
         # Everything figures() sums, so that it reads an index and not the wide rows.
         Index("ix_plan_figures", "table_name", "kind", "state", "created_at_ms", "input_files", "input_bytes",
               "files_before", "bytes_before", "files_after", "bytes_after"),
