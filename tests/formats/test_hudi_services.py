@@ -20,6 +20,7 @@ SMALL = {
     "hoodie.clean.commits.retained": "1",
     "hoodie.keep.min.commits": "2",
     "hoodie.keep.max.commits": "3",
+    "hoodie.archive.automatic": "false",
     # the archiver never passes the newest compaction of the metadata table
     "hoodie.metadata.compact.max.delta.commits": "1",
 }
