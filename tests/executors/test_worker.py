@@ -233,6 +233,35 @@ def test_an_executor_stopped_for_two_leases_wakes_up_to_a_finished_plan_and_chan
     assert (bench.rows(), bench.unowned()) == (before, ())
 
 
+@pytest.mark.parametrize("name", ["published_unrecorded", "after_rewrite", "after_commit"])
+def test_an_adopted_plan_whose_executor_was_killed_lands_exactly_once_on_its_instant(bench: Bench, name: str):
+    before, plan = bench.rows(), bench.adopt("7")
+    killed = start(bench, "once", failpoints=f"{name}=kill")
+    wait(killed)
+    assert killed.returncode == -signal.SIGKILL, f"{name} was not reached"
+    successor = start(bench, "once")
+    output = wait(successor)
+    assert successor.returncode == 0, output
+    assert (bench.state(plan), bench.commits(plan), bench.scheduled()) == ("completed", 1, {}), output
+    assert (bench.rows(), bench.unowned(), bench.store.plan(plan.plan_id).instant) == (before, (), "7")
+
+
+def test_an_executor_that_only_sleeps_keeps_its_adopted_plan_and_finishes_it(bench: Bench):
+    before, plan = bench.rows(), bench.adopt("7")
+    sleeper = start(bench, "once", failpoints="before_commit=stop")
+    try:
+        eventually(lambda: Path(f"/proc/{sleeper.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", 30)
+        time.sleep(1.5)
+        output = wait(start(bench, "once"))
+        assert bench.state(plan) == "inflight", output
+        os.killpg(sleeper.pid, signal.SIGCONT)
+        woken = wait(sleeper)
+    finally:
+        sleeper.kill()
+    assert (bench.state(plan), bench.commits(plan), bench.scheduled()) == ("completed", 1, {}), woken
+    assert (bench.rows(), bench.unowned(), bench.store.plan(plan.plan_id).epoch) == (before, (), 1)
+
+
 def test_an_unknown_failpoint_action_says_which_there_are(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LAKEFOLD_FAILPOINTS", "here=explode")
     with pytest.raises(ValueError, match="use kill, stop, error or wait:PATH"):
