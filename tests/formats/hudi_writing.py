@@ -4,6 +4,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,18 @@ class Table:
             ),
             options=RewriteOptions(target_file_max_bytes=1 << 30, receipt=receipt, **options),
             snapshot_instant=snapshot.instant,
+        )
+
+    def compaction(
+        self, plan_id: str = "0198-compaction", *, partitions: Sequence[str] | None = None, most: int | None = None
+    ) -> Plan:
+        """Every slice with logs (the first ``most`` of them) as a group of its own."""
+        clustering = self.plan(plan_id, partitions=partitions)
+        slices = [s for group in clustering.groups for s in group.slices if s.log_files][:most]
+        return replace(
+            clustering,
+            kind=PlanKind.COMPACTION,
+            groups=tuple(ClusteringGroup(partition=s.partition, slices=(s,), output_files=1) for s in slices),
         )
 
     def run(self, plan: Plan, epoch: int = 1) -> Commit:

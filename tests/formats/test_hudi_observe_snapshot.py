@@ -17,6 +17,9 @@ from hudi_templates import Templates, data_files, edit_avro, edit_properties, re
 
 from lake.errors import Transient
 from lake.formats.hudi import FORMAT, observe
+from lake.formats.hudi.names import data_file
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import Timeline, instant_datetime
 from lake.model import SLICES_SCHEMA, Snapshot
 from lake.ports import Verification
 
@@ -125,6 +128,20 @@ def test_slices_with_logs_equal_hudis_own_view(spark: "SparkSession", templates:
     assert found == slices_of_hudi(spark, base)
     if name != "compacted":
         assert all(logs for _, _, logs, _ in found.values())
+
+
+def test_a_snapshot_says_how_old_the_oldest_log_is_and_how_many_delta_commits_a_compaction_would_take(
+    templates: Templates,
+) -> None:
+    before, after = (FORMAT.snapshot(ref(templates.get(name))) for name in ("mor", "compacted"))
+    assert (before.delta_commits, after.delta_commits) == (4, 0)
+    assert FORMAT.snapshot(ref(templates.get("cow"))).delta_commits == 0
+    timeline = Timeline(Storage(str(templates.get("mor"))))
+    completed = {i.time: instant_datetime(i.completed_at or "", timeline.timezone) for i in timeline.commits}
+    for row in before.slices.to_pylist():
+        written = [data_file(f"p/{name}") for name in row["log_files"]]
+        assert row["oldest_log_at"] == min(completed[file.instant] for file in written if file)
+    assert set(after.slices["oldest_log_at"].to_pylist()) == {None}
 
 
 def test_slices_of_logs_only_are_listed_although_hudi_rs_leaves_them_out(templates: Templates) -> None:

@@ -21,8 +21,10 @@ from typing import Any
 
 from lake.errors import Conflict, Transient
 from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.compact import check_inputs
 from lake.formats.hudi.outcomes import outcomes
 from lake.formats.hudi.publish import live_slices, stale_reason
+from lake.formats.hudi.rollback import roll_back
 from lake.formats.hudi.timeline import Instant, InstantState, planned_slices
 from lake.formats.hudi.unfinished import plan_kind
 from lake.formats.hudi.withdraw import remove_data_files
@@ -46,8 +48,7 @@ def begin(client: HudiClient, plan: Plan, epoch: int) -> tuple[Prepared, Any]:
                 f"lakefold tables rollback {plan.table.name} {plan.adopted}"
             )
         _check_inputs(client, plan)
-        client.begin_write(plan.adopted)
-        java = client.worker.cluster(plan.adopted, False)
+        java = client.begin_rewrite(plan.kind, plan.adopted)
     groups = tuple(range(len(plan.groups)))
     return Prepared(plan=plan, epoch=epoch, instant=plan.adopted, groups=groups), java
 
@@ -80,6 +81,9 @@ def _pending(client: HudiClient, plan: Plan) -> Instant:
 
 
 def _check_inputs(client: HudiClient, plan: Plan) -> None:
+    if plan.kind is PlanKind.COMPACTION:  # what writers append meanwhile belongs to the slice after it
+        check_inputs(client, client.timeline(), plan, range(len(plan.groups)))
+        return
     live = live_slices(client, plan.partitions)
     for group in plan.groups:
         for slice_ in group.slices:
@@ -101,31 +105,7 @@ def take_back(client: HudiClient, time: str) -> int:
                 continue
             begun = instant.state is InstantState.INFLIGHT
             if begun:
-                _roll_back(client, time, kind)
+                roll_back(client, time, kind)
             remove_data_files(client, time, {entry.partition for entry in planned_slices(plan)})
             return int(begun)
     return 0
-
-
-def _roll_back(client: HudiClient, time: str, kind: PlanKind) -> None:
-    """Hudi's own rollback of an inflight rewrite to requested; continues one that was cut short."""
-    service = client.worker.getTableServiceClient()
-    table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
-    known = _constant(client, service.getPendingRollbackInfo(client.meta, time, False))
-    generator = client.meta.getInstantGenerator()
-    if kind is PlanKind.CLUSTERING:
-        inflight = generator.getClusteringCommitInflightInstant(time)
-        table.rollbackInflightClustering(inflight, known, service.getTransactionManager())
-    else:
-        inflight = generator.getCompactionInflightInstant(time)
-        table.rollbackInflightCompaction(inflight, known, service.getTransactionManager())
-    client.meta.reloadActiveTimeline()
-
-
-def _constant(client: HudiClient, value: Any) -> Any:
-    """A ``java.util.function.Function`` that answers ``value``: Hudi asks it for the rollback of an instant."""
-    invoke, java_class = client.jvm.java.lang.invoke, client.jvm.java.lang.Class
-    arguments = client.jvm.java.util.ArrayList()
-    arguments.add(java_class.forName("java.lang.Object"))
-    answer = invoke.MethodHandles.dropArguments(invoke.MethodHandles.constant(value.getClass(), value), 0, arguments)
-    return invoke.MethodHandleProxies.asInterfaceInstance(java_class.forName("java.util.function.Function"), answer)

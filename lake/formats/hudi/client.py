@@ -29,7 +29,7 @@ from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.streaming import streaming_writer
 from lake.formats.hudi.timeline import Timeline
 from lake.model import Concurrency, TableRef
-from lake.plan import Plan
+from lake.plan import Plan, PlanKind
 from lake.units import format_duration
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ _HUDI = "org.apache.hudi."
 SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "client.SparkRDDWriteClient": (
         "cluster",
+        "compact",
         "purgePendingClustering",
         "clean",
         "createNewInstantTime",
@@ -54,7 +55,7 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
         "close",
     ),
     "client.SparkRDDTableServiceClient": ("triggerWritesAndFetchWriteStats",),
-    "client.BaseHoodieTableServiceClient": ("commitClustering", "preCommit"),
+    "client.BaseHoodieTableServiceClient": ("commitClustering", "commitCompaction", "preCommit"),
     "client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy": (),
     "client.clustering.run.strategy.MultipleSparkJobExecutionStrategy": ("readRecordsForGroupAsRow",),
     "client.TableWriteStats": ("getDataTableWriteStats",),
@@ -69,12 +70,15 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "common.table.TableSchemaResolver": ("getTableSchema",),
     "common.table.timeline.HoodieActiveTimeline": (
         "saveToPendingClusterCommit",
+        "saveToCompactionRequested",
         "saveToCleanRequested",
         "deletePending",
     ),
     "common.table.timeline.InstantGenerator": (
         "getClusteringCommitRequestedInstant",
         "getClusteringCommitInflightInstant",
+        "getCompactionRequestedInstant",
+        "getCompactionInflightInstant",
         "getCleanRequestedInstant",
     ),
     "common.table.timeline.TimelineMetadataUtils": ("deserializeAvroMetadata",),
@@ -88,7 +92,8 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "avro.model.HoodieCleanerPlan": ("getSchema",),
     "avro.model.HoodieClusteringGroup": ("getSchema",),
     "hadoop.fs.HadoopFSUtils": ("getStorageConfWithCopy",),
-    "table.HoodieSparkTable": ("create",),
+    "avro.model.HoodieCompactionPlan": ("getSchema",),
+    "table.HoodieSparkTable": ("create", "rollbackInflightCompaction"),
     "HoodieSchemaConversionUtils": ("convertHoodieSchemaToStructType",),
 }
 """Every Java class we use (below ``org.apache.hudi.``) with its methods, public or not."""
@@ -354,12 +359,16 @@ class HudiClient:
             self._guard.getConfig().getWriteConflictResolutionStrategy().isPreCommitRequired()
         )
 
-    def begin_write(self, instant: str) -> None:
-        """Let Hudi note what is completed and what is pending before a rewrite, for ``resolve_conflicts``."""
+    def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
+        """Make a published plan inflight; Hudi's write of it as a job that has not run yet."""
+        if kind is PlanKind.COMPACTION:
+            return self.worker.compact(instant, False)
         if self._asks_before_commit():
+            # Hudi notes what is completed and what is pending, for ``resolve_conflicts``.
             self.meta.reloadActiveTimeline()
             cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
             self._guard.preWrite(instant, cluster, self.meta)
+        return self.worker.cluster(instant, False)
 
     def resolve_conflicts(self, replaced: Mapping[str, Collection[str]]) -> None:
         """Hudi's own conflict resolution, as the table's settings choose it; call it inside ``locked(owner)``.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
 from lake.failpoints import failpoint
+from lake.formats.hudi import compact
 from lake.formats.hudi.adopt import still_ours
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import unreadable
@@ -22,7 +23,7 @@ from lake.formats.hudi.outcomes import cause_chain, is_disk_full, is_jvm_gone, t
 from lake.formats.hudi.publish import unchanged
 from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, join
 from lake.formats.hudi.withdraw import remove_data_files
-from lake.plan import Commit, OutputFile, Progress, SupersededVersion
+from lake.plan import Commit, OutputFile, PlanKind, Progress, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite
 
 if TYPE_CHECKING:
@@ -130,10 +131,7 @@ def write(
     total = sum(group.bytes for group in groups)
     try:
         with _tagged(client.spark, tag), ProgressReporter(client.spark, tag, total, report) as progress:
-            java = begun
-            if java is None:
-                client.begin_write(prepared.instant)
-                java = client.worker.cluster(prepared.instant, False)
+            java = client.begin_rewrite(plan.kind, prepared.instant) if begun is None else begun
             stats = _force(client, java)
             rows = sum(stat.getNumWrites() for stat in stats)
             progress.finish(rows)
@@ -218,14 +216,22 @@ def complete(client: HudiClient, written: Written) -> Commit:
         outputs=written.rewrite.outputs,
         superseded=_superseded(client, prepared),
     )
-    inflight = client.meta.getInstantGenerator().getClusteringCommitInflightInstant(instant)
+    compaction = plan.kind is PlanKind.COMPACTION
+    generator = client.meta.getInstantGenerator()
+    inflight = (
+        generator.getCompactionInflightInstant(instant)
+        if compaction
+        else generator.getClusteringCommitInflightInstant(instant)
+    )
     called = False
     try:
         with client.locked("committing", owner=inflight):
-            if plan.adopted is None:
-                unchanged(client, prepared)
-            else:
+            if plan.adopted is not None:
                 still_ours(client, written.rewrite)
+            elif compaction:
+                compact.unchanged(client, written.rewrite)
+            else:
+                unchanged(client, prepared)
             metadata = written.java.getCommitMetadata().get()
             metadata.addMetadata(PLAN_KEY, plan.plan_id)
             metadata.addMetadata(EPOCH_KEY, str(prepared.epoch))
@@ -233,15 +239,20 @@ def complete(client: HudiClient, written: Written) -> Commit:
                 # Hudi's copy leaves no markers, by which a commit else finds what a task wrote that had to be repeated.
                 written_paths = {output.path for output in commit.outputs}
                 remove_data_files(client, instant, plan.partitions, keep=written_paths)
-            client.resolve_conflicts(_replaced(prepared))
+            if not compaction:
+                client.resolve_conflicts(_replaced(prepared))
             table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
             failpoint("in_commit")
             client.confirm_lock("committing")
             called = True
-            client.call_hidden(client.worker.getTableServiceClient(), "commitClustering", written.java, table, instant)
+            if compaction:
+                compact.commit(client, instant, written.java, table)
+            else:
+                service = client.worker.getTableServiceClient()
+                client.call_hidden(service, "commitClustering", written.java, table, instant)
     except Exception as error:
         outcome = translate(error, plan.table, "committing", committing=called)
-        if called and _landed(client, instant):
+        if called and _landed(client, instant, "commit" if compaction else "replacecommit"):
             log.warning("%s: commit %s landed although Hudi reported: %s", plan.table.name, instant, outcome)
             return commit
         raise outcome from error
@@ -256,10 +267,10 @@ def _replaced(prepared: Prepared) -> dict[str, list[str]]:
     return file_ids
 
 
-def _landed(client: HudiClient, instant: str) -> bool:
+def _landed(client: HudiClient, instant: str, action: str) -> bool:
     """Whether the table's timeline, read without a JVM, has ``instant`` completed."""
     try:
-        found = client.timeline().find(instant, action="replacecommit")
+        found = client.timeline().find(instant, action=action)
     except (LakefoldError, OSError) as error:
         raise CommitUnknown(f"{client.table.name}: can't tell whether {instant} was committed ({error})") from error
     return found is not None and not found.pending

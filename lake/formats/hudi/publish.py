@@ -7,7 +7,7 @@ makes the table unreadable.
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -175,8 +175,12 @@ def _group_record(client: HudiClient, group: ClusteringGroup, live: Mapping[Slic
     }
 
 
-def publish(client: HudiClient, plan: Plan, epoch: int) -> Prepared:
-    """Revalidate ``plan`` and write it to the timeline as one requested clustering, all under the table's lock.
+MakeKnown = Callable[[HudiClient, Timeline, Plan, int], Prepared]
+"""Writes a plan under an epoch to the timeline, in the lock section that looked at it."""
+
+
+def publish(client: HudiClient, plan: Plan, epoch: int, make_known: MakeKnown) -> Prepared:
+    """Revalidate ``plan`` and write it to the timeline as one requested instant, all under the table's lock.
 
     Waits for a moment in which no writer is inflight on the plan's partitions: whichever of the two commits first,
     the other one loses its work. Raises Conflict when there is none for ``WRITER_WAIT`` or no group is left,
@@ -191,7 +195,7 @@ def publish(client: HudiClient, plan: Plan, epoch: int) -> Prepared:
                 timeline = client.timeline()
                 busy = inflight_ingest(client, timeline, plan.partitions)
                 if busy is None:
-                    return _publish(client, timeline, plan, epoch)
+                    return make_known(client, timeline, plan, epoch)
         if time.monotonic() >= deadline:
             raise Conflict(
                 f"{plan.table.name}: a writer is inflight ({busy}) and left no gap in {format_duration(WRITER_WAIT)}; "
@@ -200,8 +204,8 @@ def publish(client: HudiClient, plan: Plan, epoch: int) -> Prepared:
         time.sleep(_WRITER_POLL_SECONDS)
 
 
-def _publish(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> Prepared:
-    """The part of ``publish`` that the lock is for."""
+def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> Prepared:
+    """Write ``plan`` to the timeline as one requested clustering; call it under the lock, with no writer inflight."""
     live = live_slices(client, plan.partitions)
     kept, left_out = examine(plan, live, pending_groups(timeline))
     if not kept:

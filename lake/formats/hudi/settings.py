@@ -30,23 +30,16 @@ def index_options(partitions: Collection[str]) -> dict[str, str]:
     return options
 
 
-def check_plan(plan: Plan) -> None:
-    """Raise Rejected where this adapter can't run ``plan`` as it is."""
-    if plan.kind is not PlanKind.CLUSTERING:
-        raise Rejected(f"{plan.table.name}: plans of kind {plan.kind} are not served for Hudi yet, only clustering")
-
-
 def plan_options(plan: Plan, engine: Engine, schema_json: str, *, meta_columns: bool) -> dict[str, str]:
     """Write settings for executing ``plan`` by ``engine`` on a table with this Spark schema.
 
     Raises Rejected where a sort column can't be sorted by.
     """
-    check_plan(plan)
     options = {
         "hoodie.clustering.plan.strategy.target.file.max.bytes": str(plan.options.target_file_max_bytes),
         "hoodie.clustering.max.parallelism": str(max(1, len(plan.groups))),
     }
-    if plan.options.sort_columns:
+    if plan.kind is PlanKind.CLUSTERING and plan.options.sort_columns:
         options |= _layout_options(plan, schema_json)
     if engine.copies:
         options["hoodie.clustering.execution.strategy.class"] = f"org.apache.hudi.{COPY_STRATEGY}"

@@ -119,11 +119,11 @@ def _sort_columns(plan: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 def _refusal(plan: Mapping[str, Any], groups: tuple[ClusteringGroup, ...]) -> str | None:
     """Why we can't execute this plan of somebody else's with our proof; None when we can."""
-    clustering = plan.get("clusteringPlan")
-    if not clustering:
-        return "compaction plans are not executed yet"
     if not groups or any(not group.slices for group in groups):
         return "it names no file slices"
+    clustering = plan.get("clusteringPlan")
+    if not clustering:
+        return None
     if clustering.get("preserveHoodieMetadata") is False:
         return "it does not keep commit times (hoodie.clustering.preserve.commit.metadata = false), so no proof fits"
     for group in groups:

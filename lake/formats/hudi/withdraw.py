@@ -4,6 +4,7 @@
 from collections.abc import Collection
 
 from lake.errors import Transient
+from lake.formats.hudi import compact
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.outcomes import outcomes
@@ -11,7 +12,7 @@ from lake.formats.hudi.timeline import PLAN_KEY, Instant, InstantState, Timeline
 
 
 def _of_plan(timeline: Timeline, plan_id: str) -> list[tuple[Instant, frozenset[str]]]:
-    """Pending clusterings that carry ``plan_id``, with the partitions they write to."""
+    """Pending clusterings and compactions that carry ``plan_id``, with the partitions they write to."""
     return [
         (instant, frozenset(entry.partition for entry in planned_slices(plan)))
         for instant, plan in timeline.pending_plans()
@@ -20,7 +21,7 @@ def _of_plan(timeline: Timeline, plan_id: str) -> list[tuple[Instant, frozenset[
 
 
 def discard(client: HudiClient, plan_id: str, instants: Collection[str] | None) -> int:
-    """Withdraw the pending clusterings of ``plan_id`` that ``instants`` names, all with None; how many there were.
+    """Withdraw the pending instants of ``plan_id`` that ``instants`` names, all with None; how many there were.
 
     An instant that completed, is gone or carries another plan's id is left alone. Idempotent.
     """
@@ -31,8 +32,11 @@ def discard(client: HudiClient, plan_id: str, instants: Collection[str] | None) 
             if instants is not None and instant.time not in instants:
                 continue
             # Under the lock a process that woke up can't commit between our look at the timeline and the rollback.
-            _withdraw(client, instant)
-            _remove_leftovers(client, instant.time, partitions)
+            if instant.kind == "compaction":
+                compact.withdraw(client, instant, partitions)
+            else:
+                _withdraw(client, instant)
+            _remove_leftovers(client, instant, partitions)
             withdrawn += 1
     return withdrawn
 
@@ -48,10 +52,11 @@ def _withdraw(client: HudiClient, instant: Instant) -> None:
         client.meta.getActiveTimeline().deletePending(requested)
 
 
-def _remove_leftovers(client: HudiClient, time: str, partitions: Collection[str]) -> None:
+def _remove_leftovers(client: HudiClient, instant: Instant, partitions: Collection[str]) -> None:
     """Delete data files of a withdrawn instant that its rollback did not know of (a task that wrote on after it)."""
-    if client.timeline().find(time, action="replacecommit") is None:
-        remove_data_files(client, time, partitions)
+    after = client.timeline().find(instant.time, action=instant.action)
+    if after is None or after.state is InstantState.REQUESTED:
+        remove_data_files(client, instant.time, partitions)
 
 
 def remove_data_files(client: HudiClient, time: str, partitions: Collection[str], keep: Collection[str] = ()) -> None:

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lake.errors import Rejected
-from lake.formats.hudi import adopt, clean, execute, publish, services, withdraw
+from lake.formats.hudi import adopt, clean, compact, execute, publish, services, withdraw
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import merged_rows
 from lake.formats.hudi.logs_only import read_logs_only, slices_of_logs_only
 from lake.formats.hudi.outcomes import outcomes
-from lake.formats.hudi.settings import check_plan
 from lake.formats.hudi.storage import Storage
 from lake.model import TableRef
-from lake.plan import Commit, Plan, SupersededVersion
+from lake.plan import Commit, Plan, PlanKind, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite, SparkProvider
 
 if TYPE_CHECKING:
@@ -65,11 +64,11 @@ class HudiWriter:
 
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         """See ``TableWriter``. Rejected where engine, layout or sort columns can't be had."""
-        check_plan(plan)
         with outcomes(self.table, "publishing a plan"):
             client = self._open(plan)
             if plan.adopted is None:
-                prepared = publish.publish(client, plan, epoch)
+                make_known = compact.make_known if plan.kind is PlanKind.COMPACTION else publish.make_known
+                prepared = publish.publish(client, plan, epoch, make_known)
             else:
                 prepared, self._begun = adopt.begin(client, plan, epoch)
             return replace(prepared, notes=(str(client.engine),))

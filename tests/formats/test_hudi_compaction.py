@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compaction plans on real merge-on-read tables: as Hudi's own leaves them, whatever writers do meanwhile."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hudi_tables import copy, rows, write
+from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, Table, ignore, make_table
+
+from executors.receipt import prove
+from lake.errors import Conflict, Integrity
+from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, InstantState, extra_metadata, planned_slices
+from lake.plan import Plan, PlanKind
+
+pytestmark = pytest.mark.spark
+NewTable = Callable[..., Table]
+ARCHIVING = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+    def new(kind: str = "mor", **options: str) -> Table:
+        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
+
+    return new
+
+
+def _inputs(plan: Plan) -> set[str]:
+    """All files of the plan's slices."""
+    slices = [s for group in plan.groups for s in group.slices]
+    return {s.path for s in slices if s.path} | {f"{s.partition}/{name}" for s in slices for name in s.log_files}
+
+
+def _contents(base: Path, paths: Sequence[str]) -> list[str]:
+    """Rows of data files with all meta columns but the file's own name and number, sorted."""
+    found = []
+    for path in paths:
+        read = pq.read_table(base / path).drop_columns(["_hoodie_file_name"])
+        found += [repr(row) for row in read.to_pylist()]
+    return sorted(found)
+
+
+def _values(trips: Table) -> list[str]:
+    """Rows without their commit's time and their number in it, sorted."""
+    return sorted(repr(row[2:]) for row in trips.rows())
+
+
+def test_a_compaction_leaves_rows_keys_and_commit_times_as_hudis_own_does(table: NewTable, tmp_path: Path) -> None:
+    trips = table()
+    other = copy(trips.base, tmp_path / "other" / "trips")
+    before, rows_of_hudi_rs = trips.rows(), trips.other_rows()
+    plan = trips.compaction()
+    assert len(plan.groups) == 4
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 3)
+        assert (prepared.groups, prepared.left_out) == ((0, 1, 2, 3), ())
+        rewrite = writer.rewrite(prepared, ignore)
+        assert trips.rows() == before, "a rewrite is invisible before its commit"
+        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        with pytest.raises(Integrity, match="rows: expected"):
+            prove(replace(rewrite, outputs=rewrite.outputs[1:]), writer=writer, volatile=FORMAT.volatile_columns)
+        commit = writer.commit(rewrite)
+    assert trips.rows() == before
+    assert trips.other_rows() == rows_of_hudi_rs
+    after = FORMAT.snapshot(trips.ref).slices
+    assert after["log_bytes"].to_pylist() == [0] * 4
+    assert {s.file_id for g in plan.groups for s in g.slices} == set(after["file_id"].to_pylist())
+    assert {version.path for version in commit.superseded} == _inputs(plan)
+    assert all(version.bytes > 0 and version.instant == commit.instant for version in commit.superseded)
+    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
+    record = extra_metadata(trips.timeline().metadata(trips.timeline().commits[-1]))
+    assert (record[PLAN_KEY], record[EPOCH_KEY]) == (plan.plan_id, "3")
+    assert not trips.timeline().pending
+    assert trips.temporary() == []
+
+    one = "hoodie.compact.inline.max.delta.commits=1"
+    trips.spark.sql(f"CALL run_compaction(path => '{other}', op => 'scheduleAndExecute', options => '{one}')").collect()
+    by_hudi = FORMAT.snapshot(Table(trips.spark, other).ref).slices["path"].to_pylist()
+    assert _contents(trips.base, after["path"].to_pylist()) == _contents(other, by_hudi)
+    trips.upsert(0, 120, 9, "id % 5 < 2")
+    Table(trips.spark, other).upsert(0, 120, 9, "id % 5 < 2")
+    assert _values(trips) == _values(Table(trips.spark, other))
+
+
+def test_exactly_the_named_slices_are_compacted(table: NewTable) -> None:
+    trips = table()
+    before = trips.rows()
+    plan = trips.compaction(most=2)
+    named = {s.file_id for g in plan.groups for s in g.slices}
+    trips.run(plan)
+    left = {row["file_id"]: bool(row["log_files"]) for row in FORMAT.snapshot(trips.ref).slices.to_pylist()}
+    assert {file_id for file_id, has_logs in left.items() if not has_logs} == named
+    assert trips.rows() == before
+
+
+def test_a_log_appended_after_planning_is_compacted_too(table: NewTable) -> None:
+    trips = table()
+    plan = trips.compaction()
+    trips.upsert(0, 120, 9, "id % 7 = 1")
+    before = trips.rows()
+    grown = _inputs(trips.compaction())
+    assert grown > _inputs(plan)
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        assert _inputs(prepared.plan) == grown
+        rewrite = writer.rewrite(prepared, ignore)
+        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        commit = writer.commit(rewrite)
+    assert {version.path for version in commit.superseded} == grown
+    assert trips.rows() == before
+
+
+def test_writers_go_on_upserting_between_publication_and_commit_and_nothing_is_lost(table: NewTable) -> None:
+    trips = table(**QUICK_LOCK)
+    plan = trips.compaction()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        trips.upsert(0, 120, 8, "id % 7 = 1")
+        rewrite = writer.rewrite(prepared, ignore)
+        trips.upsert(0, 120, 9, "id % 7 = 2")
+        before = trips.rows()
+        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        commit = writer.commit(rewrite)
+    assert trips.rows() == before
+    assert sum(trips.other_rows()[1].values()) == len(before)
+    assert {version.path for version in commit.superseded} == _inputs(plan)
+    later = trips.compaction("second")
+    assert len(later.groups) == 4
+    assert {s.path for g in later.groups for s in g.slices} == {output.path for output in commit.outputs}
+    trips.run(later)
+    assert trips.rows() == before
+
+
+def test_a_slice_that_another_plan_holds_or_that_has_a_newer_base_file_is_left_out(table: NewTable) -> None:
+    trips = table()
+    plan = trips.compaction()
+    held = trips.plan("clustering", partitions=["dt=2026-01-01"])
+    with trips.writer() as first, trips.writer() as second:
+        first.prepare(held, 1)
+        prepared = second.prepare(plan, 1)
+        assert prepared.groups == (2, 3)
+        assert all("is in pending clustering" in left.reason for left in prepared.left_out)
+        with pytest.raises(Conflict, match="is in pending compaction"):
+            first.prepare(trips.plan("third", partitions=["dt=2026-01-02"]), 1)
+        second.commit(second.rewrite(prepared, ignore))
+        assert first.discard("clustering", None) == 1
+    with trips.writer() as writer:
+        prepared = writer.prepare(replace(plan, plan_id="again"), 1)
+        assert prepared.groups == (0, 1)
+        assert all("now, the plan names" in left.reason for left in prepared.left_out)
+        writer.discard("again", None)
+
+
+def test_logs_of_a_write_that_did_not_complete_are_not_in_the_plan(table: NewTable) -> None:
+    short = {"hoodie.client.heartbeat.interval_in_ms": "1000", "hoodie.client.heartbeat.tolerable.misses": "1"}
+    trips = table(**QUICK_LOCK, **short)
+    before = trips.rows()
+    completed = _inputs(trips.compaction())
+    trips.upsert(0, 120, 9, "id % 7 = 1")
+    newest = trips.timeline().commits[-1]
+    assert newest.completed_file is not None
+    (trips.base / ".hoodie/timeline" / newest.completed_file).unlink()
+    assert trips.files_of(newest.time), "its logs are there"
+    with trips.writer() as writer:
+        prepared = writer.prepare(trips.compaction(), 1)
+        assert _inputs(prepared.plan) == completed
+        writer.commit(writer.rewrite(prepared, ignore))
+    assert trips.rows() == before
+
+
+@pytest.mark.parametrize("state", ["requested", "written"])
+def test_a_withdrawn_compaction_leaves_nothing_and_commits_made_meanwhile_stay(table: NewTable, state: str) -> None:
+    trips = table()
+    plan = trips.compaction()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        trips.upsert(0, 120, 8, "id % 7 = 1")
+        if state == "written":
+            writer.rewrite(prepared, ignore)
+            trips.upsert(0, 120, 9, "id % 7 = 2")
+            assert trips.files_of(prepared.instant)
+    before, others = trips.rows(), trips.other_rows()
+    with trips.writer() as writer:
+        assert writer.discard("another plan", [prepared.instant]) == 0
+        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.discard(plan.plan_id, None) == 0
+    assert trips.timeline().find(prepared.instant) is None
+    assert trips.files_of(prepared.instant) == set()
+    assert trips.temporary() == []
+    assert (trips.rows(), trips.other_rows()) == (before, others)
+    trips.upsert(0, 120, 10, "id % 7 = 3")
+    before = trips.rows()
+    commit = trips.run(trips.compaction("second"))
+    assert commit.instant > prepared.instant
+    assert trips.rows() == before
+
+
+def test_a_compaction_that_somebody_withdrew_is_not_committed(table: NewTable) -> None:
+    trips = table()
+    before = trips.rows()
+    plan = trips.compaction()
+    with trips.writer() as sleeper, trips.writer() as other:
+        rewrite = sleeper.rewrite(sleeper.prepare(plan, 1), ignore)
+        assert other.discard(plan.plan_id, None) == 1
+        with pytest.raises(Conflict, match="no longer pending"):
+            sleeper.commit(rewrite)
+    assert trips.rows() == before
+    assert FORMAT.committed(trips.ref, plan.plan_id) is None
+
+
+def test_superseded_slices_are_deleted_and_neither_archiving_nor_native_cleaning_brings_them_back(
+    table: NewTable, spark: Any
+) -> None:
+    trips = table()
+    first = trips.run(trips.compaction("first", partitions=["dt=2026-01-01"]))
+    second = trips.run(trips.compaction("second", partitions=["dt=2026-01-02"]))
+    clustering = trips.plan("third", partitions=["dt=2026-01-01"])
+    third = trips.run(clustering)
+    trips.upsert(0, 120, 9, "id % 7 = 1")
+    before = trips.rows()
+    with trips.writer() as writer:
+        writer.delete(first.superseded, [*second.superseded, *third.superseded])
+        assert not set(trips.data_files()) & {version.path for version in first.superseded}
+        assert trips.rows() == before
+        writer.delete(second.superseded, third.superseded)
+    (older, newer) = (instant for instant in trips.timeline().completed if instant.action == "clean")
+    kept = [trips.timeline().plan(instant) or {} for instant in (older, newer)]
+    assert [record["earliestInstantToRetain"]["timestamp"] for record in kept] == [second.instant, third.instant]
+    assert [record["earliestInstantToRetain"]["action"] for record in kept] == ["commit", "replacecommit"]
+    options = ARCHIVING | {"hoodie.clean.automatic": "true"}
+    for number in range(6):
+        frame = rows(spark, 1000 + number * 4, 1004 + number * 4, version=number).coalesce(1)
+        write(frame, trips.base, "upsert", merge_on_read=True, options=options)
+    timeline = trips.timeline()
+    assert timeline.find(second.instant) is None, "the archiver has been at work"
+    assert any(instant.action == "clean" and instant.time > newer.time for instant in timeline.completed)
+    assert len(trips.rows()) == len(before) + 24
+    assert sum(trips.other_rows()[1].values()) == len(before) + 24
+    assert FORMAT.committed(trips.ref, "second") is not None, "found in the archive"
+    assert FORMAT.verify(trips.ref, third.superseded, rows=True).resurrected == ()
+
+
+def test_metadata_table_and_every_index_are_kept_by_a_compaction_and_its_cleaning(spark: Any, tmp_path: Path) -> None:
+    trips = Table(spark, tmp_path / "trips")
+    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=INDEXES)
+    write(rows(spark, 0, 60, version=1).where("id % 3 = 0"), trips.base, "upsert", merge_on_read=True, options=INDEXES)
+    indexes = "hoodie.table.metadata.partitions"
+    kept = trips.timeline().properties[indexes]
+    assert "record_index" in kept
+    before = trips.rows()
+    commit = trips.run(trips.compaction())
+    with trips.writer() as writer:
+        writer.delete(commit.superseded, ())
+    assert trips.timeline().properties[indexes] == kept
+    assert set(trips.data_files()) == {output.path for output in commit.outputs}
+    spark.sql(f"CREATE TABLE compacted_trips USING hudi LOCATION '{trips.base}'")
+    try:
+        assert spark.sql("CALL validate_metadata_table_files(table => 'compacted_trips')").collect() == []
+    finally:
+        spark.sql("DROP TABLE compacted_trips")
+    trips.upsert(0, 70, 9, "id % 4 = 0", **INDEXES, **{"hoodie.index.type": "RECORD_INDEX"})
+    after = trips.rows()
+    assert len(after) == len(before) + 3, "60, 64 and 68 are new; every other key was found"
+
+
+def test_slices_of_logs_only_get_a_base_file(table: NewTable) -> None:
+    trips = table("logs_only")
+    before = trips.rows()
+    plan = trips.compaction()
+    assert all(s.path is None for g in plan.groups for s in g.slices)
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        commit = writer.commit(rewrite)
+    assert {version.path for version in commit.superseded} == _inputs(plan)
+    assert trips.rows() == before
+    assert sum(trips.other_rows()[1].values()) == len(before), "hudi-rs reads them from now on"
+
+
+def test_trap_a_compaction_plan_names_files_and_says_how_large_their_logs_are(table: NewTable) -> None:
+    trips = table()
+    plan = trips.compaction(most=1)
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        instant = trips.timeline().find(prepared.instant, action="commit")
+        assert instant is not None
+        assert instant.state is InstantState.REQUESTED
+        record = trips.timeline().plan(instant)
+        assert record is not None
+        (operation,) = record["operations"]
+        (only,) = plan.groups[0].slices
+        assert only.path is not None
+        assert record["version"] == 2
+        assert (operation["dataFilePath"], operation["deltaFilePaths"]) == (
+            only.path.rsplit("/", 1)[-1], list(only.log_files),
+        )  # fmt: skip
+        assert operation["baseInstantTime"] in only.path
+        # without it Hudi's merge ends in a NullPointerException and leaves the compaction inflight
+        assert operation["metrics"]["TOTAL_LOG_FILES_SIZE"] == float(only.log_bytes) > 0
+        (planned,) = planned_slices(record)
+        assert set(planned.paths) == _inputs(plan)
+        assert (extra_metadata(record)[PLAN_KEY], extra_metadata(record)[EPOCH_KEY]) == (plan.plan_id, "1")
+        writer.discard(plan.plan_id, None)
+
+
+def test_a_compaction_that_another_process_scheduled_is_executed_on_its_own_instant_beside_a_writer(
+    table: NewTable,
+) -> None:
+    trips = table()
+    ours = trips.compaction("adopted")
+    one = "hoodie.compact.inline.max.delta.commits=1"
+    trips.spark.sql(f"CALL run_compaction(path => '{trips.base}', op => 'schedule', options => '{one}')").collect()
+    trips.upsert(0, 120, 8, "id % 7 = 1")
+    before = trips.rows()
+    (entry,) = FORMAT.unfinished(trips.ref)
+    assert (entry.kind, entry.plan_id, entry.refusal) == (PlanKind.COMPACTION, None, None)
+    plan = replace(ours, groups=entry.groups, adopted=entry.instant)
+    assert _inputs(plan) == _inputs(ours)
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        assert writer.discard(plan.plan_id, None, adopted=entry.instant) == 1, "what was begun is taken back"
+        with pytest.raises(Conflict, match="took back"):
+            writer.commit(rewrite)
+        rewrite = writer.rewrite(writer.prepare(plan, 2), ignore)
+        commit = writer.commit(rewrite)
+    assert commit.instant == entry.instant
+    assert trips.rows() == before
+    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
