@@ -74,6 +74,7 @@ def describe_plan(plan: Plan, estimate: Mapping[str, Any]) -> dict[str, Any]:
         "input_files": plan.input_files,
         "input_bytes": plan.bytes,
         "output_files": sum(group.output_files for group in plan.groups),
+        "log_files": sum(len(s.log_files) for group in plan.groups for s in group.slices),
         "estimate": dict(plain(estimate)),
         "groups": [
             {

@@ -72,10 +72,11 @@ def scan_and_plan(
         pending = load_format(table.ref.format).unfinished(table.ref)
         adopted = adopt(store, table, pending, snapshot=snapshot.instant, actor=actor)
     held = store.held_partitions(table.name)
-    run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held)
+    kind = request.kind if request is not None else None
+    run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held, kind=kind)
     run.plans += [describe_plan(plan, {}) for plan in adopted]
     planning = run.plan()
-    if request is None or not (request.overrides or request.partitions):
+    if request is None or not (request.overrides or request.partitions or request.kind):
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
         limit = table.policy.small_file_limit_bytes
         store.record_scan(scan_record(planning, snapshot, small_file_limit_bytes=limit, seconds=seconds))
@@ -148,6 +149,7 @@ def ask(
     idempotency_key: str | None,
     actor: str,
     timeout_seconds: float,
+    kind: PlanKind | None = None,
 ) -> Answer:
     """Store a request and return its answer: the live scheduler's, or where there is none our own.
 
@@ -161,6 +163,7 @@ def ask(
         dry_run=dry_run,
         idempotency_key=idempotency_key,
         actor=actor,
+        kind=kind,
     )
     holder, deadline = f"{actor} request {request_id}", time.monotonic() + timeout_seconds
     while (request := store.request(request_id)).answer is None:
@@ -194,8 +197,9 @@ class _Run:
         snapshot: Snapshot,
         asked: Collection[str] | None,
         held: Mapping[str, str],
+        kind: PlanKind | None = None,
     ) -> None:
-        self.store, self.table, self.snapshot, self.asked = store, table, snapshot, asked
+        self.store, self.table, self.snapshot, self.asked, self.kind = store, table, snapshot, asked, kind
         self.quarantined = tuple(state.quarantined) if state else ()
         self.held = dict(held)
         self.plans: list[Mapping[str, Any]] = []
@@ -210,7 +214,7 @@ class _Run:
             held=self.held,
             quarantined=self.quarantined,
             partitions=self.asked,
-            kinds=(PlanKind.CLUSTERING,),  # no adapter compacts yet
+            kinds=tuple(PlanKind) if self.kind is None else (self.kind,),
         )
 
     def take(self, planning: Planning, most: int, *, dry_run: bool, request: Request | None, actor: str) -> Planning:
@@ -255,8 +259,12 @@ class _Run:
 
     def _reason(self, line: Line) -> Mapping[str, Any]:
         """A reason in the words of a request: what it did not name was not left out by the policy's filter."""
-        words = {"text": "partition not asked for", "knob": ""}
-        return line.document() | (words if self.asked is not None and line.reason is Reason.FILTERED else {})
+        words: dict[str, str] = {}
+        if self.asked is not None and line.reason is Reason.FILTERED:
+            words = {"text": "partition not asked for", "knob": ""}
+        elif self.kind is not None and line.reason is Reason.NEXT_PLAN_KIND:
+            words = {"text": f"not asked for, only {self.kind}", "knob": ""}
+        return line.document() | words
 
 
 def _registered(store: "Store", table: ConfiguredTable) -> TableState:
@@ -338,10 +346,14 @@ def _holders(run: _Run, asked: Collection[str] | None) -> dict[str, str]:
 
 
 def _made(plans: list[Mapping[str, Any]], *, dry_run: bool) -> str:
-    files = sum(plan["input_files"] for plan in plans)
-    after = sum(plan["output_files"] for plan in plans)
+    clusterings = [plan for plan in plans if plan["kind"] != PlanKind.COMPACTION]
+    files = sum(plan["input_files"] for plan in clusterings)
+    after = sum(plan["output_files"] for plan in clusterings)
+    slices = sum(plan["output_files"] for plan in plans) - after
+    done = [f"{files:,} files into {after:,}"] if clusterings else []
+    done += [f"the logs of {slices:,} slice{'s' if slices != 1 else ''} into new base files"] if slices else []
     count = f"{len(plans)} plan" + ("s" if len(plans) != 1 else "")
-    return f"{'would store' if dry_run else 'stored'} {count}: {files:,} files into {after:,}"
+    return f"{'would store' if dry_run else 'stored'} {count}: {', '.join(done)}"
 
 
 def _taken(table: str, holders: Mapping[str, str]) -> str:

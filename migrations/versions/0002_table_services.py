@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that execute what another process scheduled; who gives way to whom on a table."""
+"""Plans that execute what another process scheduled; who gives way to whom on a table; requests for one kind."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -17,6 +17,7 @@ def upgrade() -> None:
     """Apply."""
     op.add_column("table_state", sa.Column("on_conflict", sa.String(), nullable=True))
     op.add_column("plan", sa.Column("adopted", sa.String(), nullable=True))
+    op.add_column("plan_request", sa.Column("kind", sa.String(), nullable=True))
     op.create_index(
         "ix_plan_live_adopted",
         "plan",
@@ -39,5 +40,6 @@ def downgrade() -> None:
         postgresql_where=sa.text(_UNFINISHED),
     )
     op.drop_index("ix_plan_live_adopted", table_name="plan")
+    op.drop_column("plan_request", "kind")
     op.drop_column("plan", "adopted")
     op.drop_column("table_state", "on_conflict")

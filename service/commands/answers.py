@@ -19,10 +19,14 @@ def answer_text(run: Run, answer: "Answer", *, all_files: bool) -> None:
     dry = answer.outcome == "dry_run"
     for number, plan in enumerate(answer.plans, 1):
         name = f"Plan {number} of {len(answer.plans)} (not stored)" if dry else f"Plan {plan['plan_id']}"
-        out.line(
-            f"{name}: {plural(plan['input_files'], 'file')}, {size(plan['input_bytes'])} in "
-            f"{plural(len(plan['groups']), 'group')} → {plural(plan['output_files'], 'file')}"
-        )
+        if plan["kind"] == "compaction":
+            logs = f"{plural(plan['log_files'], 'log file')} of {plural(len(plan['groups']), 'slice')}"
+            out.line(f"{name}: {logs} into new base files, {size(plan['input_bytes'])}")
+        else:
+            out.line(
+                f"{name}: {plural(plan['input_files'], 'file')}, {size(plan['input_bytes'])} in "
+                f"{plural(len(plan['groups']), 'group')} → {plural(plan['output_files'], 'file')}"
+            )
         if dry:
             for place, group in enumerate(plan["groups"], 1):
                 _group_text(run, place, group, all_files=all_files)

@@ -214,6 +214,9 @@ def request(
     partition: Annotated[
         list[str] | None, typer.Option("--partition", "-p", metavar="PART", help="Only this partition; repeatable.")
     ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", "-k", help="Only plans of this kind: clustering or compaction.")
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A policy setting for this request only; repeatable."),
@@ -235,11 +238,16 @@ def request(
     A running scheduler answers; where there is none this process takes its place for the moment. Exit 11 only where
     every partition asked for is held by a live plan; a table not in mode compact is refused with 12, except with -n.
     """
+    from lake.plan import PlanKind
     from lake.units import parse_duration
+    from service.config import nearest
     from service.planning import ask
 
     with command(json, config) as run:
         overrides = _overrides(setting or [])
+        kinds = [known.value for known in PlanKind]
+        if kind is not None and kind not in kinds:
+            raise CommandError(USAGE, f"--kind {kind!r} is none of {', '.join(kinds)}{nearest(kind, kinds)}")
         try:
             seconds = parse_duration(timeout).total_seconds()
         except ValueError as error:
@@ -247,6 +255,7 @@ def request(
         answer = ask(
             run.config, run.store, run.table(table), partitions=partition, overrides=overrides, dry_run=dry_run,
             idempotency_key=idempotency_key, actor=actor(), timeout_seconds=seconds,
+            kind=PlanKind(kind) if kind else None,
         )  # fmt: skip
         run.out.one(answer.document(), lambda: answer_text(run, answer, all_files=files))
         codes = [follow(run, plan_id) for plan_id in answer.plan_ids] if wait else []

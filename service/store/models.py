@@ -129,6 +129,7 @@ class RequestRow(Base):
     partitions: Mapped[Any] = mapped_column(Json, nullable=True)
     overrides: Mapped[Any] = mapped_column(Json)
     dry_run: Mapped[bool] = mapped_column()
+    kind: Mapped[str | None] = mapped_column(String)
     idempotency_key: Mapped[str | None] = mapped_column(String)
     actor: Mapped[str] = mapped_column(String)
     created_at_ms: Mapped[int] = mapped_column(BigInteger)

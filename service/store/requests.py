@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Row, select, update
 from uuid_utils import uuid7
 
+from lake.plan import PlanKind
 from service.store.base import StorePart, insert_if_absent
 from service.store.clock import db_now, moment, optional_moment
 from service.store.errors import IdempotencyMismatch, NotFound
@@ -27,8 +28,9 @@ class Requests(StorePart):
         dry_run: bool = False,
         idempotency_key: str | None = None,
         actor: str,
+        kind: PlanKind | None = None,
     ) -> str:
-        """Ask for plans of ``table`` (of ``partitions`` only, with policy ``overrides``); the request's id.
+        """Ask for plans of ``table`` (of ``partitions`` or ``kind`` only, with policy ``overrides``); the request's id.
 
         The same ``idempotency_key`` with the same request gives the first request's id; with a different one it
         raises IdempotencyMismatch.
@@ -38,6 +40,7 @@ class Requests(StorePart):
             "partitions": None if partitions is None else sorted(set(partitions)),
             "overrides": dict(overrides or {}),
             "dry_run": dry_run,
+            "kind": kind,
         }
         request_id = str(uuid7())
         with self._database.write() as connection:
@@ -92,6 +95,7 @@ def _request(row: Row[Any]) -> Request:
         partitions=None if row.partitions is None else tuple(row.partitions),
         overrides=row.overrides,
         dry_run=row.dry_run,
+        kind=None if row.kind is None else PlanKind(row.kind),
         idempotency_key=row.idempotency_key,
         actor=row.actor,
         created_at=moment(row.created_at_ms),

@@ -95,6 +95,7 @@ class Request:
     partitions: tuple[str, ...] | None
     overrides: Mapping[str, Any]
     dry_run: bool
+    kind: PlanKind | None
     idempotency_key: str | None
     actor: str
     created_at: datetime

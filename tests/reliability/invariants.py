@@ -10,7 +10,8 @@ from harness import Installation
 
 def commits_naming(base: Path, plan_id: str) -> list[str]:
     """Completed instants on the table's active timeline whose commit metadata names ``plan_id``."""
-    completed = sorted((base / ".hoodie" / "timeline").glob("*.replacecommit"))
+    timeline = base / ".hoodie" / "timeline"
+    completed = sorted([*timeline.glob("*_*.replacecommit"), *timeline.glob("*_*.commit")])
     return [path.name for path in completed if plan_id.encode() in path.read_bytes()]
 
 

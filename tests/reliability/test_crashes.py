@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness import Installation, stop_group
-from hudi_tables import table_rows
+from hudi_tables import FS_LOCK, rows, table_rows, write
 from invariants import check_plan_landed_once, ids_in_hudi_rs
 from sqlalchemy import create_engine, text
 from support import SOAK, record_figure
@@ -127,6 +127,43 @@ def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_c
     record_figure(
         f"SIGSTOP before the commit for more than two leases, take-over, SIGCONT ({database_url.split(':')[0]})",
         "one commit, of the successor; the sleeper changed nothing",
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_a_compaction_killed_at_a_step_lands_exactly_once_and_a_writers_upsert_meanwhile_stays(spark, tmp_path):
+    names = ["published_unrecorded", "before_commit", "after_commit"] if SOAK else ["before_commit"]
+    made = tmp_path / "template"
+    for version in range(3):
+        write(rows(spark, 0, 200, version=version).coalesce(1), made, "upsert", merge_on_read=True)
+    tables = {f"t.{name}": tmp_path / "lake" / name for name in names}
+    for base in tables.values():
+        shutil.copytree(made, base)
+    url = f"sqlite:///{tmp_path}/lakefold.db"
+    policy = {"lease": "1h", "compact_log_files": 2}
+    installation = Installation(home=tmp_path, url=url, tables=tables, policy=policy)
+    plans, before = {}, {}
+    for table, base in tables.items():
+        (answer,) = installation.json("plans", "request", table, "--kind", "compaction")
+        (plan,) = answer["plans"]
+        assert (plan["kind"], plan["output_files"]) == ("compaction", 2)
+        plans[table] = plan["plan_id"]
+        killed = installation.run("worker", "--once", failpoints=f"{table.removeprefix('t.')}=kill", expect=None)
+        assert killed.returncode == -9, killed.stderr[-3000:]
+        # A pending compaction refuses no writer; what he appends now belongs to the slice, whatever becomes of it.
+        again = rows(spark, 0, 200, version=7).where("id % 4 = 0").coalesce(1)
+        write(again, base, "upsert", merge_on_read=True, options={**FS_LOCK, "hoodie.table.name": made.name})
+        before[table] = table_rows(spark, base)
+    expire_leases(url)
+    installation.run("worker", "--once", timeout=600)
+    for table, base in tables.items():
+        check_plan_landed_once(installation, table, base, plans[table])
+        assert table_rows(spark, base) == before[table]
+        assert ids_in_hudi_rs(base) == list(range(200))
+    record_figure(
+        f"kill -9 of a compaction at {len(names)} failpoints, an upsert before the take-over",
+        f"{len(names)} plans committed exactly once, rows the same",
     )
 
 

@@ -13,7 +13,7 @@ from contextlib import closing
 import pytest
 from daemon_toys import wait_for
 from harness import Installation, stop_group
-from hudi_tables import small_files, table_rows
+from hudi_tables import rows, small_files, table_rows, write
 from prometheus_client.parser import text_string_to_metric_families
 from support import needs_server
 
@@ -278,3 +278,43 @@ def test_every_metric_equals_an_independent_count_before_and_after_a_compaction_
             [promtool, "check", "metrics"], input=page, capture_output=True, text=True, check=False
         )
         assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_a_merge_on_read_table_is_compacted_and_clustered_by_one_daemon(spark, tmp_path):
+    base = tmp_path / "lake" / "trips"
+    for commit in range(2):
+        write(rows(spark, commit * 100, commit * 100 + 100).coalesce(1), base, merge_on_read=True)
+    for version in range(1, 3):
+        write(rows(spark, 0, 200, version=version).where("id % 3 = 0").coalesce(1), base, "upsert", merge_on_read=True)
+    before = table_rows(spark, base)
+    installation = Installation(
+        home=tmp_path,
+        url=f"sqlite:///{tmp_path}/lakefold.db",
+        tables={"t.trips": base},
+        policy={"retention": "1s", "scan_interval": "1s", "compact_log_files": 2},
+        daemon={"clean_interval": "1s", "claim_interval": "500ms"},
+    )
+    (dry,) = installation.json("plans", "request", "t.trips", "--dry-run")
+    assert [(plan["kind"], plan["output_files"], plan["log_files"]) for plan in dry["plans"]] == [("compaction", 4, 8)]
+    assert dry["text"] == "would store 1 plan: the logs of 4 slices into new base files"
+    (only,) = installation.json("plans", "request", "t.trips", "--dry-run", "--kind", "clustering")
+    assert [(plan["kind"], plan["output_files"], plan["log_files"]) for plan in only["plans"]] == [("clustering", 2, 8)]
+    log = tmp_path / "serve.log"
+    process = installation.start("serve", log=log)
+
+    def ended():
+        assert process.poll() is None, log.read_text()[-3000:]
+        plans = installation.json("plans", "list")
+        done = [(plan["kind"], plan["files_before"], plan["files_after"]) for plan in reversed(plans)]
+        files = list(base.glob("dt=*/*.parquet")) + list(base.glob("dt=*/.*.log.*"))
+        return all(plan["state"] == "completed" for plan in plans) and len(files) == 2 and done
+
+    try:
+        done = wait_for(ended, "compacted, clustered and cleaned", 240)
+        assert done == [("compaction", 4, 4), ("clustering", 4, 2)]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, log.read_text()[-3000:]
+    finally:
+        stop_group(process)
+    installation.run("verify", "t.trips")
+    assert table_rows(spark, base) == before
