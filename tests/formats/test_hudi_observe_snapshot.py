@@ -134,7 +134,7 @@ def test_a_snapshot_says_how_old_the_oldest_log_is_and_how_many_delta_commits_a_
     templates: Templates,
 ) -> None:
     before, after = (FORMAT.snapshot(ref(templates.get(name))) for name in ("mor", "compacted"))
-    assert (before.delta_commits, after.delta_commits) == (4, 0)
+    assert (before.delta_commits, after.delta_commits) == (3, 0), "the first bulk insert completed as commit"
     assert FORMAT.snapshot(ref(templates.get("cow"))).delta_commits == 0
     timeline = Timeline(Storage(str(templates.get("mor"))))
     completed = {i.time: instant_datetime(i.completed_at or "", timeline.timezone) for i in timeline.commits}

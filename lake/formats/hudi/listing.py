@@ -177,7 +177,7 @@ def delta_commits(timeline: Timeline) -> int:
     """Delta commits of the active timeline that completed after its last compaction did."""
     count = 0
     for instant in reversed(timeline.commits):
-        if instant.action == "commit":  # on a merge-on-read table only compaction completes as one
+        if instant.kind == "compaction":
             break
         count += instant.kind == "deltacommit"
     return count
