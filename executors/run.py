@@ -23,6 +23,7 @@ from functools import partial
 from executors.lease import Lease
 from executors.observer import NullObserver, Observer
 from executors.outcome import Outcome, Result, completed_line, figures_of, left_out_of, one_line
+from executors.patience import ask_table, patiently
 from executors.receipt import prove
 from lake.errors import (
     CancelRequested,
@@ -253,21 +254,7 @@ class _Run:
                 self._landed = self._ask_table(error, until_landed=True)
 
     def _ask_table(self, error: Exception, *, until_landed: bool) -> Commit | None:
-        """What the table says of our commit; CommitUnknown where it is silent, or ``until_landed`` and denies it."""
-        answered = False
-        for seconds in (*self._ask_again, None):
-            try:
-                commit = self._format.committed(self._table, self._plan_id)
-                answered = True
-            except Exception as silent:
-                log.warning("plan %s: the table could not be asked: %s", self._plan_id, one_line(silent))
-            else:
-                if commit is not None or not until_landed:
-                    return commit
-            if seconds is not None:
-                time.sleep(seconds)
-        said = "the table does not show it yet" if answered else "the table does not answer"
-        raise CommitUnknown(f"the commit may have landed, {said}: {one_line(error)}") from error
+        return ask_table(self._format, self._claim.plan, error, waits=self._ask_again, until_landed=until_landed)
 
     def _record(self, commit: Commit) -> Outcome:
         failpoint("before_record")
@@ -278,7 +265,7 @@ class _Run:
             self._lease.hold()
             self._store.complete(self._claim, commit, figures, self._milliseconds)
 
-        self._patiently("recorded as completed", record)
+        patiently(self._plan_id, "recorded as completed", record, waits=self._ask_again)
         self._milliseconds[Step.RECORD.value] = round((time.monotonic() - begun) * 1000)
         self._observer.step_finished(self._claim, Step.RECORD, time.monotonic() - begun)
         failpoint("after_record")
@@ -315,7 +302,7 @@ class _Run:
             result = self._tell(error)
 
         try:
-            self._patiently(f"told how it ended ({one_line(error)})", tell)
+            patiently(self._plan_id, f"told how it ended ({one_line(error)})", tell, waits=self._ask_again)
         except LeaseLost as lost:
             return self._lost(lost)
         except Exception as silent:
@@ -411,15 +398,3 @@ class _Run:
     def _leave_out(self, items: Sequence[LeftOut], numbers: Sequence[int]) -> None:
         """Record groups left out; ``numbers`` are the claim's numbers of the groups that ``items`` count by."""
         self._store.leave_out(self._claim, [replace(item, group=numbers[item.group]) for item in items])
-
-    def _patiently(self, what: str, call: Callable[[], None]) -> None:
-        """Call again while the database fails; LeaseLost, and the last failure, go through."""
-        for seconds in self._ask_again:
-            try:
-                return call()
-            except LeaseLost:
-                raise
-            except Exception as error:
-                log.warning("plan %s could not be %s: %s", self._plan_id, what, one_line(error))
-            time.sleep(seconds)
-        return call()

@@ -37,7 +37,7 @@ def adopt(
             continue
         name = f"table {table.name}: {entry.action} {entry.instant}"
         if entry.refusal is not None:
-            logger.info("%s is not adopted: %s", name, entry.refusal)
+            logger.debug("%s is not adopted: %s", name, entry.refusal)
             continue
         assert entry.kind is not None
         plan = Plan(
@@ -53,7 +53,7 @@ def adopt(
         try:
             store.add_plan(plan, request_id=None, actor=actor, estimate={})
         except PartitionsTaken as error:
-            logger.info("%s waits: %s", name, error)
+            logger.debug("%s waits: %s", name, error)
             continue
         plans.append(plan)
     return plans

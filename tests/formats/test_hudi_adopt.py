@@ -23,17 +23,19 @@ SCHEDULES = {
     "hoodie.clustering.async.max.commits": "2",
     "hoodie.clustering.plan.strategy.sort.columns": "id",
 }
+COMPACTS = {"hoodie.compact.schedule.inline": "true", "hoodie.compact.inline.max.delta.commits": "2"}
 Scheduled = Callable[[], tuple[Table, Plan]]
 
 
 def adopted(table: Table, plan_id: str = "0198-adopted") -> Plan:
     """A plan of ours for the one rewrite that is pending on ``table``."""
     (entry,) = FORMAT.unfinished(table.ref)
-    assert (entry.kind, entry.plan_id, entry.refusal) == (PlanKind.CLUSTERING, None, None)
+    assert entry.kind is not None
+    assert (entry.plan_id, entry.refusal) == (None, None)
     return Plan(
         plan_id=plan_id,
         table=table.ref,
-        kind=PlanKind.CLUSTERING,
+        kind=entry.kind,
         groups=entry.groups,
         options=RewriteOptions(target_file_max_bytes=1 << 30, sort_columns=entry.sort_columns),
         snapshot_instant="",
@@ -85,6 +87,35 @@ def test_a_clustering_that_a_writer_scheduled_is_executed_on_its_own_instant(sch
     assert PLAN_KEY not in extra_metadata(timeline.plan(instant))
     write(rows(table.spark, 0, 120, version=9).where("id % 7 = 0").coalesce(1), table.base, "upsert")
     assert len(table.rows()) == len(before), "the writer goes on"
+
+
+def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(spark: Any, tmp_path: Path) -> None:
+    base = tmp_path / "trips"
+    for version in range(3):
+        changed = rows(spark, 0, 60, version=version).where(f"{version} = 0 or id % 4 = {version}").coalesce(1)
+        write(changed, base, "upsert" if version else "bulk_insert", merge_on_read=True, options=COMPACTS)
+    table = Table(spark, base)
+    before, other = table.rows(), table.other_rows()
+    plan = adopted(table)
+    assert (plan.kind, plan.partitions) == (PlanKind.COMPACTION, ("dt=2026-01-01", "dt=2026-01-02"))
+    with table.writer() as dead, table.writer() as successor:
+        written = dead.rewrite(dead.prepare(plan, 1), ignore)
+        assert table.rows() == before
+        assert successor.discard(plan.plan_id, None, adopted=plan.adopted) == 1
+        (entry,) = FORMAT.unfinished(table.ref)
+        assert (entry.instant, entry.begun) == (plan.adopted, False)
+        assert not [path for path in table.files_of(entry.instant) if path.endswith(".parquet")]
+        with pytest.raises(Conflict, match="took back what was written"):
+            dead.commit(written)
+        again = successor.rewrite(successor.prepare(plan, 2), ignore)
+        assert (table.rows(), table.other_rows()) == (before, other)
+        table.upsert(0, 60, 9, "id % 7 = 0")
+        expected, other = table.rows(), table.other_rows()
+        commit = successor.commit(again)
+    assert (table.rows(), table.other_rows()) == (expected, other)
+    assert (commit.instant, FORMAT.committed(table.ref, plan.plan_id)) == (plan.adopted, commit)
+    assert FORMAT.unfinished(table.ref) == []
+    assert {v.path for v in commit.superseded} >= {s.path for g in plan.groups for s in g.slices}
 
 
 def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(scheduled: Scheduled) -> None:

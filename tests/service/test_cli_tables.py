@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 from hudi_tables import small_files
 
-from lake.plan import Commit, OutputFile, PartitionFigures, SupersededVersion
+from lake.model import FileSlice, TableRef
+from lake.plan import (
+    ClusteringGroup,
+    Commit,
+    OutputFile,
+    PartitionFigures,
+    Plan,
+    PlanKind,
+    RewriteOptions,
+    SupersededVersion,
+)
 from service import cli
 from service.config import load
 from service.planning import SCAN_ROLE, answer_request
@@ -359,6 +369,17 @@ def test_rollback_takes_back_a_dead_write_and_refuses_what_is_not_pending_or_lak
     assert "has no pending instant 20200101000000000; lakefold tables show sales.orders lists them" in problem["detail"]
     shown = lakefold("tables", "show", "orders")
     assert f"lakefold tables rollback sales.orders {dead}" in shown
+    slices = (FileSlice(partition=ONE, file_id="f", path=f"{ONE}/f.parquet", bytes=1),)
+    plan = Plan(
+        plan_id="0198-live", table=TableRef(name="sales.orders", format="hudi", location=str(lakefold.base)),
+        kind=PlanKind.CLUSTERING, groups=(ClusteringGroup(partition=ONE, slices=slices, output_files=1),),
+        options=RewriteOptions(target_file_max_bytes=1), snapshot_instant="", adopted=dead,
+    )  # fmt: skip
+    lakefold.store.add_plan(plan, request_id=None, actor="test", estimate={})
+    problem = lakefold.problem("tables", "rollback", "orders", dead, expect=11)
+    assert problem["detail"].endswith("belongs to plan 0198-live; to end it: lakefold plans cancel 0198-live")
+    assert f"{dead} by plan 0198-live" in lakefold("tables", "show", "orders")
+    lakefold("plans", "cancel", "0198-live")
     (done,) = lakefold.json("tables", "rollback", "orders", dead)
     assert done == {
         "table": "sales.orders", "instant": dead,

@@ -85,7 +85,8 @@ def _pending(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator[
             state = "begun" if entry.begun else "requested"
             yield f"{what} {state} {_ago(entry.since)} (plan {entry.plan_id} of lakefold)"
         elif not entry.begun:
-            yield f"{what} scheduled {_ago(entry.since)} by another process, nobody has begun it"
+            refusal = f"; lakefold can't execute it: {entry.refusal}" if entry.refusal else ""
+            yield f"{what} scheduled {_ago(entry.since)} by another process, nobody has begun it{refusal}"
         elif entry.alive:
             yield f"{what} begun {_ago(entry.since)} by another process, alive {_ago(entry.last_sign)}"
         else:

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asking again where no answer is no answer: a table about a commit, a database to take note of what happened."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from executors.outcome import one_line
+from lake.errors import CommitUnknown, LeaseLost
+from lake.plan import Commit, Plan
+from lake.ports import TableFormat
+
+log = logging.getLogger(__name__)
+
+
+def ask_table(
+    format_: TableFormat, plan: Plan, error: Exception, *, waits: Sequence[float], until_landed: bool
+) -> Commit | None:
+    """What the table says of the commit of ``plan`` that ended in ``error``, asked again after each of ``waits`` (s).
+
+    Raises CommitUnknown where it is silent, or ``until_landed`` and denies it.
+    """
+    answered = False
+    for seconds in (*waits, None):
+        try:
+            commit = format_.committed(plan.table, plan.plan_id)
+            answered = True
+        except Exception as silent:
+            log.warning("plan %s: the table could not be asked: %s", plan.plan_id, one_line(silent))
+        else:
+            if commit is not None or not until_landed:
+                return commit
+        if seconds is not None:
+            time.sleep(seconds)
+    said = "the table does not show it yet" if answered else "the table does not answer"
+    raise CommitUnknown(f"the commit may have landed, {said}: {one_line(error)}") from error
+
+
+def patiently(plan_id: str, what: str, call: Callable[[], None], *, waits: Sequence[float]) -> None:
+    """Call again after each of ``waits`` (s) while the database fails; LeaseLost, and the last failure, go through."""
+    for seconds in waits:
+        try:
+            return call()
+        except LeaseLost:
+            raise
+        except Exception as error:
+            log.warning("plan %s could not be %s: %s", plan_id, what, one_line(error))
+        time.sleep(seconds)
+    return call()
