@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from uuid_utils import uuid7
 
-from lake.plan import Plan
+from lake.plan import LIVE_STATES, Plan
 from lake.ports import Unfinished
 from lake.units import format_duration
 from service.rules import ConfiguredTable
@@ -59,15 +59,23 @@ def adopt(
     return plans
 
 
+def abandoned(store: "Store", table: str, pending: Sequence[Unfinished]) -> list[Unfinished]:
+    """What other processes began and left, without what a live plan of ours is executing in their place."""
+    dead = [entry for entry in pending if entry.dead]
+    adopted = store.adoptions(table, [entry.instant for entry in dead]) if dead else {}
+    ours = {instant for instant, plan_id in adopted.items() if store.plan_state(plan_id) in LIVE_STATES}
+    return [entry for entry in dead if entry.instant not in ours]
+
+
 class DeadWork:
     """Tells once, in the log, of each thing on a table's timeline that its owner seems to have died over."""
 
     def __init__(self) -> None:
         self._told: dict[str, frozenset[str]] = {}
 
-    def tell(self, table: str, pending: Sequence[Unfinished]) -> None:
-        """One warning for each dead entry that the last call for ``table`` did not have."""
-        dead = {entry.instant: entry for entry in pending if entry.dead}
+    def tell(self, table: str, found: Sequence[Unfinished]) -> None:
+        """One warning for each abandoned entry that the last call for ``table`` did not have."""
+        dead = {entry.instant: entry for entry in found}
         for instant in sorted(dead.keys() - self._told.get(table, frozenset())):
             entry = dead[instant]
             silent = format_duration(datetime.now(UTC) - entry.last_sign)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from lake.errors import LakefoldError
 from lake.formats import load_format
 from planner.candidates import Reason
-from service.adoption import DeadWork
+from service.adoption import DeadWork, abandoned
 from service.catalog import Catalog
 from service.config import Config
 from service.exitcodes import one_line
@@ -112,7 +112,8 @@ class Scanning:
             began = time.monotonic()
             try:
                 answer = scan_and_plan(self._config, self._store, table, actor=self._actor)
-                self._dead.tell(table.name, load_format(table.ref.format).unfinished(table.ref))
+                pending = load_format(table.ref.format).unfinished(table.ref)
+                self._dead.tell(table.name, abandoned(self._store, table.name, pending))
             except Exception as error:
                 self._metrics.scanned(table.ref.format, "error", time.monotonic() - began, {})
                 self._scan_failed(table, error, time.monotonic() - began)

@@ -17,7 +17,7 @@ from toy_format import ToyFormat, base, create, plan, schedule, table_rows
 from lake.model import TableRef
 from lake.plan import PlanKind, PlanState
 from lake.ports import Unfinished
-from service.adoption import DeadWork, adopt
+from service.adoption import DeadWork, abandoned, adopt
 from service.cleaning import Cleaning
 from service.config import load
 from service.daemon import Daemon
@@ -130,14 +130,18 @@ def test_an_instant_whose_plan_was_cancelled_is_left_to_its_owner(
 
 
 def test_dead_work_is_told_once_with_the_command_that_ends_it(
-    table: TableRef, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, table: TableRef, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     hours_ago = datetime.now(UTC) - timedelta(hours=3)
     dead = waiting(table, "9", begun=True, alive=False, last_sign=hours_ago)
     alive, ours = waiting(table, "8", begun=True), replace(dead, instant="6", plan_id="ours")
+    (being_executed,) = adopt(store, configured(tmp_path, table), [waiting(table, "5")], snapshot="", actor="scheduler")
+    adopted = replace(dead, instant=str(being_executed.adopted))
+    found = abandoned(store, "t1", [dead, alive, ours, adopted])
+    assert found == [dead]
     telling = DeadWork()
     for _ in range(2):
-        telling.tell("t1", [dead, alive, ours])
+        telling.tell("t1", found)
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert re.search(r"clustering 9 was begun .* no sign of life for 3 h.*: lakefold tables rollback t1 9$", line)
     telling.tell("t1", [])
