@@ -14,7 +14,7 @@ from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, Table, ignore, make_table
 from executors.receipt import prove
 from lake.errors import Conflict, Integrity
 from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, InstantState, extra_metadata, planned_slices
-from lake.plan import Plan, PlanKind
+from lake.plan import Plan
 
 pytestmark = pytest.mark.spark
 NewTable = Callable[..., Table]
@@ -305,29 +305,3 @@ def test_trap_a_compaction_plan_names_files_and_says_how_large_their_logs_are(ta
         assert set(planned.paths) == _inputs(plan)
         assert (extra_metadata(record)[PLAN_KEY], extra_metadata(record)[EPOCH_KEY]) == (plan.plan_id, "1")
         writer.discard(plan.plan_id, None)
-
-
-def test_a_compaction_that_another_process_scheduled_is_executed_on_its_own_instant_beside_a_writer(
-    table: NewTable,
-) -> None:
-    trips = table()
-    ours = trips.compaction("adopted")
-    one = "hoodie.compact.inline.max.delta.commits=1"
-    trips.spark.sql(f"CALL run_compaction(path => '{trips.base}', op => 'schedule', options => '{one}')").collect()
-    trips.upsert(0, 120, 8, "id % 7 = 1")
-    before = trips.rows()
-    (entry,) = FORMAT.unfinished(trips.ref)
-    assert (entry.kind, entry.plan_id, entry.refusal) == (PlanKind.COMPACTION, None, None)
-    plan = replace(ours, groups=entry.groups, adopted=entry.instant)
-    assert _inputs(plan) == _inputs(ours)
-    with trips.writer() as writer:
-        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
-        assert writer.discard(plan.plan_id, None, adopted=entry.instant) == 1, "what was begun is taken back"
-        with pytest.raises(Conflict, match="took back"):
-            writer.commit(rewrite)
-        rewrite = writer.rewrite(writer.prepare(plan, 2), ignore)
-        commit = writer.commit(rewrite)
-    assert commit.instant == entry.instant
-    assert trips.rows() == before
-    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
