@@ -2,7 +2,8 @@
 """Latest file slices of a table: hudi-rs lists them, the timeline says which are busy.
 
 hudi-rs leaves out three things, which are added here: file groups of logs only (of layout 2 it returns them neither as
-slices nor as rows), log files of layout 1 that were written since a compaction became pending, and that a pending plan or an inflight write already holds a file group.
+slices nor as rows), log files of layout 1 that were written since a compaction became pending, and that a pending plan
+or an inflight write already holds a file group.
 """
 
 from collections import defaultdict

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of every version, rewritten and cleaned by us, are what Hudi's own services would have left."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from conformance import CASES, TABLE_VERSIONS, Case, Seen, cluster, cluster_by_hudi, look
+from hudi_tables import copy, rows, write
+from hudi_writing import FORMAT, Table, ignore
+from support import BUNDLE, SOAK, record_figure
+
+from lake.errors import Rejected
+from lake.formats.hudi.bundle import LINES, bundle_of
+from lake.plan import Commit
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One template, our rewrite of a copy of it and Hudi's own of another one; ``cleaned`` after ours was cleaned."""
+
+    case: Case
+    template: Path
+    table: Table
+    commit: Commit
+    before: Seen
+    after: Seen
+    by_hudi: Seen
+    our_schemas: set[str]
+    hudis_schemas: set[str]
+    freed: int
+    cleaned: Seen
+
+
+def _schemas(table: Table, instant: str) -> set[str]:
+    return {str(pq.ParquetFile(table.base / path).schema) for path in table.files_of(instant)}
+
+
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def run(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Everything that costs time, once a case. Here is the place for another service than clustering."""
+    case: Case = request.param
+    root = tmp_path_factory.mktemp(str(case))
+    case.build(spark, root / "template")
+    ours, hudis = (Table(spark, copy(root / "template", root / name)) for name in ("ours", "hudis"))
+    before = look(ours)
+    _, commit = cluster(ours)
+    after = look(ours)
+    cluster_by_hudi(hudis, case)
+    ours_schemas, hudis_schemas = _schemas(ours, commit.instant), _schemas(hudis, hudis.timeline().newest)
+    with ours.writer() as writer:
+        freed = writer.delete(commit.superseded, ())
+    return Run(
+        case=case,
+        template=root / "template",
+        table=ours,
+        commit=commit,
+        before=before,
+        after=after,
+        by_hudi=look(hudis),
+        our_schemas=ours_schemas,
+        hudis_schemas=hudis_schemas,
+        freed=freed,
+        cleaned=look(ours),
+    )
+
+
+def test_the_session_has_the_bundle_of_this_run(spark: Any) -> None:
+    assert bundle_of(spark).version == BUNDLE
+
+
+def test_the_table_is_of_its_version_with_every_index(run: Run) -> None:
+    layout = 1 if run.case.version == 6 else 2
+    assert run.before.version == f"{run.case.version}, layout {layout}"
+    assert run.before.indexes == run.case.indexes
+    assert run.before.invalid == []
+
+
+def test_a_rewrite_keeps_rows_types_record_keys_and_commit_times_as_hudis_own_does(run: Run) -> None:
+    assert run.after.spark_rows == run.before.spark_rows
+    assert run.after.spark_schema == run.before.spark_schema
+    assert run.by_hudi.spark_rows == run.after.spark_rows
+    assert run.by_hudi.spark_schema == run.after.spark_schema
+
+
+def test_every_row_names_the_file_it_is_in_as_after_hudis_own(run: Run) -> None:
+    assert (run.by_hudi.misplaced, run.after.misplaced, run.cleaned.misplaced) == (0, 0, 0)
+
+
+def test_data_files_have_the_schema_that_hudis_own_would_have(run: Run) -> None:
+    assert run.our_schemas == run.hudis_schemas
+
+
+def test_spark_and_hudi_rs_agree(run: Run) -> None:
+    for seen in (run.before, run.after, run.cleaned):
+        assert seen.hudi_rs_rows.total() == seen.spark_rows.total()
+        assert seen.hudi_rs_rows == run.before.hudi_rs_rows
+        assert seen.hudi_rs_schema == run.before.hudi_rs_schema
+
+
+def test_version_and_indexes_stay_and_hudis_validation_finds_nothing(run: Run) -> None:
+    for seen in (run.after, run.cleaned):
+        assert (seen.version, seen.indexes) == (run.before.version, run.before.indexes)
+        assert seen.invalid == []
+
+
+def test_cleaning_leaves_the_outputs_and_nothing_else(run: Run) -> None:
+    assert run.freed == sum(version.bytes for version in run.commit.superseded) > 0
+    assert set(run.table.data_files()) == {output.path for output in run.commit.outputs}
+    assert run.cleaned.spark_rows == run.before.spark_rows
+
+
+def test_the_commit_is_found_and_the_table_is_as_its_commits_say(run: Run) -> None:
+    found = FORMAT.committed(run.table.ref, run.commit.plan_id)
+    assert found is not None
+    assert (found.instant, set(found.outputs)) == (run.commit.instant, set(run.commit.outputs))
+    assert FORMAT.pending(run.table.ref) == {}
+    verified = FORMAT.verify(run.table.ref, run.commit.superseded, rows=True)
+    assert (verified.missing, verified.wrong_size, verified.resurrected, verified.unowned) == ((), (), (), ())
+    assert verified.rows == verified.rows_expected == run.before.spark_rows.total()
+
+
+def test_a_withdrawn_plan_leaves_no_file_and_no_instant(run: Run, spark: Any, tmp_path: Path) -> None:
+    table = Table(spark, copy(run.template, tmp_path / "t"))
+    files = table.data_files()
+    plan = table.plan()
+    with table.writer() as writer:
+        requested = writer.prepare(plan, 1)
+        assert FORMAT.pending(table.ref) == {requested.instant: plan.plan_id}
+        assert set(FORMAT.snapshot(table.ref).slices["busy_reason"].to_pylist()) != {None}
+        assert writer.discard(plan.plan_id, None) == 1
+        written = writer.rewrite(writer.prepare(plan, 2), ignore)
+        assert len(table.data_files()) == len(files) + len(written.outputs)
+        assert writer.discard(plan.plan_id, [written.prepared.instant]) == 1
+    assert table.data_files() == files
+    assert not table.timeline().pending
+    assert look(table).spark_rows == run.before.spark_rows
+
+
+def test_an_archived_commit_is_found_and_brings_no_superseded_row_back(run: Run, spark: Any, tmp_path: Path) -> None:
+    table = Table(spark, copy(run.table.base, tmp_path / "t"))
+    quick = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
+    for number in range(5):
+        more = rows(spark, 1000 + number * 2, 1002 + number * 2).coalesce(1)
+        write(more, table.base, "insert", merge_on_read=run.case.merge_on_read, options=run.case.options | quick)
+    assert table.timeline().find(run.commit.instant) is None, "the archiver has been at work"
+    found = FORMAT.committed(table.ref, run.commit.plan_id)
+    assert found is not None
+    assert (found.instant, set(found.outputs)) == (run.commit.instant, set(run.commit.outputs))
+    assert {version.path for version in found.superseded} == {version.path for version in run.commit.superseded}
+    seen = look(table)
+    assert seen.spark_rows.total() == seen.hudi_rs_rows.total() == run.before.spark_rows.total() + 10
+    assert run.before.spark_rows <= seen.spark_rows
+    verified = FORMAT.verify(table.ref, run.commit.superseded, rows=True)
+    assert (verified.missing, verified.resurrected, verified.unowned) == ((), (), ())
+
+
+def test_a_table_version_that_a_bundle_does_not_know_is_refused_with_the_bundle_that_does(spark: Any) -> None:
+    old = next(line for line in LINES if line.line == "1.0")(spark, "1.0.2")
+    old.check_table_version("trips", 8)
+    expected = r"trips: table version 9 needs Hudi bundle 1.1 or newer, this session has 1.0.2; set \"spark.jars.pack"
+    with pytest.raises(Rejected, match=expected):
+        old.check_table_version("trips", 9)
+    with pytest.raises(Rejected, match="table version 7 is not served, only 6, 8, 9"):
+        bundle_of(spark).check_table_version("trips", 7)
+
+
+if SOAK and LINES[0].release == BUNDLE:
+
+    @pytest.mark.timeout(3600)
+    @pytest.mark.parametrize("bundle", [line.release for line in LINES[1:]])
+    def test_the_other_bundles_pass_this_suite_each_in_a_process_of_its_own(bundle: str) -> None:
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
+        environment = os.environ | {"LAKEFOLD_TEST_BUNDLE": bundle, "LAKEFOLD_SOAK": ""}
+        child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert child.returncode == 0, child.stdout[-8000:]
+        passed = re.search(r"(\d+) passed", child.stdout)
+        assert passed is not None
+        tests = [test for name, test in globals().items() if name.startswith("test_")]
+        of_a_case = [test for test in tests if "run" in signature(test).parameters]
+        others = len(tests) - len(of_a_case) - 1  # this one is not run there
+        assert int(passed.group(1)) == len(of_a_case) * 2 * len(TABLE_VERSIONS[bundle]) + others
+        record_figure(f"conformance on Hudi bundle {bundle}", passed.group(0))
