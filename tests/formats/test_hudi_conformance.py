@@ -205,6 +205,8 @@ def test_a_table_version_that_a_bundle_does_not_know_is_refused_with_the_bundle_
     expected = r"trips: table version 9 needs Hudi bundle 1.1 or newer, this session has 1.0.2; set \"spark.jars.pack"
     with pytest.raises(Rejected, match=expected):
         old.check_table_version("trips", 9)
+    with pytest.raises(Rejected, match=r"trips: running the table's own services needs Hudi bundle 1.1 or newer, this"):
+        old.check_serves_others("trips", "running the table's own services")
     with pytest.raises(Rejected, match="table version 7 is not served, only 6, 8, 9"):
         bundle_of(spark).check_table_version("trips", 7)
 

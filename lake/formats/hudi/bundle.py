@@ -83,6 +83,8 @@ class Bundle:
     release: ClassVar[str] = "1.2.0"
     #: versions of tables that the line reads, writes and leaves at their version
     table_versions: ClassVar[tuple[int, ...]] = (6, 8, 9)
+    #: whether plans of other processes and the table's own services can be run in the steps that lakefold needs
+    serves_others: ClassVar[bool] = True
     #: Java classes below ``org.apache.hudi.`` with the methods of theirs, public or not, that differ between lines
     symbols: ClassVar[tuple[Mapping[str, tuple[str, ...]], ...]] = (
         _SPLIT_COMMIT,
@@ -109,6 +111,14 @@ class Bundle:
             f"{table}: table version {version} needs Hudi bundle {able[-1].line} or newer, this session has "
             f"{self.version}; {_SET}{able[0].release}"
         )
+
+    def check_serves_others(self, table: str, doing: str) -> None:
+        """Raise Rejected where this bundle can't do what ``doing`` says for others than lakefold."""
+        if not self.serves_others:
+            raise Rejected(
+                f"{table}: {doing} needs Hudi bundle {Bundle11.line} or newer, this session has {self.version}; "
+                f"{_SET}{Bundle.release}"
+            )
 
     def table_schema(self, meta: Any, *, meta_columns: bool) -> Any:
         """The schema of a table's rows; its ``toString()`` is Avro JSON."""
@@ -214,11 +224,16 @@ class Bundle11(Bundle):
 
 
 class Bundle10(Bundle11):
-    """The calls of the 1.0 line. It writes a clustering at once and keeps its statistics; it knows no version 9."""
+    """The calls of the 1.0 line.
+
+    It knows no table version 9. It writes a clustering as soon as it is asked to begin it, so that a plan of another
+    process could only be begun with the table's lock held to the end, and it plans a clean only onto the timeline.
+    """
 
     line = "1.0"
     release = "1.0.2"
     table_versions = (6, 8)
+    serves_others = False
     symbols = (
         _AVRO_SCHEMA,
         {

@@ -24,6 +24,7 @@ _KEEP_MIN_DEFAULT, _KEEP_MAX_DEFAULT = 20, 30
 
 def maintain(client: HudiClient, services: Collection[str], retained: Sequence[SupersededVersion]) -> list[str]:
     """Run ``services`` (rollback, clean, archive) in that order, each under the table's lock; what each did."""
+    client.bundle.check_serves_others(client.table.name, "running the table's own services")
     lines = []
     known: Mapping[str, Callable[[], str | None]] = {
         "rollback": lambda: _roll_back_failed(client),
@@ -83,7 +84,7 @@ def _clean(client: HudiClient, retained: Sequence[SupersededVersion]) -> str | N
     candidates.append(str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or ""))
     earliest = min((time for time in candidates if time), default=None)
     publish_clean(client, timeline, victims, earliest, partitions=partitions)
-    client.worker.clean(False)
+    client.bundle.run_pending_cleans(client.worker)
     spared = sum(len(paths) for paths in wanted.values()) - len(gone)
     spared_text = f", {spared} more are kept by lakefold's retention" if spared else ""
     return f"the table's clean policy deleted {len(gone)} files{spared_text}"
