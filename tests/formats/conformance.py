@@ -5,7 +5,7 @@ A bundle belongs to a JVM, so one run covers one bundle: ``LAKEFOLD_TEST_BUNDLE`
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from hudi_writing import INDEXES, Table
 from support import BUNDLE, SOAK
 
 from lake.formats.hudi.bundle import LINES
-from lake.plan import Commit, Plan
+from lake.plan import Commit
 
 TABLE_VERSIONS: Mapping[str, tuple[int, ...]] = {line.release: line.table_versions for line in LINES}
 """Bundles in their newest releases, each with the table versions that it writes."""
@@ -52,15 +52,14 @@ class Case:
         return frozenset(every | {"partition_stats"} if self.version > 6 else every)
 
     def build(self, spark: Any, base: Path) -> None:
-        """Two inserts; then an upsert into all file groups and, merge-on-read, a delete: every slice has logs."""
-        mor = self.merge_on_read
+        """Two inserts; merge-on-read an upsert and a delete in all file groups too, so that every slice has logs."""
         for commit in range(2):
-            frame = rows(spark, commit * ROWS // 2, (commit + 1) * ROWS // 2).coalesce(1)
-            write(frame, base, merge_on_read=mor, options=self.options)
-        changed = rows(spark, 0, ROWS, version=1).where("id % 5 = 1").coalesce(1)
-        write(changed, base, "upsert", merge_on_read=mor, options=self.options)
-        if mor:
-            gone = rows(spark, 0, ROWS, version=2).where("id % 7 = 0").coalesce(1)
+            frame = rows(spark, commit * ROWS // 2, (commit + 1) * ROWS // 2, version=commit).coalesce(1)
+            write(frame, base, merge_on_read=self.merge_on_read, options=self.options)
+        if self.merge_on_read:
+            changed = rows(spark, 0, ROWS, version=2).where("id % 5 = 1").coalesce(1)
+            write(changed, base, "upsert", merge_on_read=True, options=self.options)
+            gone = rows(spark, 0, ROWS, version=3).where("id % 7 = 0").coalesce(1)
             write(gone, base, "delete", merge_on_read=True, options=self.options)
 
 
@@ -71,8 +70,6 @@ CASES = _ALL if _LONG else [Case(True, 6), Case(False, 8)]
 
 The short one leaves table version 9 to the other modules, all of which work on it.
 """
-ARCHIVED = _ALL if _LONG else [Case(True, 6)]
-"""Those whose commits a writer archives afterwards; ``test_hudi_observe_commits`` has another table of layout 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,14 +129,29 @@ def _invalid_metadata(table: Table) -> list[Any]:
         spark.sql("DROP TABLE validated")
 
 
-def cluster(table: Table) -> tuple[Plan, Commit]:
-    """Our clustering of every partition into one file."""
-    plan = table.plan()
-    return plan, table.run(plan)
+def _cluster(table: Table) -> Commit:
+    """Every partition into one file."""
+    return table.run(table.plan())
 
 
-def cluster_by_hudi(table: Table, case: Case) -> None:
-    """Hudi's own clustering of the same table."""
+def _cluster_by_hudi(table: Table, case: Case) -> None:
     options = ",".join(f"{key}={value}" for key, value in case.options.items())
     call = f"CALL run_clustering(path => '{table.base}', op => 'scheduleAndExecute', options => '{options}')"
     table.spark.sql(call).collect()
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A way to rewrite a table: ours, and Hudi's own which it is compared with."""
+
+    name: str
+    ours: Callable[[Table], Commit]
+    hudis: Callable[[Table, Case], None]
+    merge_on_read_only: bool = False
+
+
+SERVICES = (Service("clustering", _cluster, _cluster_by_hudi),)
+"""What every kind of table goes through; a service added here has the whole suite."""
+RUNS = [(case, s) for case in CASES for s in SERVICES if case.merge_on_read or not s.merge_on_read_only]
+ARCHIVED = [run for run in RUNS if run[1] is SERVICES[0]][: None if _LONG else 1]
+"""Those whose commits a writer archives afterwards; ``test_hudi_observe_commits`` has another table of layout 2."""

@@ -5,14 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conformance import ARCHIVED, CASES, TABLE_VERSIONS, Case, Seen, cluster, cluster_by_hudi, look
+from conformance import ARCHIVED, RUNS, SERVICES, TABLE_VERSIONS, Case, Seen, Service, look
 from hudi_tables import copy, rows, write
 from hudi_writing import FORMAT, PREFER_WRITER, QUICK_LOCK, Table, ignore
 from support import BUNDLE, SOAK, record_figure
@@ -42,34 +44,55 @@ class Run:
     cleaned: Seen
 
 
+def _name(run: tuple[Case, Service]) -> str:
+    return f"{run[0]}-{run[1].name}"
+
+
 def _schemas(table: Table, instant: str) -> set[str]:
     schemas = (str(pq.ParquetFile(table.base / path).schema) for path in table.files_of(instant))
     return {schema.partition("\n")[2] for schema in schemas}  # the first line has an address in memory
 
 
-@pytest.fixture(scope="module", params=CASES, ids=str)
-def run(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Everything that costs time, once a case. Here is the place for another service than clustering."""
-    case: Case = request.param
-    root = tmp_path_factory.mktemp(str(case))
-    case.build(spark, root / "template")
-    ours, hudis = (Table(spark, copy(root / "template", root / name), QUICK_LOCK) for name in ("ours", "hudis"))
+@pytest.fixture(scope="module")
+def templates(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Path]:
+    """A table of each kind, built when first asked for."""
+
+    @cache
+    def build(case: Case) -> Path:
+        base = tmp_path_factory.mktemp(str(case)) / "template"
+        case.build(spark, base)
+        return base
+
+    return build
+
+
+@pytest.fixture(scope="module", params=RUNS, ids=_name)
+def run(
+    request: pytest.FixtureRequest,
+    spark: Any,
+    templates: Callable[[Case], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Run:
+    """Everything that costs time, once a kind of table and service."""
+    case, service = request.param
+    template, root = templates(case), tmp_path_factory.mktemp(_name(request.param))
+    ours, hudis = (Table(spark, copy(template, root / name), QUICK_LOCK) for name in ("ours", "hudis"))
     before = look(ours)
-    _, commit = cluster(ours)
+    commit = service.ours(ours)
     after = look(ours)
-    cluster_by_hudi(hudis, case)
-    ours_schemas, hudis_schemas = _schemas(ours, commit.instant), _schemas(hudis, hudis.timeline().newest)
+    service.hudis(hudis, case)
+    our_schemas, hudis_schemas = _schemas(ours, commit.instant), _schemas(hudis, hudis.timeline().newest)
     with ours.writer() as writer:
         freed = writer.delete(commit.superseded, ())
     return Run(
         case=case,
-        template=root / "template",
+        template=template,
         table=ours,
         commit=commit,
         before=before,
         after=after,
         by_hudi=look(hudis),
-        our_schemas=ours_schemas,
+        our_schemas=our_schemas,
         hudis_schemas=hudis_schemas,
         freed=freed,
         cleaned=look(ours),
@@ -117,8 +140,7 @@ def test_version_and_indexes_stay_and_hudis_validation_finds_nothing(run: Run) -
 
 def test_cleaning_deletes_what_the_rewrite_replaced_and_nothing_else(run: Run) -> None:
     assert run.freed == sum(version.bytes for version in run.commit.superseded) > 0
-    kept = set(Table(run.table.spark, run.template).data_files()) - {v.path for v in run.commit.superseded}
-    assert set(run.table.data_files()) == kept | {output.path for output in run.commit.outputs}
+    assert set(run.table.data_files()) == {output.path for output in run.commit.outputs}
     assert run.cleaned.spark_rows == run.before.spark_rows
 
 
@@ -149,32 +171,36 @@ def test_a_withdrawn_plan_leaves_no_file_and_no_instant(run: Run, spark: Any, tm
     assert look(table).spark_rows == run.before.spark_rows
 
 
-@pytest.mark.parametrize("run", ARCHIVED, ids=str, indirect=True)
-def test_an_archived_commit_is_found_and_brings_no_superseded_row_back(run: Run, spark: Any, tmp_path: Path) -> None:
-    table = Table(spark, copy(run.table.base, tmp_path / "t"))
-    # What the upsert of a copy-on-write table replaced is left to the table's own cleaner, and holds the archiver back.
-    quick = {
-        "hoodie.keep.min.commits": "2",
-        "hoodie.keep.max.commits": "3",
-        "hoodie.clean.automatic": "true",
-        "hoodie.clean.commits.retained": "1",
-    }
+@pytest.mark.parametrize("run", ARCHIVED, ids=_name, indirect=True)
+def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_no_row_back(
+    run: Run, spark: Any, tmp_path: Path
+) -> None:
+    table = Table(spark, copy(run.template, tmp_path / "t"), QUICK_LOCK)
+    first, second = (table.run(table.plan(f"0198-day-{day}", partitions=[f"dt=2026-01-0{day}"])) for day in (1, 2))
+    with table.writer() as writer:
+        writer.delete(first.superseded, second.superseded)
+    quick = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
     for number in range(5):
         more = rows(spark, 1000 + number * 2, 1002 + number * 2).coalesce(1)
         write(more, table.base, "insert", merge_on_read=run.case.merge_on_read, options=run.case.options | quick)
-    assert table.timeline().find(run.commit.instant) is None, "the archiver has been at work"
-    found = FORMAT.committed(table.ref, run.commit.plan_id)
-    assert found is not None
-    assert (found.instant, set(found.outputs)) == (run.commit.instant, set(run.commit.outputs))
-    assert {version.path for version in found.superseded} == {version.path for version in run.commit.superseded}
+    assert table.timeline().find(first.instant) is None, "the archiver has been at work"
+    assert table.timeline().find(second.instant) is not None, "a commit whose replaced files exist stays active"
+    for commit in (first, second):
+        found = FORMAT.committed(table.ref, commit.plan_id)
+        assert found is not None
+        assert (found.instant, set(found.outputs)) == (commit.instant, set(commit.outputs))
+        assert {version.path for version in found.superseded} == {version.path for version in commit.superseded}
     seen = look(table)
     assert seen.spark_rows.total() == seen.hudi_rs_rows.total() == run.before.spark_rows.total() + 10
     assert run.before.spark_rows <= seen.spark_rows
-    verified = FORMAT.verify(table.ref, run.commit.superseded, rows=True)
+    verified = FORMAT.verify(table.ref, second.superseded, rows=True)
     assert (verified.missing, verified.resurrected, verified.unowned) == ((), (), ())
+    with table.writer() as writer:
+        assert writer.delete(second.superseded, ()) == sum(version.bytes for version in second.superseded)
+    assert look(table).spark_rows == seen.spark_rows
 
 
-@pytest.mark.parametrize("run", CASES[-1:], ids=str, indirect=True)
+@pytest.mark.parametrize("run", RUNS[-1:], ids=_name, indirect=True)
 def test_hudis_own_conflict_resolution_lets_the_writer_win_where_both_sides_say_so(
     run: Run, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,5 +250,6 @@ if SOAK and LINES[0].release == BUNDLE:
         assert passed is not None
         tests = [test for name, test in globals().items() if name.startswith("test_")]
         of_a_case = sum("run" in signature(test).parameters for test in tests) - 1  # one of them has one case
-        assert int(passed.group(1)) == of_a_case * 2 * len(TABLE_VERSIONS[release]) + len(tests) - of_a_case - 1
+        runs = len(TABLE_VERSIONS[release]) * sum(1 if service.merge_on_read_only else 2 for service in SERVICES)
+        assert int(passed.group(1)) == of_a_case * runs + len(tests) - of_a_case - 1
         record_figure(f"conformance on Hudi bundle {release}", passed.group(0))

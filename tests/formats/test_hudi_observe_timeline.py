@@ -130,6 +130,52 @@ def test_a_block_of_the_archive_that_a_crash_cut_short_is_passed_over() -> None:
     assert list(log_records(b"")) == []
 
 
+def _archived(time: str, kind: str, state: str, **parts: object) -> dict[str, object]:
+    return {"commitTime": time, "actionType": kind, "actionState": state, "stateTransitionTime": T4} | parts
+
+
+def test_the_archive_of_layout_one_puts_an_instant_together_from_records_in_several_files(tmp_path: Path) -> None:
+    storage = table(tmp_path, hoodie__timeline__layout__version="1", hoodie__archivelog__folder="old")
+    extra = {"name": "extraMetadata", "type": {"type": "map", "values": "string"}}
+
+    def optional(name: str) -> dict[str, object]:
+        return {
+            "name": name,
+            "type": ["null", {"type": "record", "name": f"r{name}", "fields": [extra]}],
+            "default": None,
+        }
+
+    texts = ("commitTime", "actionType", "actionState", "stateTransitionTime")
+    records = ("hoodieRequestedReplaceMetadata", "hoodieReplaceCommitMetadata", "hoodieCommitMetadata")
+    fields: list[dict[str, object]] = [{"name": name, "type": ["null", "string"]} for name in texts]
+    schema: dict[str, object] = {"type": "record", "name": "entry", "fields": fields + [optional(n) for n in records]}
+    (tmp_path / ".hoodie/old").mkdir()
+    first = [
+        _archived(T1, "commit", "REQUESTED"),
+        _archived(T1, "commit", "COMPLETED", hoodieCommitMetadata={"extraMetadata": {"schema": "s"}}),
+        _archived(T2, "replacecommit", "REQUESTED", hoodieRequestedReplaceMetadata={"extraMetadata": {"id": "ours"}}),
+    ]
+    second = [
+        _archived(T2, "replacecommit", "INFLIGHT"),
+        _archived(T2, "replacecommit", "COMPLETED", hoodieReplaceCommitMetadata={"extraMetadata": {"schema": "s2"}}),
+        _archived(T3, "commit", "INFLIGHT"),
+    ]
+    for number, entries in enumerate((first, second), 1):
+        name = f".commits_.archive.{number}_1-0-1"
+        (tmp_path / ".hoodie/old" / name).write_bytes(_log_block(entries, schema))
+    timeline = Timeline(storage)
+    newer, older = timeline.archived()
+    assert (newer.time, newer.action, newer.completed_at) == (T2, "replacecommit", T4)
+    assert (newer.plan, newer.metadata) == ({"extraMetadata": {"id": "ours"}}, {"extraMetadata": {"schema": "s2"}})
+    assert (older.time, older.plan, older.metadata) == (T1, None, {"extraMetadata": {"schema": "s"}})
+    assert list(timeline.archived(containing=b"ours")) == [newer]
+    assert list(timeline.archived(containing=b"theirs")) == []
+    assert [a.time for a in timeline.archived({"commit"})] == [T1]
+    assert [(a.time, a.plan, a.metadata) for a in timeline.archived(times={T2}, plans=False, metadata=False)] == [
+        (T2, None, None)
+    ]
+
+
 def test_a_timeline_elsewhere_is_found_through_the_properties(tmp_path: Path) -> None:
     storage = table(tmp_path, hoodie__timeline__path="tl")
     (tmp_path / ".hoodie/tl").mkdir()
