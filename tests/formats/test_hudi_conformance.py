@@ -222,7 +222,7 @@ def test_a_release_line_that_lakefold_does_not_know_is_refused_by_its_number(
 ) -> None:
     monkeypatch.setattr(bundle, "LINES", [line for line in LINES if line is not type(bundle_of(spark))])
     with pytest.raises(Rejected, match=rf"Hudi bundle {BUNDLE} is not known, only .*; set \"spark.jars.packages\" in"):
-        bundle._look(spark)
+        bundle._look(spark._jvm)
 
 
 def test_a_table_version_that_a_bundle_does_not_know_is_refused_with_the_bundle_that_does(spark: Any) -> None:

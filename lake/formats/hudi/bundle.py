@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from lake.errors import Rejected
 
@@ -273,36 +274,34 @@ class Bundle10(Bundle11):
 LINES: tuple[type[Bundle], ...] = (Bundle, Bundle11, Bundle10)
 """The release lines that lakefold knows, newest first."""
 
-_found: dict[int, Bundle] = {}
+_known: "WeakKeyDictionary[Any, tuple[type[Bundle], str]]" = WeakKeyDictionary()
 _looking = threading.Lock()
 
 
 def bundle_of(spark: "SparkSession") -> Bundle:
-    """The bundle of this session's JVM, looked at once.
+    """The bundle of this session's JVM, which is looked at once.
 
     Raises Rejected where there is none, where its release line is not known, or where it lacks what we call.
     """
-    gateway = id(spark.sparkContext._gateway)
+    gateway = spark.sparkContext._gateway
     with _looking:
-        known = _found.get(gateway)
-        if known is None:
-            known = _found[gateway] = _look(spark)
-    return known
+        if gateway not in _known:
+            _known[gateway] = _look(spark._jvm)
+        line, version = _known[gateway]
+    return line(spark, version)
 
 
-def _look(spark: "SparkSession") -> Bundle:
+def _look(jvm: Any) -> tuple[type[Bundle], str]:
     from py4j.java_gateway import JavaClass, get_java_class
 
-    jvm: Any = spark._jvm
     entry = jvm.org.apache.hudi.common.table.HoodieTableMetaClient
     if not isinstance(entry, JavaClass):
         raise Rejected(f"this Spark session has no Hudi bundle; {_SET}{Bundle.release}")
     version = str(get_java_class(entry).getPackage().getImplementationVersion() or "of unknown version")
     for line in LINES:
         if version.startswith(f"{line.line}."):
-            bundle = line(spark, version)
-            probe(jvm, _COMMON, *bundle.symbols)
-            return bundle
+            probe(jvm, _COMMON, *line.symbols)
+            return line, version
     known = ", ".join(line.release for line in LINES)
     raise Rejected(f"Hudi bundle {version} is not known, only {known} and their patch releases; {_SET}{Bundle.release}")
 
