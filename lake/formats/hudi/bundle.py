@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from lake.errors import Rejected
+from lake.formats.hudi.engine import COPY_STRATEGY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +64,8 @@ _COMMON: Mapping[str, tuple[str, ...]] = {
     "hadoop.fs.HadoopFSUtils": ("getStorageConfWithCopy",),
     "table.HoodieSparkTable": ("create",),
 }
-_SPLIT_COMMIT: Mapping[str, tuple[str, ...]] = {
+_SINCE_1_1: Mapping[str, tuple[str, ...]] = {
+    COPY_STRATEGY: (),
     "client.SparkRDDTableServiceClient": ("triggerWritesAndFetchWriteStats",),
     "client.BaseHoodieTableServiceClient": ("commitClustering",),
     "client.BaseHoodieClient": ("getTransactionManager",),
@@ -84,11 +86,13 @@ class Bundle:
     release: ClassVar[str] = "1.2.0"
     #: versions of tables that the line reads, writes and leaves at their version
     table_versions: ClassVar[tuple[int, ...]] = (6, 8, 9)
+    #: whether the line has a clustering that copies row groups as bytes
+    copies_row_groups: ClassVar[bool] = True
     #: whether plans of other processes and the table's own services can be run in the steps that lakefold needs
     serves_others: ClassVar[bool] = True
     #: Java classes below ``org.apache.hudi.`` with the methods of theirs, public or not, that differ between lines
     symbols: ClassVar[tuple[Mapping[str, tuple[str, ...]], ...]] = (
-        _SPLIT_COMMIT,
+        _SINCE_1_1,
         {
             "common.table.TableSchemaResolver": ("getTableSchema",),
             "HoodieSchemaConversionUtils": ("convertHoodieSchemaToStructType",),
@@ -212,7 +216,7 @@ class Bundle11(Bundle):
 
     line = "1.1"
     release = "1.1.1"
-    symbols = (_SPLIT_COMMIT, _AVRO_SCHEMA)
+    symbols = (_SINCE_1_1, _AVRO_SCHEMA)
 
     def table_schema(self, meta: Any, *, meta_columns: bool) -> Any:
         return self.jvm.org.apache.hudi.common.table.TableSchemaResolver(meta).getTableAvroSchema(meta_columns)
@@ -234,6 +238,7 @@ class Bundle10(Bundle11):
     line = "1.0"
     release = "1.0.2"
     table_versions = (6, 8)
+    copies_row_groups = False
     serves_others = False
     symbols = (
         _AVRO_SCHEMA,
