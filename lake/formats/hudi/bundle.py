@@ -22,6 +22,7 @@ _SET = 'set "spark.jars.packages" in section [spark] to org.apache.hudi:hudi-spa
 _COMMON: Mapping[str, tuple[str, ...]] = {
     "client.SparkRDDWriteClient": (
         "cluster",
+        "compact",
         "purgePendingClustering",
         "clean",
         "createNewInstantTime",
@@ -30,7 +31,7 @@ _COMMON: Mapping[str, tuple[str, ...]] = {
         "preWrite",
         "close",
     ),
-    "client.BaseHoodieTableServiceClient": ("preCommit",),
+    "client.BaseHoodieTableServiceClient": ("commitCompaction", "preCommit"),
     "client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy": (),
     "client.clustering.run.strategy.MultipleSparkJobExecutionStrategy": ("readRecordsForGroupAsRow",),
     "client.common.HoodieSparkEngineContext": (),
@@ -41,6 +42,7 @@ _COMMON: Mapping[str, tuple[str, ...]] = {
     "common.table.HoodieTableMetaClient": ("builder", "reloadActiveTimeline", "getInstantGenerator", "getBasePath"),
     "common.table.timeline.HoodieActiveTimeline": (
         "saveToPendingClusterCommit",
+        "saveToCompactionRequested",
         "saveToCleanRequested",
         "deletePending",
     ),
@@ -49,6 +51,8 @@ _COMMON: Mapping[str, tuple[str, ...]] = {
         "getClusteringCommitInflightInstant",
         "getReplaceCommitRequestedInstant",
         "getReplaceCommitInflightInstant",
+        "getCompactionRequestedInstant",
+        "getCompactionInflightInstant",
         "getCleanRequestedInstant",
     ),
     "common.table.timeline.TimelineMetadataUtils": ("deserializeAvroMetadata",),
@@ -61,8 +65,9 @@ _COMMON: Mapping[str, tuple[str, ...]] = {
     "avro.model.HoodieRequestedReplaceMetadata": ("getSchema",),
     "avro.model.HoodieCleanerPlan": ("getSchema",),
     "avro.model.HoodieClusteringGroup": ("getSchema",),
+    "avro.model.HoodieCompactionPlan": ("getSchema",),
     "hadoop.fs.HadoopFSUtils": ("getStorageConfWithCopy",),
-    "table.HoodieSparkTable": ("create",),
+    "table.HoodieSparkTable": ("create", "rollbackInflightClustering", "rollbackInflightCompaction"),
 }
 _SINCE_1_1: Mapping[str, tuple[str, ...]] = {
     COPY_STRATEGY: (),
@@ -169,6 +174,19 @@ class Bundle:
         """Commit a clustering whose statistics were taken."""
         self.call_hidden(client.getTableServiceClient(), "commitClustering", java, table, instant)
 
+    def begin_compaction(self, client: Any, instant: str) -> Any:
+        """Make a requested compaction inflight; Hudi's write of it as a job that has not run yet."""
+        return client.compact(instant, False)
+
+    def commit_compaction(self, client: Any, java: Any, table: Any, instant: str) -> None:
+        """Commit a compaction whose statistics were taken."""
+        present = self.jvm.org.apache.hudi.common.util.Option.of(table)
+        client.getTableServiceClient().commitCompaction(instant, java, present)
+
+    def roll_back(self, service: Any, method: Any, inflight: Any, known: Any) -> None:
+        """Call ``method``, a table's rollback of an inflight rewrite, for a table service client ``service``."""
+        method(inflight, known, service.getTransactionManager())
+
     def run_pending_cleans(self, client: Any) -> None:
         """Run the clean plans on the timeline; schedules none."""
         client.clean(False)
@@ -265,11 +283,21 @@ class Bundle10(Bundle11):
         return field.get(service)
 
     def write_stats(self, client: Any, java: Any) -> list[Any]:
-        return list(java.getWriteStats().get())
+        return list(java.getCommitMetadata().get().getWriteStats())
 
     def commit_clustering(self, client: Any, java: Any, table: Any, instant: str) -> None:
         metadata = java.getCommitMetadata().get()
         self.call_hidden(client.getTableServiceClient(), "completeClustering", metadata, table, instant)
+
+    def begin_compaction(self, client: Any, instant: str) -> Any:
+        return self.call_hidden(client, "compact", instant, False)
+
+    def commit_compaction(self, client: Any, java: Any, table: Any, instant: str) -> None:
+        empty = self.jvm.org.apache.hudi.common.util.Option.empty()
+        client.getTableServiceClient().commitCompaction(instant, java.getCommitMetadata().get(), empty)
+
+    def roll_back(self, service: Any, method: Any, inflight: Any, known: Any) -> None:
+        method(inflight, known)
 
     def run_pending_cleans(self, client: Any) -> None:
         # Here clean(False) schedules a clean of Hudi's own policy: the flag is not looked at.

@@ -238,7 +238,7 @@ class HudiClient:
     def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
         """Make a published plan inflight; Hudi's write of it as a job that has not run yet."""
         if kind is PlanKind.COMPACTION:
-            return self.worker.compact(instant, False)
+            return self.bundle.begin_compaction(self.worker, instant)
         if self._asks_before_commit():
             # Hudi notes what is completed and what is pending, for ``resolve_conflicts``.
             self.meta.reloadActiveTimeline()

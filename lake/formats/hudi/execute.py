@@ -230,7 +230,7 @@ def complete(client: HudiClient, written: Written) -> Commit:
             client.confirm_lock("committing")
             called = True
             if compaction:
-                compact.commit(client, instant, written.java, table)
+                client.bundle.commit_compaction(client.worker, written.java, table, instant)
             else:
                 client.bundle.commit_clustering(client.worker, written.java, table, instant)
     except Exception as error:
