@@ -17,7 +17,7 @@ from hudi_writing import INDEXES, Table
 from support import BUNDLE, SOAK
 
 from lake.formats.hudi.bundle import LINES
-from lake.plan import Commit
+from lake.plan import Plan
 
 TABLE_VERSIONS: Mapping[str, tuple[int, ...]] = {line.release: line.table_versions for line in LINES}
 """Bundles in their newest releases, each with the table versions that it writes."""
@@ -129,29 +129,33 @@ def _invalid_metadata(table: Table) -> list[Any]:
         spark.sql("DROP TABLE validated")
 
 
-def _cluster(table: Table) -> Commit:
-    """Every partition into one file."""
-    return table.run(table.plan())
-
-
 def _cluster_by_hudi(table: Table, case: Case) -> None:
     options = ",".join(f"{key}={value}" for key, value in case.options.items())
     call = f"CALL run_clustering(path => '{table.base}', op => 'scheduleAndExecute', options => '{options}')"
     table.spark.sql(call).collect()
 
 
+def _compact_by_hudi(table: Table, case: Case) -> None:
+    now = case.options | {"hoodie.compact.inline.max.delta.commits": "1"}
+    options = ",".join(f"{key}={value}" for key, value in now.items())
+    call = f"CALL run_compaction(path => '{table.base}', op => 'scheduleAndExecute', options => '{options}')"
+    table.spark.sql(call).collect()
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A way to rewrite a table: ours, and Hudi's own which it is compared with."""
+    """A way to rewrite a table: our plan for it, and Hudi's own service which the result is compared with."""
 
     name: str
-    ours: Callable[[Table], Commit]
-    hudis: Callable[[Table, Case], None]
+    plan: Callable[[Table], Plan]
+    by_hudi: Callable[[Table, Case], None]
     merge_on_read_only: bool = False
 
 
-SERVICES = (Service("clustering", _cluster, _cluster_by_hudi),)
+CLUSTERING = Service("clustering", Table.plan, _cluster_by_hudi)
+COMPACTION = Service("compaction", Table.compaction, _compact_by_hudi, merge_on_read_only=True)
+SERVICES = (CLUSTERING, COMPACTION) if _LONG else (CLUSTERING,)
 """What every kind of table goes through; a service added here has the whole suite."""
 RUNS = [(case, s) for case in CASES for s in SERVICES if case.merge_on_read or not s.merge_on_read_only]
-ARCHIVED = [run for run in RUNS if run[1] is SERVICES[0]][: None if _LONG else 1]
+ARCHIVED = [run for run in RUNS if run[1] is CLUSTERING][: None if _LONG else 1]
 """Those whose commits a writer archives afterwards; ``test_hudi_observe_commits`` has another table of layout 2."""
