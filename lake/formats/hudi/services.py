@@ -58,9 +58,6 @@ def _roll_back_failed(client: HudiClient) -> str | None:
 def _clean(client: HudiClient, retained: Sequence[SupersededVersion]) -> str | None:
     """What the table's clean policy would delete, without what lakefold retains, as one clean."""
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
-    methods = client.jvm.org.apache.commons.lang3.ArrayUtils.toString(table.getClass().getMethods())
-    if ".createCleanerPlan(" not in methods:  # older bundles publish a clean as soon as they plan it
-        return "nothing is cleaned: only Hudi 1.2 plans a clean without publishing it; leave it to the writers"
     found = table.createCleanerPlan(client.context, client.absent)
     if not found.isPresent():
         return None
