@@ -14,12 +14,14 @@ import pyspark
 import pytest
 from hudi_other_writer import OtherWriter
 from hudi_writing import LOCK, Table, ignore, make_table
+from py4j.protocol import Py4JJavaError
 
 from executors.spark import java_home
 from lake.errors import Conflict, Transient
 from lake.formats.hudi import client as client_module
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.conflicts import PENDING_INGESTION, STRATEGY, UPDATES, WRITER_WINS
+from lake.formats.hudi.outcomes import cause_chain
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import Timeline
 from lake.model import OnConflict
@@ -121,30 +123,41 @@ def test_a_writer_that_was_inflight_before_the_plans_commit_loses_where_the_plan
     assert trips.rows() == rows_before
 
 
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+@pytest.fixture
+def zookeeper(tmp_path: Path) -> Iterator[int]:
     """The port of a ZooKeeper server, started from the jars that Spark brings."""
-    home = tmp_path_factory.mktemp("zookeeper")
-    jars = Path(pyspark.__file__).parent / "jars"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with (home / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [f"{java_home()}/bin/java", "-Xmx128m", "-Dzookeeper.admin.enableServer=false",
-             "-Dzookeeper.4lw.commands.whitelist=ruok,dump", "-cp", f"{jars}/*",
-             "org.apache.zookeeper.server.ZooKeeperServerMain", str(port), str(home / "data")],
-            stdout=log, stderr=log,
-        )  # fmt: skip
+        port = int(free.getsockname()[1])
+    command = [f"{java_home()}/bin/java", "-Xmx256m", "-Dzookeeper.admin.enableServer=false"]
+    command += ["-Dzookeeper.4lw.commands.whitelist=ruok,dump", "-cp", f"{Path(pyspark.__file__).parent / 'jars'}/*"]
+    command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(port), str(tmp_path / "data")]
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while "imok" not in ask_zookeeper(port, "ruok"):
-            assert time.monotonic() < deadline, (home / "log").read_text()[-2000:]
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()[-2000:]
             time.sleep(0.2)
         yield port
     finally:
         server.kill()
         server.wait()
+
+
+def check_exclusion(trips: Table, note: str) -> None:
+    """lakefold gives up while another client has the lock, and the other way round."""
+    other, ours = HudiClient(trips.ref, trips.spark), HudiClient(trips.ref, trips.spark)
+    manager = other._guard.getTableServiceClient().getTransactionManager()
+    manager.beginStateChange(other.absent, other.absent)
+    with pytest.raises(Transient, match=f"not free while testing; {note}"), ours.locked("testing"):
+        pass
+    manager.endStateChange(other.absent)
+    with ours.locked("testing"), pytest.raises(Py4JJavaError) as refused:
+        manager.beginStateChange(other.absent, other.absent)
+    assert "org.apache.hudi.exception.HoodieLockException" in dict(cause_chain(refused.value))
+    for client in (other, ours):
+        client.close()
 
 
 def ask_zookeeper(port: int, word: str) -> str:
@@ -184,15 +197,8 @@ def test_lakefold_and_a_writer_exclude_each_other_through_zookeeper(
             time.sleep(0.05)
         assert ingests(trips) == {}, "the writer waits for the lock that lakefold has"
     assert other.answer() == "done"
-    rival = HudiClient(trips.ref, trips.spark)
-    manager = rival._guard.getTableServiceClient().getTransactionManager()
-    manager.beginStateChange(rival.absent, rival.absent)
-    refused = pytest.raises(Transient, match="not free while testing; it is /hudi/trips on ZooKeeper")
-    with refused, client.locked("testing"):
-        pass
-    manager.endStateChange(rival.absent)
-    rival.close()
     client.close()
+    check_exclusion(trips, "it is /hudi/trips on ZooKeeper")
     plan = trips.plan()
     trips.run(plan)
     rows = trips.rows()

@@ -12,12 +12,13 @@ def roll_back(client: HudiClient, time: str, kind: PlanKind) -> None:
     service = client.worker.getTableServiceClient()
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
     known = _constant(client, service.getPendingRollbackInfo(client.meta, time, False))
+    generator = client.meta.getInstantGenerator()
     if kind is PlanKind.CLUSTERING:
-        inflight, method = client.bundle.inflight_clustering(client.meta, time), "rollbackInflightClustering"
+        inflight = generator.getClusteringCommitInflightInstant(time)
+        table.rollbackInflightClustering(inflight, known, service.getTransactionManager())
     else:
-        inflight = client.meta.getInstantGenerator().getCompactionInflightInstant(time)
-        method = "rollbackInflightCompaction"
-    client.bundle.roll_back(service, getattr(table, method), inflight, known)
+        inflight = generator.getCompactionInflightInstant(time)
+        table.rollbackInflightCompaction(inflight, known, service.getTransactionManager())
     client.meta.reloadActiveTimeline()
 
 
