@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only place that builds a Spark session: Java, table-format jars, defaults that Hudi needs."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -83,6 +84,15 @@ def _stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """One process at a time: two that fill Ivy's cache at once find each other's half-written files and give up."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lakefold.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # ends with the process; the JVM does not inherit the file
+        yield
+
+
 def spark_session(settings: Mapping[str, str] | None = None) -> "SparkSession":
     """The process's Spark session, started at the first call with ``settings`` over our defaults.
 
@@ -110,7 +120,7 @@ def spark_session(settings: Mapping[str, str] | None = None) -> "SparkSession":
         for key, value in conf.items():
             builder = builder.config(key, value)
         try:
-            with _stdout_to_stderr():
+            with _alone(Path(conf["spark.jars.ivy"])), _stdout_to_stderr():
                 session = builder.getOrCreate()
         except (PySparkException, RuntimeError, OSError) as error:
             raise Transient(

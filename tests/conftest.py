@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import postgres
 import pytest
-from support import SOAK, needs_server, take_figures
+from support import BUNDLE, SOAK, needs_server, take_figures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,10 +107,15 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """The process's one Spark session: two cores, at most 3 GiB."""
-    from executors.spark import spark_session
+    from executors.spark import HUDI_PACKAGE, spark_session
 
     session = spark_session(
-        {"spark.master": "local[2]", "spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
+        {
+            "spark.master": "local[2]",
+            "spark.driver.memory": "3g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.jars.packages": f"{HUDI_PACKAGE.rpartition(':')[0]}:{BUNDLE}",
+        }
     )
     yield session
     session.stop()

@@ -8,6 +8,9 @@ import pytest
 #: the long versions of the tests were asked for (``make soak``)
 SOAK = os.environ.get("LAKEFOLD_SOAK") == "1"
 
+#: the Hudi bundle of this run; a JVM has one, so `make soak` runs the conformance suite again for each of the others
+BUNDLE = os.environ.get("LAKEFOLD_TEST_BUNDLE", "1.2.0")
+
 
 def needs_server(reason: str) -> None:
     """Skip with ``reason`` printed, or fail where skipping is not allowed (``CI=true``)."""

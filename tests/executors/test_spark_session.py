@@ -4,8 +4,11 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
+from executors import spark as spark_module
 from executors.spark import cache_dir, spark_session
 
 SCRIPT = """
@@ -59,6 +62,30 @@ def test_a_bundle_that_cannot_be_fetched_is_one_clear_line(tmp_path):
     assert line.startswith("Transient: Spark could not start")
     assert "hudi-spark3.5-bundle_2.12:1.2.0" in line
     assert "spark.jars.packages" in line
+
+
+def test_processes_that_start_at_once_fill_the_cache_one_after_the_other(tmp_path):
+    go_on, inside = threading.Event(), []
+
+    def hold() -> None:
+        with spark_module._alone(tmp_path / "ivy"):
+            inside.append("first")
+            go_on.wait(10)
+
+    def follow() -> None:
+        with spark_module._alone(tmp_path / "ivy"):
+            inside.append("second")
+
+    first, second = threading.Thread(target=hold), threading.Thread(target=follow)
+    first.start()
+    while not inside:
+        time.sleep(0.01)
+    second.start()
+    second.join(0.3)
+    assert inside == ["first"]
+    go_on.set()
+    second.join(10)
+    assert inside == ["first", "second"]
 
 
 def test_a_process_has_one_session(spark):

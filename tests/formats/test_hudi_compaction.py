@@ -157,7 +157,7 @@ def test_a_slice_that_another_plan_holds_or_that_has_a_newer_base_file_is_left_o
 
 def test_logs_of_a_write_that_did_not_complete_are_not_in_the_plan(table: NewTable) -> None:
     short = {"hoodie.client.heartbeat.interval_in_ms": "1000", "hoodie.client.heartbeat.tolerable.misses": "1"}
-    trips = table(**QUICK_LOCK, **short)
+    trips = table(**(QUICK_LOCK | short))
     before = trips.rows()
     completed = _inputs(trips.compaction())
     trips.upsert(0, 120, 9, "id % 7 = 1")

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pure reader of the timeline: names, properties, times. Real plans are read in the other modules."""
 
+import io
 import json
+import os
+import struct
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import fastavro
 import pytest
 
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.names import data_file, log_order
+from lake.formats.hudi.records import decode, log_records
 from lake.formats.hudi.storage import Storage, parse_properties, table_properties
-from lake.formats.hudi.timeline import InstantState, Timeline, decode, instant_datetime, planned_slices
+from lake.formats.hudi.timeline import InstantState, Timeline, instant_datetime, planned_slices
 
 T1, T2, T3, T4 = (f"202601010000{n:02}000" for n in range(1, 5))
 
@@ -66,6 +71,109 @@ def test_commits_are_ordered_by_completion_and_the_newest_by_its_own_time(tmp_pa
     timeline = Timeline(table(tmp_path, f"{T1}_{T4}.commit", f"{T2}_{T3}.commit", f"{T3}_{T4}.clean"))
     assert [i.time for i in timeline.commits] == [T2, T1]
     assert timeline.newest == T2
+
+
+def test_layout_one_names_no_completion_time_so_the_file_tells_it(tmp_path: Path) -> None:
+    storage = table(tmp_path, hoodie__timeline__layout__version="1", hoodie__table__timeline__timezone="UTC")
+    names = [
+        f"{T1}.commit",
+        f"{T1}.inflight",
+        f"{T1}.commit.requested",
+        f"{T2}.replacecommit.requested",
+        f"{T2}.replacecommit.inflight",
+        f"{T3}.compaction.requested",
+        f"{T4}.commit",
+        f"{T4}.compaction.requested",
+        "hoodie.properties.backup",
+    ]
+    for name in names:
+        (tmp_path / ".hoodie" / name).touch()
+    completed = datetime(2026, 3, 4, 5, 6, 7, 890000, UTC).timestamp()
+    os.utime(tmp_path / f".hoodie/{T1}.commit", (completed, completed))
+    os.utime(tmp_path / f".hoodie/{T4}.commit", (completed - 9, completed - 9))
+    timeline = Timeline(storage)
+    assert [(i.time, i.kind, i.action, i.state) for i in timeline.instants] == [
+        (T1, "commit", "commit", InstantState.COMPLETED),
+        (T2, "replacecommit", "replacecommit", InstantState.INFLIGHT),
+        (T3, "compaction", "commit", InstantState.REQUESTED),
+        (T4, "compaction", "commit", InstantState.COMPLETED),
+    ]
+    assert timeline.instants[0].completed_at == "20260304050607890"
+    assert [i.time for i in timeline.commits] == [T1, T4], "the times of files do not survive a copy"
+    assert timeline.newest == T4
+
+
+def _log_block(records: list[dict[str, object]], schema: dict[str, object]) -> bytes:
+    """A block of Hudi's log format as its archiver writes it."""
+
+    def sized(content: bytes) -> bytes:
+        return struct.pack(">i", len(content)) + content
+
+    def encoded(record: dict[str, object]) -> bytes:
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), record)
+        return buffer.getvalue()
+
+    content = struct.pack(">ii", 3, len(records)) + b"".join(sized(encoded(record)) for record in records)
+    header = struct.pack(">ii", 1, 2) + sized(json.dumps(schema).encode())
+    body = struct.pack(">ii", 1, 3) + header + struct.pack(">q", len(content)) + content + struct.pack(">i", 0)
+    return b"#HUDI#" + struct.pack(">q", len(body) + 8) + body + struct.pack(">q", len(body) + 14)
+
+
+def test_a_block_of_the_archive_that_a_crash_cut_short_is_passed_over() -> None:
+    schema: dict[str, object] = {"type": "record", "name": "r", "fields": [{"name": "n", "type": "int"}]}
+    first, second = (_log_block([{"n": n}, {"n": n + 1}], schema) for n in (1, 3))
+    assert [r.decode() for r in log_records(first + second)] == [{"n": n} for n in range(1, 5)]
+    for cut in range(1, len(second)):
+        assert [r.decode() for r in log_records(first + second[:cut])] == [{"n": 1}, {"n": 2}]
+        assert [r.decode() for r in log_records(second[:cut] + first)] == [{"n": 1}, {"n": 2}]
+    assert list(log_records(b"")) == []
+
+
+def _archived(time: str, kind: str, state: str, **parts: object) -> dict[str, object]:
+    return {"commitTime": time, "actionType": kind, "actionState": state, "stateTransitionTime": T4} | parts
+
+
+def test_the_archive_of_layout_one_puts_an_instant_together_from_records_in_several_files(tmp_path: Path) -> None:
+    storage = table(tmp_path, hoodie__timeline__layout__version="1", hoodie__archivelog__folder="old")
+    extra = {"name": "extraMetadata", "type": {"type": "map", "values": "string"}}
+
+    def optional(name: str) -> dict[str, object]:
+        return {
+            "name": name,
+            "type": ["null", {"type": "record", "name": f"r{name}", "fields": [extra]}],
+            "default": None,
+        }
+
+    texts = ("commitTime", "actionType", "actionState", "stateTransitionTime")
+    records = ("hoodieRequestedReplaceMetadata", "hoodieReplaceCommitMetadata", "hoodieCommitMetadata")
+    fields: list[dict[str, object]] = [{"name": name, "type": ["null", "string"]} for name in texts]
+    schema: dict[str, object] = {"type": "record", "name": "entry", "fields": fields + [optional(n) for n in records]}
+    (tmp_path / ".hoodie/old").mkdir()
+    first = [
+        _archived(T1, "commit", "REQUESTED"),
+        _archived(T1, "commit", "COMPLETED", hoodieCommitMetadata={"extraMetadata": {"schema": "s"}}),
+        _archived(T2, "replacecommit", "REQUESTED", hoodieRequestedReplaceMetadata={"extraMetadata": {"id": "ours"}}),
+    ]
+    second = [
+        _archived(T2, "replacecommit", "INFLIGHT"),
+        _archived(T2, "replacecommit", "COMPLETED", hoodieReplaceCommitMetadata={"extraMetadata": {"schema": "s2"}}),
+        _archived(T3, "commit", "INFLIGHT"),
+    ]
+    for number, entries in enumerate((first, second), 1):
+        name = f".commits_.archive.{number}_1-0-1"
+        (tmp_path / ".hoodie/old" / name).write_bytes(_log_block(entries, schema))
+    timeline = Timeline(storage)
+    newer, older = timeline.archived()
+    assert (newer.time, newer.action, newer.completed_at) == (T2, "replacecommit", T4)
+    assert (newer.plan, newer.metadata) == ({"extraMetadata": {"id": "ours"}}, {"extraMetadata": {"schema": "s2"}})
+    assert (older.time, older.plan, older.metadata) == (T1, None, {"extraMetadata": {"schema": "s"}})
+    assert list(timeline.archived(containing=b"ours")) == [newer]
+    assert list(timeline.archived(containing=b"theirs")) == []
+    assert [a.time for a in timeline.archived({"commit"})] == [T1]
+    assert [(a.time, a.plan, a.metadata) for a in timeline.archived(times={T2}, plans=False, metadata=False)] == [
+        (T2, None, None)
+    ]
 
 
 def test_a_timeline_elsewhere_is_found_through_the_properties(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from hudi_tables import small_files
 from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore, make_table, superseded
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, Rejected, Transient
-from lake.formats.hudi import client as client_module
 from lake.formats.hudi import publish
+from lake.formats.hudi.bundle import Bundle, bundle_of, probe
 from lake.formats.hudi.outcomes import translate
 from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, extra_metadata
 from lake.plan import Progress, ReceiptLevel
@@ -372,13 +372,14 @@ def test_a_commit_that_landed_although_its_answer_was_lost_counts(
     plan = trips.plan(partitions=["dt=2026-01-01"])
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        call = client_module.HudiClient.call_hidden
+        kind = type(bundle_of(trips.spark))
+        call = kind.commit_clustering
 
-        def lost(self: Any, target: Any, method: str, *arguments: Any) -> Any:
-            call(self, target, method, *arguments)
+        def lost(self: Bundle, *arguments: Any) -> None:
+            call(self, *arguments)
             raise Py4JNetworkError("Answer from Java side is empty")
 
-        monkeypatch.setattr(client_module.HudiClient, "call_hidden", lost)
+        monkeypatch.setattr(kind, "commit_clustering", lost)
         commit = writer.commit(rewrite)
     assert commit == FORMAT.committed(trips.ref, plan.plan_id)
     assert trips.rows() == rows
@@ -390,12 +391,12 @@ def test_a_commit_whose_end_nobody_saw_is_unknown(table: NewTable, monkeypatch: 
     trips = table()
     plan = trips.plan(partitions=["dt=2026-01-01"])
 
-    def dead(self: Any, target: Any, method: str, *arguments: Any) -> Any:
+    def dead(self: Bundle, *arguments: Any) -> None:
         raise Py4JNetworkError("Answer from Java side is empty")
 
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        monkeypatch.setattr(client_module.HudiClient, "call_hidden", dead)
+        monkeypatch.setattr(type(bundle_of(trips.spark)), "commit_clustering", dead)
         with pytest.raises(CommitUnknown, match="Java process ended while committing"):
             writer.commit(rewrite)
         monkeypatch.undo()
@@ -412,9 +413,10 @@ def test_only_the_writer_that_wrote_the_files_can_commit_them(table: NewTable) -
 
 
 def test_a_bundle_without_a_symbol_is_refused_by_its_name(spark: Any) -> None:
-    client_module.probe(spark._jvm)
-    with pytest.raises(Rejected, match=r"lacks what lakefold calls \(client.NoSuchClient, common.util.Option.gone\)"):
-        client_module.probe(spark._jvm, {"client.NoSuchClient": ("a",), "common.util.Option": ("of", "gone")})
+    with pytest.raises(
+        Rejected, match=r"lacks what lakefold calls \(client.NoSuchClient, common.util.Option.gone\); set"
+    ):
+        probe(spark._jvm, {"client.NoSuchClient": ("a",)}, {"common.util.Option": ("of", "gone")})
 
 
 def test_a_session_that_skips_corrupt_files_does_not_make_a_rewrite_skip_them(table: NewTable, spark: Any) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Hudi: table version 9, copy-on-write and merge-on-read."""
+"""Apache Hudi: table versions 6, 8 and 9, copy-on-write and merge-on-read."""
 
 from lake.formats.hudi.observe import HudiFormat
 

@@ -41,6 +41,7 @@ def begin(client: HudiClient, plan: Plan, epoch: int) -> tuple[Prepared, Any]:
     stale: Hudi would lose the rows written since. Transient where somebody else has begun to execute it.
     """
     assert plan.adopted is not None
+    client.bundle.check_serves_others(client.table.name, "executing a plan of another process")
     with client.locked("beginning a plan of another process"):
         if _pending(client, plan).state is not InstantState.REQUESTED:
             raise Transient(
@@ -98,6 +99,7 @@ def take_back(client: HudiClient, time: str) -> int:
 
     Data files of it are deleted. Idempotent; an instant that completed or is gone is left alone.
     """
+    client.bundle.check_serves_others(client.table.name, "taking back a plan of another process")
     with outcomes(client.table, "taking back a plan"), client.locked("taking back a plan"):
         for instant, plan in client.timeline().pending_plans():
             kind = plan_kind(instant, plan)

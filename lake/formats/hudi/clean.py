@@ -90,7 +90,7 @@ def _delete_batch(
     for victim in victims:
         by_partition.setdefault(victim.partition, []).append(victim.path)
     publish_clean(client, timeline, by_partition, min(candidates, default=None))
-    client.worker.clean(False)
+    client.bundle.run_pending_cleans(client.worker)
     left = client.storage.sizes([version.path for version in victims])
     if left:
         raise Transient(f"{client.table.name}: Hudi's clean left {len(left)} files behind, {sorted(left)[0]} first")

@@ -9,7 +9,6 @@ section of the guard. The split is a safeguard: where Hudi 1.2 fails to get the 
 
 import io
 import json
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
-from lake.errors import Rejected, Transient
+from lake.errors import Transient
+from lake.formats.hudi.bundle import bundle_of
 from lake.formats.hudi.conflicts import conflict_options
-from lake.formats.hudi.engine import COPY_STRATEGY, Engine, choose_engine
+from lake.formats.hudi.engine import Engine, choose_engine
 from lake.formats.hudi.lock import CONCURRENCY_MODE, TableLock, concurrency_options
 from lake.formats.hudi.outcomes import translate
 from lake.formats.hudi.settings import index_options, plan_options
@@ -35,109 +35,9 @@ from lake.units import format_duration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLE_VERSION = 9
 #: how long a commit or a clean waits for a gap between streaming writes
 STREAMING_WAIT = timedelta(seconds=60)
 _STREAMING_POLL_SECONDS = 0.5
-_HUDI = "org.apache.hudi."
-
-SYMBOLS: Mapping[str, tuple[str, ...]] = {
-    "client.SparkRDDWriteClient": (
-        "cluster",
-        "compact",
-        "purgePendingClustering",
-        "clean",
-        "createNewInstantTime",
-        "getTransactionManager",
-        "getTableServiceClient",
-        "getHeartbeatClient",
-        "preWrite",
-        "close",
-    ),
-    "client.SparkRDDTableServiceClient": ("triggerWritesAndFetchWriteStats",),
-    "client.BaseHoodieTableServiceClient": ("commitClustering", "commitCompaction", "preCommit"),
-    "client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy": (),
-    "client.clustering.run.strategy.MultipleSparkJobExecutionStrategy": ("readRecordsForGroupAsRow",),
-    "client.TableWriteStats": ("getDataTableWriteStats",),
-    "client.WriteStatus": ("setStat", "setFileId", "setPartitionPath", "setTotalRecords", "setTotalErrorRecords"),
-    "client.common.HoodieSparkEngineContext": (),
-    "client.transaction.TransactionManager": ("beginStateChange", "endStateChange"),
-    "client.transaction.ConflictResolutionStrategy": ("isPreCommitRequired",),
-    "client.heartbeat.HoodieHeartbeatClient": ("isHeartbeatExpired",),
-    "config.HoodieWriteConfig": ("newBuilder",),
-    "common.config.HoodieMetadataConfig": ("newBuilder",),
-    "common.table.HoodieTableMetaClient": ("builder", "reloadActiveTimeline", "getInstantGenerator", "getBasePath"),
-    "common.table.TableSchemaResolver": ("getTableSchema",),
-    "common.table.timeline.HoodieActiveTimeline": (
-        "saveToPendingClusterCommit",
-        "saveToCompactionRequested",
-        "saveToCleanRequested",
-        "deletePending",
-    ),
-    "common.table.timeline.InstantGenerator": (
-        "getClusteringCommitRequestedInstant",
-        "getClusteringCommitInflightInstant",
-        "getCompactionRequestedInstant",
-        "getCompactionInflightInstant",
-        "getCleanRequestedInstant",
-    ),
-    "common.table.timeline.TimelineMetadataUtils": ("deserializeAvroMetadata",),
-    "common.table.view.FileSystemViewManager": ("createInMemoryFileSystemView",),
-    "common.table.view.HoodieTableFileSystemView": ("loadPartitions", "getLatestFileSlices", "close"),
-    "common.util.ClusteringUtils": ("createClusteringPlan",),
-    "common.util.Option": ("of", "empty"),
-    "common.model.HoodieCommitMetadata": ("addMetadata",),
-    "common.model.HoodieReplaceCommitMetadata": ("setPartitionToReplaceFileIds", "setOperationType"),
-    "avro.model.HoodieRequestedReplaceMetadata": ("getSchema",),
-    "avro.model.HoodieCleanerPlan": ("getSchema",),
-    "avro.model.HoodieClusteringGroup": ("getSchema",),
-    "hadoop.fs.HadoopFSUtils": ("getStorageConfWithCopy",),
-    "avro.model.HoodieCompactionPlan": ("getSchema",),
-    "table.HoodieSparkTable": ("create", "rollbackInflightCompaction"),
-    "HoodieSchemaConversionUtils": ("convertHoodieSchemaToStructType",),
-}
-"""Every Java class we use (below ``org.apache.hudi.``) with its methods, public or not."""
-
-_probed: set[int] = set()
-
-
-def _java_class(jvm: Any, name: str) -> Any:
-    found = jvm
-    for part in (_HUDI + name).split("."):
-        found = getattr(found, part)
-    return found
-
-
-def is_class(jvm: Any, name: str) -> bool:
-    """Whether the bundle has the Java class ``name`` below ``org.apache.hudi.``."""
-    from py4j.java_gateway import JavaClass
-
-    return isinstance(_java_class(jvm, name), JavaClass)
-
-
-def probe(jvm: Any, symbols: Mapping[str, tuple[str, ...]] = SYMBOLS) -> None:
-    """Raise Rejected naming every class and method of ``symbols`` that this Hudi bundle lacks."""
-    from py4j.java_gateway import JavaClass, get_java_class
-
-    missing = []
-    for name, methods in symbols.items():
-        found = _java_class(jvm, name)
-        if not isinstance(found, JavaClass):
-            missing.append(name)
-            continue
-        if not methods:
-            continue
-        declared = get_java_class(found)
-        # One call for all methods: hasattr() on a Java object is always true, and a call per method costs seconds.
-        arrays = jvm.org.apache.commons.lang3.ArrayUtils
-        text = arrays.toString(declared.getMethods()) + arrays.toString(declared.getDeclaredMethods())
-        have = set(re.findall(r"\.(\w+)\(", text))
-        missing += [f"{name}.{method}" for method in methods if method not in have]
-    if missing:
-        raise Rejected(
-            f"this Hudi bundle lacks what lakefold calls ({', '.join(missing)}); use "
-            "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
-        )
 
 
 class HudiClient:
@@ -160,10 +60,7 @@ class HudiClient:
 
     def _open(self) -> None:
         jvm = self.jvm
-        gateway = id(self.spark.sparkContext._gateway)
-        if gateway not in _probed:
-            probe(jvm)
-            _probed.add(gateway)
+        self.bundle = bundle_of(self.spark)
         java_context = self.spark.sparkContext._jsc
         hudi = jvm.org.apache.hudi
         conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(java_context.hadoopConfiguration())
@@ -171,19 +68,14 @@ class HudiClient:
         self.meta: Any = builder.setConf(conf).setBasePath(self.table.location).build()
         config = self.meta.getTableConfig()
         version = config.getTableVersion().versionCode()
-        if version != TABLE_VERSION:
-            raise Rejected(
-                f"{self.table.name}: table version {version} is not served, only {TABLE_VERSION}; upgrade it with a "
-                "Hudi 1.1 or newer writer"
-            )
+        self.bundle.check_table_version(self.table.name, version)
         self.base: str = self.meta.getBasePath().toString()
         self.has_metadata_table: bool = config.isMetadataTableAvailable()
         sql = self._session()._jsparkSession.sqlContext()
         self.context: Any = hudi.client.common.HoodieSparkEngineContext(java_context, sql)
-        resolver = hudi.common.table.TableSchemaResolver(self.meta)
-        self.schema: Any = resolver.getTableSchema(False)
+        self.schema: Any = self.bundle.table_schema(self.meta, meta_columns=False)
         #: with the meta columns, if the table has them
-        self.reader_schema: Any = resolver.getTableSchema(True)
+        self.reader_schema: Any = self.bundle.table_schema(self.meta, meta_columns=True)
         self.has_meta_fields: bool = config.populateMetaFields()
         indexes = index_options([str(name) for name in config.getMetadataPartitions()])
         fixed = {
@@ -205,7 +97,7 @@ class HudiClient:
         self._guard = self._client(
             {**self.table.write_options, **conflict_options(self.table), **concurrency_options(self.table), **fixed}
         )
-        self._lock = TableLock(self.table, self.spark, self._guard)
+        self._lock = TableLock(self.table, self.spark, self._guard, self.bundle)
         unlocked = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
         self._unlocked = {**unlocked, **fixed, CONCURRENCY_MODE: "SINGLE_WRITER"}
         self.worker_config = self._config({**self._unlocked, "hoodie.clean.failed.writes.policy": "NEVER"})
@@ -214,8 +106,7 @@ class HudiClient:
     def _plan_options(self) -> dict[str, str]:
         if self.plan is None:
             return {}
-        convert = self.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType
-        schema = convert(self.schema).json()
+        schema = self.bundle.spark_schema_json(self.schema)
         return plan_options(self.plan, self.engine, schema, meta_columns=self.has_meta_fields)
 
     @cached_property
@@ -226,7 +117,7 @@ class HudiClient:
             self.plan,
             self.storage,
             merge_on_read=self.meta.getTableType().name() == "MERGE_ON_READ",
-            can_copy=is_class(self.jvm, COPY_STRATEGY),
+            can_copy=self.bundle.copies_row_groups,
         )
 
     def _session(self) -> "SparkSession":
@@ -332,26 +223,11 @@ class HudiClient:
 
     def array(self, java_class: Any, items: list[Any]) -> Any:
         """A Java array."""
-        array = self.spark.sparkContext._gateway.new_array(java_class, len(items))
-        for position, item in enumerate(items):
-            array[position] = item
-        return array
+        return self.bundle.array(java_class, items)
 
     def call_hidden(self, target: Any, method: str, *arguments: Any) -> Any:
         """Call a private or protected method of ``target`` by its name and number of arguments."""
-        java_class = target.getClass()
-        while java_class is not None:
-            for candidate in java_class.getDeclaredMethods():
-                # Erased generics leave bridge methods beside the real ones; those would recurse.
-                if (
-                    candidate.getName() == method
-                    and candidate.getParameterCount() == len(arguments)
-                    and not candidate.isBridge()
-                ):
-                    candidate.setAccessible(True)
-                    return candidate.invoke(target, self.array(self.jvm.java.lang.Object, list(arguments)))
-            java_class = java_class.getSuperclass()
-        raise Rejected(f"this Hudi bundle has no {method} with {len(arguments)} arguments")
+        return self.bundle.call_hidden(target, method, *arguments)
 
     def _asks_before_commit(self) -> bool:
         """Whether Hudi resolves conflicts before a clustering commit (its default strategy leaves them to writers)."""
@@ -362,7 +238,7 @@ class HudiClient:
     def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
         """Make a published plan inflight; Hudi's write of it as a job that has not run yet."""
         if kind is PlanKind.COMPACTION:
-            return self.worker.compact(instant, False)
+            return self.bundle.begin_compaction(self.worker, instant)
         if self._asks_before_commit():
             # Hudi notes what is completed and what is pending, for ``resolve_conflicts``.
             self.meta.reloadActiveTimeline()
@@ -387,7 +263,7 @@ class HudiClient:
             for file_id in file_ids:
                 groups.get(partition).add(file_id)
         metadata.setPartitionToReplaceFileIds(groups)
-        self.call_hidden(self._guard.getTableServiceClient(), "preCommit", metadata, True)
+        self.bundle.resolve_conflicts(self._guard, metadata)
 
     def heartbeat_expired(self, instant: str) -> bool:
         """Whether the writer of a pending instant is dead by Hudi's own rule (optimistic writers only)."""

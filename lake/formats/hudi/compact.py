@@ -172,11 +172,6 @@ def _paths(slice_: FileSlice) -> list[str]:
     return [*([slice_.path] if slice_.path else []), *(join(slice_.partition, name) for name in slice_.log_files)]
 
 
-def commit(client: HudiClient, instant: str, java: Any, table: Any) -> None:
-    """Let Hudi commit what was written, under the lock."""
-    client.worker.getTableServiceClient().commitCompaction(instant, java, client.present(table))
-
-
 def withdraw(client: HudiClient, instant: Instant, partitions: Collection[str]) -> None:
     """Roll a pending compaction back and take it off the timeline; call it under the lock.
 

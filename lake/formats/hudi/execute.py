@@ -154,26 +154,11 @@ def write(
 
 
 def _force(client: HudiClient, java: Any) -> list[Any]:
-    """Run the lazy write exactly once; its statistics take the place of the job in ``java``.
-
-    Hudi would count on its cache when the commit asks for them again; a lost executor would then write all files a
-    second time.
-    """
-    service = client.worker.getTableServiceClient()
-    stats = list(client.call_hidden(service, "triggerWritesAndFetchWriteStats", java).getDataTableWriteStats())
+    """Run the write exactly once and take its statistics."""
+    stats = client.bundle.write_stats(client.worker, java)
     failed = sum(stat.getTotalWriteErrors() for stat in stats)
     if failed:
         raise Integrity(f"{client.table.name}: Hudi could not write {failed} rows of the plan")
-    statuses = client.jvm.java.util.ArrayList()
-    for stat in stats:
-        status = client.jvm.org.apache.hudi.client.WriteStatus(False, 0.0)
-        status.setFileId(stat.getFileId())
-        status.setPartitionPath(stat.getPartitionPath())
-        status.setStat(stat)
-        status.setTotalRecords(stat.getNumWrites())
-        status.setTotalErrorRecords(0)
-        statuses.add(status)
-    java.setWriteStatuses(client.spark.sparkContext._jsc.parallelize(statuses, 1))
     return stats
 
 
@@ -217,11 +202,10 @@ def complete(client: HudiClient, written: Written) -> Commit:
         superseded=_superseded(client, prepared),
     )
     compaction = plan.kind is PlanKind.COMPACTION
-    generator = client.meta.getInstantGenerator()
     inflight = (
-        generator.getCompactionInflightInstant(instant)
+        client.meta.getInstantGenerator().getCompactionInflightInstant(instant)
         if compaction
-        else generator.getClusteringCommitInflightInstant(instant)
+        else client.bundle.inflight_clustering(client.meta, instant)
     )
     called = False
     try:
@@ -246,10 +230,9 @@ def complete(client: HudiClient, written: Written) -> Commit:
             client.confirm_lock("committing")
             called = True
             if compaction:
-                compact.commit(client, instant, written.java, table)
+                client.bundle.commit_compaction(client.worker, written.java, table, instant)
             else:
-                service = client.worker.getTableServiceClient()
-                client.call_hidden(service, "commitClustering", written.java, table, instant)
+                client.bundle.commit_clustering(client.worker, written.java, table, instant)
     except Exception as error:
         outcome = translate(error, plan.table, "committing", committing=called)
         if called and _landed(client, instant, "commit" if compaction else "replacecommit"):

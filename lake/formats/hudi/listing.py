@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latest file slices of a table: hudi-rs lists them, the timeline says which are busy.
 
-hudi-rs leaves out two things, which are added here: file groups of logs only (it returns them neither as slices
-nor as rows), and that a pending plan or an inflight write already holds a file group.
+hudi-rs leaves out three things, which are added here: file groups of logs only (of layout 2 it returns them neither as
+slices nor as rows), log files of layout 1 that were written since a compaction became pending, and that a pending plan
+or an inflight write already holds a file group.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -89,9 +90,12 @@ def latest_slices(storage: Storage, timeline: Timeline) -> list[Slice]:
     except Exception as error:
         raise Transient(f"{storage.location}: hudi-rs can't list the table ({str(error).splitlines()[0]})") from error
     slices = []
+    younger = _logs_since_compaction(storage, timeline) if timeline.layout == 1 and is_merge_on_read(timeline) else {}
     for entry in found:
         logs = entry.log_file_names
         sizes = entry.log_file_sizes if logs else []
+        if younger and (added := younger.get((entry.partition_path, entry.file_id))):
+            logs, sizes = [*logs, *(name for name, _ in added)], [*sizes, *(size for _, size in added)]
         if len(logs) > 1:
             ordered = sorted(zip(logs, sizes, strict=True), key=lambda pair: log_order(pair[0]))
             logs, sizes = [name for name, _ in ordered], [size for _, size in ordered]
@@ -110,22 +114,42 @@ def latest_slices(storage: Storage, timeline: Timeline) -> list[Slice]:
     return slices
 
 
+def _logs_since_compaction(storage: Storage, timeline: Timeline) -> dict[Group, list[tuple[str, int]]]:
+    """Log files (names and sizes in bytes) of layout 1 that name a pending compaction; hudi-rs leaves them out."""
+    found: dict[Group, list[tuple[str, int]]] = defaultdict(list)
+    for instant, plan in timeline.pending_plans():
+        if instant.kind != "compaction":
+            continue
+        groups = {(entry.partition, entry.file_id) for entry in planned_slices(plan)}
+        for partition in {partition for partition, _ in groups}:
+            for info in storage.children(partition):
+                file = data_file(join(partition, info.base_name))
+                if file is not None and file.is_log and file.instant == instant.time and file.group in groups:
+                    found[file.group].append((file.name, info.size))
+    return found
+
+
 def _slices_of_logs_only(storage: Storage, timeline: Timeline, known: Collection[Group]) -> Iterator[Slice]:
     logs: dict[Group, list[tuple[DataFile, int]]] = defaultdict(list)
     committed = committed_times(timeline)
     oldest = timeline.instants[0].time if timeline.instants else ""
+
+    def is_committed(file: DataFile) -> bool:
+        # What is older than the active timeline was archived, and only completed instants are.
+        return file.instant in committed or file.instant < oldest
+
     for path, size in storage.data_files():
         file = data_file(path)
         if file is None or not file.is_log or file.is_cdc or file.group in known:
             continue
-        # What is older than the active timeline was archived, and only completed instants are.
-        if file.instant in committed or file.instant < oldest:
+        if is_committed(file) or timeline.layout == 1:
             logs[file.group].append((file, size))
     if not logs:
         return
     gone = replaced_groups(timeline)
     for (partition, file_id), files in sorted(logs.items()):
-        if (partition, file_id) not in gone:
+        # A log file of layout 1 names the first commit of its slice, later ones the compaction pending meanwhile.
+        if (partition, file_id) not in gone and any(is_committed(file) for file, _ in files):
             files.sort(key=lambda pair: log_order(pair[0].name))
             yield Slice(
                 partition=partition,
@@ -186,7 +210,7 @@ def delta_commits(timeline: Timeline) -> int:
 def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.Table:
     """``slices`` with ``SLICES_SCHEMA``, sorted by partition and file id."""
     ordered = sorted(slices, key=lambda s: (s.partition, s.file_id))
-    modified = _ModifiedTimes(timeline)
+    modified = _ModifiedTimes(timeline, ordered)
     partitions: dict[str, int] = {}
     reasons: dict[str, int] = {}
     columns: dict[str, pa.Array] = {
@@ -216,28 +240,38 @@ def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.
     return pa.table([columns[name] for name in SLICES_SCHEMA.names], schema=SLICES_SCHEMA)
 
 
-def _log_instants(entry: Slice) -> list[str]:
-    # A log file ends in `.log.V_TOKEN`, a base file in `_INSTANT.parquet`; cutting is cheaper than matching.
-    return [name.rsplit(".log.", 1)[0].rpartition("_")[2] for name in entry.logs]
-
-
 class _ModifiedTimes:
-    """When a slice's newest file became visible: its instant's completion where known, else the instant itself."""
+    """When a slice's newest file became visible: its instant's completion where known, else the instant itself.
 
-    def __init__(self, timeline: Timeline) -> None:
+    A log file of layout 1 does not name its commit; it counts from when it was written.
+    """
+
+    def __init__(self, timeline: Timeline, slices: Sequence[Slice]) -> None:
         self._timezone = timeline.timezone
         self._completion: Mapping[str, str] = {i.time: i.completed_at or i.time for i in timeline.commits}
         self._known: dict[str, datetime] = {}
+        self._written: Mapping[str, datetime] | None = None
+        if timeline.layout == 1:
+            logs = [join(entry.partition, name) for entry in slices for name in entry.logs]
+            self._written = timeline.storage.modified(logs)
 
     def oldest_log_of(self, entry: Slice) -> datetime | None:
         """When the first of a slice's logs became visible; None without logs."""
-        return min((self._time(instant) for instant in _log_instants(entry)), default=None)
+        return min(self._log_times(entry), default=None)
 
     def of(self, entry: Slice) -> datetime:
-        instants = _log_instants(entry)
+        """When the newest file of a slice became visible."""
+        times = self._log_times(entry)
         if entry.base is not None:
-            instants.append(entry.base.rpartition("_")[2].partition(".")[0])
-        return max((self._time(instant) for instant in instants), default=datetime.fromtimestamp(0, UTC))
+            times.append(self._time(entry.base.rpartition("_")[2].partition(".")[0]))
+        return max(times, default=datetime.fromtimestamp(0, UTC))
+
+    def _log_times(self, entry: Slice) -> list[datetime]:
+        if self._written is not None:
+            paths = (join(entry.partition, name) for name in entry.logs)
+            return [self._written[path] for path in paths if path in self._written]
+        # A log file ends in `.log.V_TOKEN`, a base file in `_INSTANT.parquet`; cutting is cheaper than matching.
+        return [self._time(name.rsplit(".log.", 1)[0].rpartition("_")[2]) for name in entry.logs]
 
     def _time(self, instant: str) -> datetime:
         known = self._known.get(instant)

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from lake.errors import Rejected, Transient
+from lake.formats.hudi.bundle import Bundle
 from lake.formats.hudi.lock_journal import Journal, OpenEntry, Process
 from lake.formats.hudi.lock_providers import LOCK_PROVIDER, is_lock_file, lock_file
 from lake.formats.hudi.outcomes import is_jvm_gone, translate
@@ -54,11 +55,12 @@ class TableLock:
     one thread.
     """
 
-    def __init__(self, table: TableRef, spark: "SparkSession", guard: Any) -> None:
+    def __init__(self, table: TableRef, spark: "SparkSession", guard: Any, bundle: Bundle) -> None:
         self.table = table
         self._spark = spark
         self._jvm: Any = spark._jvm
         self._guard = guard
+        self._bundle = bundle
         self._base = Storage(table.location).base
         path = lock_file(table)
         self._journal = None if path is None else Journal(self._base, path)
@@ -80,15 +82,14 @@ class TableLock:
             local = _local_locks.setdefault(self._base, threading.RLock())
         self._refuse_a_full_disk(doing)
         with local:
-            manager = self._guard.getTableServiceClient().getTransactionManager()
             self._remove_orphan()
             try:
-                entry = self._begin(manager, owner, doing)
+                entry = self._begin(owner, doing)
             except Exception as error:
                 if not self._remove_orphan():
                     raise translate(error, self.table, doing) from error
                 try:
-                    entry = self._begin(manager, owner, doing)
+                    entry = self._begin(owner, doing)
                 except Exception as again:
                     raise translate(again, self.table, doing) from again
             self._entry, self._is_held = entry, True
@@ -99,7 +100,7 @@ class TableLock:
                 if entry is not None and not entry.is_held:
                     self._was_busy = True  # Hudi would delete the file of whoever has the lock now
                 else:
-                    manager.endStateChange(owner)
+                    self._bundle.end_lock(self._guard, owner)
                 # Not where that failed: the journal says whose lock was left behind.
                 if entry is not None:
                     entry.close()
@@ -115,10 +116,10 @@ class TableLock:
                 "writers wait longer for the lock (hoodie.write.lock.num_retries)"
             )
 
-    def _begin(self, manager: Any, owner: Any, doing: str) -> OpenEntry | None:
+    def _begin(self, owner: Any, doing: str) -> OpenEntry | None:
         entry = self._open_entry(doing)
         try:
-            manager.beginStateChange(owner, self._jvm.org.apache.hudi.common.util.Option.empty())
+            self._bundle.begin_lock(self._guard, owner, self._jvm.org.apache.hudi.common.util.Option.empty())
         except Exception as error:
             self._was_busy = True
             if entry is not None and not is_jvm_gone(error):

@@ -10,7 +10,11 @@ _LOG = re.compile(r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A base or log file's name taken apart. ``instant`` is the commit that wrote it (table version 8 and later)."""
+    """A base or log file's name taken apart.
+
+    ``instant`` is the commit that wrote it; for a log file of table version 6 the one of the base file it belongs to,
+    or of the compaction that was pending when it was written.
+    """
 
     partition: str
     name: str

@@ -30,7 +30,7 @@ SEARCH_DEPTH = 4
 
 
 class HudiFormat:
-    """Apache Hudi tables of version 9 on local file systems; implements ``lake.ports.TableFormat``."""
+    """Apache Hudi tables of version 6, 8 and 9 on local file systems; implements ``lake.ports.TableFormat``."""
 
     name = "hudi"
     volatile_columns = frozenset({"_hoodie_file_name"})

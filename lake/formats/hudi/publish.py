@@ -227,7 +227,7 @@ def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -
     }
     metadata = client.avro("HoodieRequestedReplaceMetadata", record)
     instant = client.new_instant()
-    requested = client.meta.getInstantGenerator().getClusteringCommitRequestedInstant(instant)
+    requested = client.bundle.requested_clustering(client.meta, instant)
     client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
     return Prepared(plan=plan, epoch=epoch, instant=instant, groups=kept, left_out=left_out)
 

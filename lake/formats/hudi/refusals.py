@@ -10,8 +10,8 @@ from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import COMMIT_ACTIONS, Timeline, write_stats
 from lake.model import Concurrency, TableRef
 
-TABLE_VERSION = "9"
-TIMELINE_LAYOUT = "2"
+LAYOUTS: Mapping[str, str] = {"6": "1", "8": "2", "9": "2"}
+"""Table versions that are served, each with the layout of its timeline."""
 _MIRRORED_INDEXES = frozenset({"files", "column_stats", "partition_stats", "bloom_filters", "record_index"})
 _CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 
@@ -27,7 +27,7 @@ def check_table(table: TableRef) -> None:
 def _refusals(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator[str]:
     properties = timeline.properties
     yield from _layout(properties)
-    yield from _options(table.write_options)
+    yield from _options(table.write_options, properties)
     yield from _metadata_table(table.write_options, properties)
     yield from _concurrency(table)
     yield from contradictions(table)
@@ -36,16 +36,16 @@ def _refusals(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator
 
 def _layout(properties: Mapping[str, str]) -> Iterator[str]:
     version = properties.get("hoodie.table.version", "")
-    if version != TABLE_VERSION:
-        yield (
-            f"hoodie.table.version = {version or 'unset'}, only {TABLE_VERSION} is served; upgrade the table with its "
-            "own writer (hoodie.write.table.version = 9 with auto upgrade on) and try again"
-        )
     layout = properties.get("hoodie.timeline.layout.version", "")
-    if layout != TIMELINE_LAYOUT:
+    if version not in LAYOUTS:
         yield (
-            f"hoodie.timeline.layout.version = {layout or 'unset'}, only {TIMELINE_LAYOUT} is served; it comes with "
-            "table version 9, upgrade the table with its own writer"
+            f"hoodie.table.version = {version or 'unset'}, only {', '.join(LAYOUTS)} are served; upgrade the table "
+            "with its own writer (hoodie.write.table.version = 9 with auto upgrade on) and try again"
+        )
+    elif layout != LAYOUTS[version]:
+        yield (
+            f"hoodie.timeline.layout.version = {layout or 'unset'} does not go with hoodie.table.version = {version}, "
+            f"which has layout {LAYOUTS[version]}; an upgrade was cut short, repeat it with the table's own writer"
         )
     kind = properties.get("hoodie.table.type", "COPY_ON_WRITE").upper()
     if kind not in {"COPY_ON_WRITE", "MERGE_ON_READ"}:
@@ -71,10 +71,13 @@ def _layout(properties: Mapping[str, str]) -> Iterator[str]:
         )
 
 
-def _options(options: Mapping[str, str]) -> Iterator[str]:
+def _options(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
     wanted = {
         "hoodie.write.auto.upgrade": ("false", "a compaction must not change the table's version"),
-        "hoodie.write.table.version": (TABLE_VERSION, "a compaction must not change the table's version"),
+        "hoodie.write.table.version": (
+            properties["hoodie.table.version"],
+            "a compaction must not change the table's version",
+        ),
         "hoodie.metadata.auto.delete.partitions": ("false", "indexes of the metadata table would be dropped"),
         "hoodie.table.service.manager.enabled": ("false", "plans would be sent away instead of executed"),
     }

@@ -12,13 +12,12 @@ def roll_back(client: HudiClient, time: str, kind: PlanKind) -> None:
     service = client.worker.getTableServiceClient()
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
     known = _constant(client, service.getPendingRollbackInfo(client.meta, time, False))
-    generator = client.meta.getInstantGenerator()
     if kind is PlanKind.CLUSTERING:
-        inflight = generator.getClusteringCommitInflightInstant(time)
-        table.rollbackInflightClustering(inflight, known, service.getTransactionManager())
+        inflight, method = client.bundle.inflight_clustering(client.meta, time), "rollbackInflightClustering"
     else:
-        inflight = generator.getCompactionInflightInstant(time)
-        table.rollbackInflightCompaction(inflight, known, service.getTransactionManager())
+        inflight = client.meta.getInstantGenerator().getCompactionInflightInstant(time)
+        method = "rollbackInflightCompaction"
+    client.bundle.roll_back(service, getattr(table, method), inflight, known)
     client.meta.reloadActiveTimeline()
 
 

@@ -24,6 +24,7 @@ _KEEP_MIN_DEFAULT, _KEEP_MAX_DEFAULT = 20, 30
 
 def maintain(client: HudiClient, services: Collection[str], retained: Sequence[SupersededVersion]) -> list[str]:
     """Run ``services`` (rollback, clean, archive) in that order, each under the table's lock; what each did."""
+    client.bundle.check_serves_others(client.table.name, "running the table's own services")
     lines = []
     known: Mapping[str, Callable[[], str | None]] = {
         "rollback": lambda: _roll_back_failed(client),
@@ -57,9 +58,6 @@ def _roll_back_failed(client: HudiClient) -> str | None:
 def _clean(client: HudiClient, retained: Sequence[SupersededVersion]) -> str | None:
     """What the table's clean policy would delete, without what lakefold retains, as one clean."""
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
-    methods = client.jvm.org.apache.commons.lang3.ArrayUtils.toString(table.getClass().getMethods())
-    if ".createCleanerPlan(" not in methods:  # older bundles publish a clean as soon as they plan it
-        return "nothing is cleaned: only Hudi 1.2 plans a clean without publishing it; leave it to the writers"
     found = table.createCleanerPlan(client.context, client.absent)
     if not found.isPresent():
         return None
@@ -83,7 +81,7 @@ def _clean(client: HudiClient, retained: Sequence[SupersededVersion]) -> str | N
     candidates.append(str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or ""))
     earliest = min((time for time in candidates if time), default=None)
     publish_clean(client, timeline, victims, earliest, partitions=partitions)
-    client.worker.clean(False)
+    client.bundle.run_pending_cleans(client.worker)
     spared = sum(len(paths) for paths in wanted.values()) - len(gone)
     spared_text = f", {spared} more are kept by lakefold's retention" if spared else ""
     return f"the table's clean policy deleted {len(gone)} files{spared_text}"

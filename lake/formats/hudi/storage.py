@@ -95,6 +95,15 @@ class Storage:
         pairs = zip(relative, infos, strict=True)
         return {path: info.size for path, info in pairs if info.type == pafs.FileType.File}
 
+    def modified(self, relative: Sequence[str]) -> dict[str, datetime]:
+        """When those of the files that exist were written last, as aware times in UTC."""
+        if not relative:
+            return {}
+        with self._outcomes(""):
+            infos = self.fs.get_file_info([self.path(path) for path in relative])
+        pairs = zip(relative, infos, strict=True)
+        return {path: info.mtime for path, info in pairs if info.type == pafs.FileType.File}
+
     def children(self, relative: str) -> list[pafs.FileInfo]:
         """Files and directories directly in ``relative``; none where it does not exist."""
         with self._outcomes(relative):

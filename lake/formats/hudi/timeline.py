@@ -1,27 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timeline of a Hudi table (layout 2) read in plain Python: instants, plans, commit metadata, history.
+"""The timeline of a Hudi table read in plain Python: instants, plans and commit metadata.
 
-File names in ``.hoodie/timeline``: ``<time>.<action>.requested``, ``<time>.<action>.inflight`` (a commit's is
-``<time>.inflight``) and ``<time>_<completion>.<action>``. A pending clustering, compaction or log compaction
-completes as replacecommit, commit or deltacommit, and its requested file stays beside the completed one.
+Layout 2 (table versions 8 and 9) keeps them in ``.hoodie/timeline``: ``<time>.<action>.requested``,
+``<time>.<action>.inflight`` (a commit's is ``<time>.inflight``) and ``<time>_<completion>.<action>``. Layout 1 (table
+version 6) keeps them in ``.hoodie`` itself, the completed one as ``<time>.<action>`` without a completion time, and a
+clustering is a replacecommit from the start. A pending clustering, compaction or log compaction completes as
+replacecommit, commit or deltacommit, and its requested file stays beside the completed one.
 """
 
-import io
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
-import fastavro
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from pyarrow import fs as pafs
 
 from lake.errors import Transient
+from lake.formats.hudi.archive import COMPLETES_AS, ArchivedInstant, Wanted, read_history, read_log
+from lake.formats.hudi.records import decode
 from lake.formats.hudi.storage import Storage, table_properties
 
 PLAN_KEY = "lakefold.plan"
@@ -31,14 +29,12 @@ EPOCH_KEY = "lakefold.epoch"
 
 COMMIT_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 """Completed actions that add or replace data files."""
-_COMPLETES_AS = {"clustering": "replacecommit", "compaction": "commit", "logcompaction": "deltacommit"}
-PLANNED_KINDS = frozenset(_COMPLETES_AS)
+PLANNED_KINDS = frozenset(COMPLETES_AS)
 """Pending actions whose requested file names the file groups they will replace."""
 
-_COMPLETED = re.compile(r"(\d{14,17})_(\d{14,17})\.([a-z]+)")
+_COMPLETED = re.compile(r"(\d{14,17})(?:_(\d{14,17}))?\.([a-z]+)")
 _REQUESTED = re.compile(r"(\d{14,17})\.([a-z]+)\.requested")
 _INFLIGHT = re.compile(r"(\d{14,17})(?:\.([a-z]+))?\.inflight")
-_HISTORY = re.compile(r"(\d+)_(\d+)_\d+\.parquet")
 
 
 class InstantState(StrEnum):
@@ -88,42 +84,9 @@ class PlannedSlice:
         return tuple(join(self.partition, name) for name in names)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedInstant:
-    """A completed instant that left the active timeline."""
-
-    time: str
-    completed_at: str
-    action: str
-    plan_bytes: bytes | None
-    metadata_bytes: bytes | None
-
-    @property
-    def plan(self) -> dict[str, Any] | None:
-        """What was requested, None where the action has no plan."""
-        return decode(self.plan_bytes)
-
-    @property
-    def metadata(self) -> dict[str, Any] | None:
-        """What the completed instant recorded."""
-        return decode(self.metadata_bytes)
-
-
 def join(partition: str, name: str) -> str:
     """A file's path relative to the table."""
     return f"{partition}/{name}" if partition else name
-
-
-def decode(content: bytes | None) -> dict[str, Any] | None:
-    """The one record of a timeline file: an Avro container or JSON; None when empty. Transient when torn."""
-    if not content:
-        return None
-    try:
-        if content.startswith(b"Obj\x01"):
-            return cast(dict[str, Any], next(iter(fastavro.reader(io.BytesIO(content)))))
-        return cast(dict[str, Any], json.loads(content))
-    except (ValueError, EOFError, StopIteration, IndexError, KeyError) as error:
-        raise Transient(f"a timeline file can't be decoded ({type(error).__name__}: {error})") from error
 
 
 def planned_slices(plan: Mapping[str, Any]) -> Iterator[PlannedSlice]:
@@ -181,10 +144,24 @@ class Timeline:
     def __init__(self, storage: Storage, properties: Mapping[str, str] | None = None) -> None:
         self.storage = storage
         self.properties = table_properties(storage) if properties is None else properties
-        self.directory = ".hoodie/" + (self.properties.get("hoodie.timeline.path") or "timeline")
-        self.history_directory = f"{self.directory}/{self.properties.get('hoodie.timeline.history.path') or 'history'}"
-        self.timezone = self.properties.get("hoodie.table.timeline.timezone") or "LOCAL"
-        self.instants: tuple[Instant, ...] = _instants(storage.names(self.directory))
+        get = self.properties.get
+        self.timezone = get("hoodie.table.timeline.timezone") or "LOCAL"
+        self.layout = 1 if get("hoodie.timeline.layout.version") == "1" else 2
+        if self.layout == 1:
+            self.directory = ".hoodie"
+            self.archive_directory = f".hoodie/{get('hoodie.archivelog.folder') or 'archived'}"
+        else:
+            self.directory = f".hoodie/{get('hoodie.timeline.path') or 'timeline'}"
+            self.archive_directory = f"{self.directory}/{get('hoodie.timeline.history.path') or 'history'}"
+        files = (info for info in storage.children(self.directory) if info.type == pafs.FileType.File)
+        self.instants: tuple[Instant, ...] = _instants({info.base_name: self._changed(info) for info in files})
+
+    def _changed(self, info: pafs.FileInfo) -> str | None:
+        """Layout 1 records no completion time; like Hudi itself we take when the completed file was written."""
+        if self.layout != 1:
+            return None
+        zone = UTC if self.timezone.upper() == "UTC" else None
+        return f"{info.mtime.astimezone(zone):%Y%m%d%H%M%S%f}"[:17]
 
     @property
     def completed(self) -> tuple[Instant, ...]:
@@ -198,12 +175,11 @@ class Timeline:
 
     @property
     def commits(self) -> tuple[Instant, ...]:
-        """Completed instants that changed data, in the order of their completion."""
-        return tuple(
-            sorted(
-                (i for i in self.completed if i.action in COMMIT_ACTIONS), key=lambda i: (i.completed_at or "", i.time)
-            )
-        )
+        """Completed instants that changed data, in the order of their completion; of layout 1 by time."""
+        commits = (i for i in self.completed if i.action in COMMIT_ACTIONS)
+        if self.layout == 1:
+            return tuple(commits)  # the times of files do not survive copying a table
+        return tuple(sorted(commits, key=lambda i: (i.completed_at or "", i.time)))
 
     @property
     def newest(self) -> str:
@@ -266,24 +242,6 @@ class Timeline:
         found = [(i, self.metadata(i)) for i in self.completed if i.action == "clean"]
         return [(instant, record) for instant, record in found if record is not None]
 
-    @cached_property
-    def history_files(self) -> tuple[str, ...]:
-        """Files of the archived timeline that its newest manifest names, newest instants first."""
-        names = self.storage.names(self.history_directory)
-        live: Collection[str] = [name for name in names if name.endswith(".parquet")]
-        if "_version_" in names:
-            # A manifest is valid from the moment this file names it; files it does not list are being replaced.
-            version = self.storage.read(f"{self.history_directory}/_version_").decode().strip()
-            manifest = json.loads(self.storage.read(f"{self.history_directory}/manifest_{version}"))
-            listed = {entry["fileName"] for entry in manifest["files"]}
-            live = [name for name in live if name in listed]
-
-        def newest(name: str) -> str:
-            match = _HISTORY.fullmatch(name)
-            return match.group(2) if match else "9"
-
-        return tuple(sorted(live, key=newest, reverse=True))
-
     def archived(
         self,
         actions: Collection[str] | None = None,
@@ -295,47 +253,27 @@ class Timeline:
     ) -> Iterator[ArchivedInstant]:
         """Archived instants, newest first: of ``actions``, of these ``times``, with these bytes in what is read.
 
-        ``plans`` and ``metadata`` say which of the two heavy columns are read.
+        ``plans`` and ``metadata`` say which of the two heavy parts are read.
         """
-        columns = ["instantTime", "completionTime", "action"]
-        columns += ["plan"] * plans + ["metadata"] * metadata
-        for name in self.history_files:
-            bounds = _HISTORY.fullmatch(name)
-            if times is not None and bounds and not any(bounds.group(1) <= t <= bounds.group(2) for t in times):
-                continue
-            with self.storage.open(f"{self.history_directory}/{name}") as source:
-                table = pq.ParquetFile(source).read(columns=columns)
-            if actions is not None:
-                wanted = pa.array(sorted(actions), type=table["action"].type)
-                table = table.filter(pc.is_in(table["action"], value_set=wanted))
-            for row in reversed(table.sort_by("instantTime").to_pylist()):
-                if times is not None and row["instantTime"] not in times:
-                    continue
-                if containing is not None and not any(
-                    containing in (row.get(column) or b"") for column in ("plan", "metadata")
-                ):
-                    continue
-                yield ArchivedInstant(
-                    time=row["instantTime"],
-                    completed_at=row["completionTime"] or row["instantTime"],
-                    action=row["action"],
-                    plan_bytes=row.get("plan"),
-                    metadata_bytes=row.get("metadata"),
-                )
+        wanted = Wanted(actions=actions, containing=containing, times=times, plans=plans, metadata=metadata)
+        read = read_log if self.layout == 1 else read_history
+        return read(self.storage, self.archive_directory, wanted)
 
 
-def _instants(names: Collection[str]) -> tuple[Instant, ...]:
-    files: dict[tuple[str, str], dict[str, str]] = {}
-    for name in names:
-        if match := _COMPLETED.fullmatch(name):
-            time, completion, action = match.groups()
-            files.setdefault((time, action), {}).update(completed=name, completion=completion)
-        elif match := _REQUESTED.fullmatch(name):
+def _instants(files: Mapping[str, str | None]) -> tuple[Instant, ...]:
+    """Instants put together from timeline files; a value is the completion time where the name has none."""
+    states: dict[tuple[str, str], dict[str, str]] = {}
+    for name, changed in files.items():
+        if match := _REQUESTED.fullmatch(name):
             time, kind = match.groups()
-            files.setdefault((time, _COMPLETES_AS.get(kind, kind)), {}).update(requested=name, kind=kind)
+            states.setdefault((time, COMPLETES_AS.get(kind, kind)), {}).update(requested=name, kind=kind)
         elif match := _INFLIGHT.fullmatch(name):
             time, kind = match.group(1), match.group(2) or "commit"
-            files.setdefault((time, _COMPLETES_AS.get(kind, kind)), {}).update(inflight=name, kind=kind)
+            states.setdefault((time, COMPLETES_AS.get(kind, kind)), {}).update(inflight=name, kind=kind)
+        elif match := _COMPLETED.fullmatch(name):
+            time, completion, action = match.groups()
+            if completed_at := completion or changed:
+                states.setdefault((time, action), {}).update(completed=name, completion=completed_at)
     return tuple(
         Instant(
             time=time,
@@ -353,5 +291,5 @@ def _instants(names: Collection[str]) -> tuple[Instant, ...]:
             inflight_file=found.get("inflight"),
             completed_file=found.get("completed"),
         )
-        for (time, action), found in sorted(files.items())
+        for (time, action), found in sorted(states.items())
     )

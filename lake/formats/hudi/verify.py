@@ -26,9 +26,13 @@ _ATTEMPTS = 3
 class Replay:
     """What the commits say. Sizes in bytes and rows are by path, as the commit that wrote the file recorded them."""
 
+    #: table version 6 names in a log file the base file it belongs to, later versions the commit that wrote it
+    logs_name_base: bool = False
     sizes: dict[str, int] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     known_times: set[str] = field(default_factory=set)
+    #: partition, file id and instant of every slice
+    slices: set[tuple[str, str, str]] = field(default_factory=set)
     _bases: dict[Group, tuple[str, str]] = field(default_factory=dict)
     _logs: dict[Group, list[tuple[str, str]]] = field(default_factory=dict)
     _replaced: set[Group] = field(default_factory=set)
@@ -45,8 +49,11 @@ class Replay:
             path = join(file.partition, file.name)
             self.sizes[path] = stat.get("fileSizeInBytes") or 0
             if file.is_log:
-                self._logs.setdefault(file.group, []).append((completed_at, path))
+                key = file.instant if self.logs_name_base else completed_at
+                self._logs.setdefault(file.group, []).append((key, path))
+                self.slices.add((*file.group, file.instant))
                 continue
+            self.slices.add((*file.group, file.instant))
             self.rows[path] = stat.get("numWrites") or 0
             if self._bases.get(file.group, ("", ""))[0] <= time:
                 self._bases[file.group] = (time, path)
@@ -58,9 +65,13 @@ class Replay:
         paths = {path for group, (_, path) in self._bases.items() if group not in self._replaced}
         for group, logs in self._logs.items():
             if group not in self._replaced:
-                # A log belongs to the base file whose instant was the newest when the log's commit completed.
                 since = self._bases.get(group, ("", ""))[0]
-                paths.update(path for completed_at, path in logs if completed_at > since)
+                if self.logs_name_base:
+                    # Logs of a compaction that is pending, or was rolled back, name that instead: a later instant.
+                    paths.update(path for base, path in logs if base >= since)
+                else:
+                    # A log belongs to the base file whose instant was the newest when the log's commit completed.
+                    paths.update(path for completed_at, path in logs if completed_at > since)
         return paths
 
     @property
@@ -71,7 +82,7 @@ class Replay:
 
 def replay(timeline: Timeline) -> Replay:
     """All completed commits of the archived and the active timeline."""
-    result = Replay()
+    result = Replay(logs_name_base=timeline.layout == 1)
     # The active timeline is read first: an instant that is archived meanwhile is then found in both, not in none.
     active = [(i.time, i.completed_at or i.time, timeline.metadata(i)) for i in timeline.commits]
     seen = {time for time, _, _ in active}
@@ -134,6 +145,8 @@ def _is_unowned(path: str, timeline: Timeline, history: Replay, superseded: set[
         return path.endswith(".parquet")
     if any(instant.time == file.instant for instant in timeline.pending):
         return False
+    if file.is_log and history.logs_name_base and (*file.group, file.instant) in history.slices:
+        return False  # a rollback of table version 6 leaves the log file and writes another one, in no commit
     return file.instant >= history.oldest
 
 

@@ -42,13 +42,12 @@ def discard(client: HudiClient, plan_id: str, instants: Collection[str] | None) 
 
 
 def _withdraw(client: HudiClient, instant: Instant) -> None:
-    generator = client.meta.getInstantGenerator()
     if instant.state is InstantState.INFLIGHT and not client.worker.purgePendingClustering(instant.time):
         raise Transient(f"{client.table.name}: Hudi did not withdraw the inflight clustering {instant.time}")
     client.meta.reloadActiveTimeline()
     after = client.timeline().find(instant.time, action="replacecommit")
     if after is not None and after.state is InstantState.REQUESTED:
-        requested = generator.getClusteringCommitRequestedInstant(instant.time)
+        requested = client.bundle.requested_clustering(client.meta, instant.time)
         client.meta.getActiveTimeline().deletePending(requested)
 
 

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The archived timeline: instants that left the active one, in both of its layouts.
+
+Layout 2 keeps Parquet files under a manifest, a row an instant. Layout 1 keeps Hudi log files
+``.commits_.archive.N_TOKEN`` with Avro records, one for each state that an instant went through.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lake.formats.hudi.records import LogRecord, decode, log_records
+from lake.formats.hudi.storage import Storage
+
+COMPLETES_AS = {"clustering": "replacecommit", "compaction": "commit", "logcompaction": "deltacommit"}
+"""Under which action a requested one completes, where the two differ."""
+
+_HISTORY = re.compile(r"(\d+)_(\d+)_\d+\.parquet")
+_LOG = re.compile(r"\.commits_\.archive\.(\d+)(?:_.+)?")
+_HEAD = ("commitTime", "actionType", "actionState", "stateTransitionTime")
+_PLANS = ("hoodieRequestedReplaceMetadata", "hoodieCompactionPlan")
+_METADATA = {
+    "commit": "hoodieCommitMetadata",
+    "deltacommit": "hoodieCommitMetadata",
+    "replacecommit": "hoodieReplaceCommitMetadata",
+    "clean": "hoodieCleanMetadata",
+    "rollback": "hoodieRollbackMetadata",
+    "savepoint": "hoodieSavePointMetadata",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which archived instants are read: of ``actions``, of these ``times``, with these bytes in what is read.
+
+    None means all. ``plans`` and ``metadata`` say which of the two heavy parts are read.
+    """
+
+    actions: Collection[str] | None = None
+    containing: bytes | None = None
+    times: Collection[str] | None = None
+    plans: bool = True
+    metadata: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedInstant:
+    """A completed instant that left the active timeline.
+
+    ``plan`` is what was requested, None where the action has no plan; ``metadata`` what the completed instant recorded.
+    """
+
+    time: str
+    completed_at: str
+    action: str
+    plan: dict[str, Any] | None
+    metadata: dict[str, Any] | None
+
+
+def read_history(storage: Storage, directory: str, wanted: Wanted) -> Iterator[ArchivedInstant]:
+    """Archived instants of layout 2, newest first."""
+    columns = ["instantTime", "completionTime", "action"]
+    heavy = ["plan"] * wanted.plans + ["metadata"] * wanted.metadata
+    times, containing = wanted.times, wanted.containing
+    for name in _history_files(storage, directory):
+        bounds = _HISTORY.fullmatch(name)
+        if times is not None and bounds and not any(bounds.group(1) <= t <= bounds.group(2) for t in times):
+            continue
+        with storage.open(f"{directory}/{name}") as source:
+            table = pq.ParquetFile(source).read(columns=[*columns, *heavy])
+        if wanted.actions is not None:
+            actions = pa.array(sorted(wanted.actions), type=table["action"].type)
+            table = table.filter(pc.is_in(table["action"], value_set=actions))
+        for row in reversed(table.sort_by("instantTime").to_pylist()):
+            if times is not None and row["instantTime"] not in times:
+                continue
+            if containing is not None and not any(containing in (row[column] or b"") for column in heavy):
+                continue
+            yield ArchivedInstant(
+                time=row["instantTime"],
+                completed_at=row["completionTime"] or row["instantTime"],
+                action=row["action"],
+                plan=decode(row.get("plan")),
+                metadata=decode(row.get("metadata")),
+            )
+
+
+def _history_files(storage: Storage, directory: str) -> tuple[str, ...]:
+    """Files that the newest manifest names, newest instants first."""
+    names = storage.names(directory)
+    live: Collection[str] = [name for name in names if name.endswith(".parquet")]
+    if "_version_" in names:
+        # A manifest is valid from the moment this file names it; files it does not list are being replaced.
+        version = storage.read(f"{directory}/_version_").decode().strip()
+        manifest = json.loads(storage.read(f"{directory}/manifest_{version}"))
+        listed = {entry["fileName"] for entry in manifest["files"]}
+        live = [name for name in live if name in listed]
+
+    def newest(name: str) -> str:
+        match = _HISTORY.fullmatch(name)
+        return match.group(2) if match else "9"
+
+    return tuple(sorted(live, key=newest, reverse=True))
+
+
+def read_log(storage: Storage, directory: str, wanted: Wanted) -> Iterator[ArchivedInstant]:
+    """Archived instants of layout 1, newest first.
+
+    All files are read, as Hudi does: the states of one instant need not lie in one file.
+    """
+    states: dict[tuple[str, str], dict[str, tuple[LogRecord, str]]] = {}
+    for name in storage.names(directory):
+        if _LOG.fullmatch(name):
+            for record in log_records(storage.read(f"{directory}/{name}")):
+                head = record.decode(*_HEAD)
+                action = COMPLETES_AS.get(head["actionType"], head["actionType"])
+                if wanted.times is not None and head["commitTime"] not in wanted.times:
+                    continue
+                if wanted.actions is not None and action not in wanted.actions:
+                    continue
+                # Records of Hudi before 0.6 have no state: only completed instants were archived.
+                state = head.get("actionState") or "COMPLETED"
+                known = states.setdefault((head["commitTime"], action), {})
+                known[state] = record, head.get("stateTransitionTime") or head["commitTime"]
+    for (time, action), found in sorted(states.items(), reverse=True):
+        if "COMPLETED" not in found:
+            continue
+        requests = [found[state][0] for state in ("REQUESTED", "INFLIGHT") if state in found]
+        completed, completed_at = found["COMPLETED"]
+        heavy = requests * wanted.plans + [completed] * wanted.metadata
+        if wanted.containing is not None and not any(wanted.containing in record.content for record in heavy):
+            continue
+        yield ArchivedInstant(
+            time=time,
+            completed_at=completed_at,
+            action=action,
+            plan=_plan(requests) if wanted.plans else None,
+            metadata=completed.decode().get(_METADATA.get(action, "")) if wanted.metadata else None,
+        )
+
+
+def _plan(requests: Collection[LogRecord]) -> dict[str, Any] | None:
+    for request in requests:
+        record = request.decode()
+        for field in _PLANS:
+            if record.get(field):
+                plan: dict[str, Any] = record[field]
+                return plan
+    return None

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records that Hudi keeps in files of the timeline: Avro containers, JSON, and blocks of its log format.
+
+A log file is a sequence of blocks: the bytes ``#HUDI#``, the block's length, format version, type, a header of
+numbered strings, the content with its length, a footer like the header, and the block's length once more. Numbers are
+big-endian. The content of an Avro block is its version, the number of records, and each record with its length.
+"""
+
+import io
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import fastavro
+
+from lake.errors import Transient
+
+_MAGIC = b"#HUDI#"
+_FORMAT_VERSION = 1
+_AVRO_DATA_BLOCK = 3
+#: the header entry that holds the writer's schema
+_SCHEMA = 2
+
+
+def decode(content: bytes | None) -> dict[str, Any] | None:
+    """The one record of a timeline file: an Avro container or JSON; None when empty. Transient when torn."""
+    if not content:
+        return None
+    try:
+        if content.startswith(b"Obj\x01"):
+            return cast(dict[str, Any], next(iter(fastavro.reader(io.BytesIO(content)))))
+        return cast(dict[str, Any], json.loads(content))
+    except (ValueError, EOFError, StopIteration, IndexError, KeyError) as error:
+        raise Transient(f"a timeline file can't be decoded ({type(error).__name__}: {error})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One Avro record of a log file, not decoded yet."""
+
+    schema: str
+    content: bytes
+
+    def decode(self, *fields: str) -> dict[str, Any]:
+        """The record, or only these fields of it (of plain types), which is much faster."""
+        stream = io.BytesIO(self.content)
+        wanted = _some_fields(self.schema, fields) if fields else None
+        return cast(dict[str, Any], fastavro.schemaless_reader(stream, _parsed(self.schema), wanted))
+
+
+@lru_cache(maxsize=16)
+def _parsed(schema: str) -> Any:
+    return fastavro.parse_schema(json.loads(schema))
+
+
+@lru_cache(maxsize=16)
+def _some_fields(schema: str, fields: tuple[str, ...]) -> Any:
+    record = json.loads(schema)
+    record["fields"] = [field for field in record["fields"] if field["name"] in fields]
+    return fastavro.parse_schema(record)
+
+
+def log_records(content: bytes) -> Iterator[LogRecord]:
+    """The records of all Avro blocks of a log file, in the order of writing.
+
+    A block that was cut short by a crash is passed over, as Hudi's own reader does.
+    """
+    position = content.find(_MAGIC)
+    while position >= 0:
+        start = position + len(_MAGIC)
+        end = _block_end(content, start)
+        if end is not None:
+            yield from _records_of_block(content[start:end])
+        position = content.find(_MAGIC, position + 1 if end is None else end)
+
+
+def _block_end(content: bytes, start: int) -> int | None:
+    """Where the block that starts after its magic ends; None where it is not whole."""
+    if start + 8 > len(content):
+        return None
+    (length,) = struct.unpack_from(">q", content, start)
+    end = start + 8 + length
+    if length < 0 or end > len(content):
+        return None
+    (repeated,) = struct.unpack_from(">q", content, end - 8)
+    whole = repeated == length + len(_MAGIC) and _MAGIC.startswith(content[end : end + len(_MAGIC)])
+    return end if whole else None
+
+
+def _records_of_block(block: bytes) -> Iterator[LogRecord]:
+    stream = io.BytesIO(block)
+
+    def number(form: str) -> int:
+        return int(struct.unpack(form, stream.read(struct.calcsize(form)))[0])
+
+    number(">q")
+    version, kind = number(">i"), number(">i")
+    if version != _FORMAT_VERSION:
+        raise Transient(f"log format version {version} is unknown")
+    if kind != _AVRO_DATA_BLOCK:
+        return
+    header = {}
+    for _ in range(number(">i")):
+        key = number(">i")
+        header[key] = stream.read(number(">i")).decode()
+    number(">q")  # length of the content
+    number(">i")  # version of the content
+    for _ in range(number(">i")):
+        yield LogRecord(header[_SCHEMA], stream.read(number(">i")))
