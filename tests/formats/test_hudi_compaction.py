@@ -305,3 +305,42 @@ def test_trap_a_compaction_plan_names_files_and_says_how_large_their_logs_are(ta
         assert set(planned.paths) == _inputs(plan)
         assert (extra_metadata(record)[PLAN_KEY], extra_metadata(record)[EPOCH_KEY]) == (plan.plan_id, "1")
         writer.discard(plan.plan_id, None)
+
+
+def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_is_executed_later(
+    spark: Any, tmp_path: Path
+) -> None:
+    six = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+    trips = Table(spark, tmp_path / "trips")
+    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=six)
+    trips.upsert(0, 60, 1, "id % 3 = 0", **six)
+    plan = trips.compaction()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        assert writer.discard(plan.plan_id, None) == 1
+        assert trips.timeline().find(prepared.instant, action="commit") is None, "no log is named after it"
+        prepared = writer.prepare(plan, 2)
+        writer.rewrite(prepared, ignore)
+        trips.upsert(0, 60, 2, "id % 5 = 0", **six)
+        logs = {path for path in trips.files_of(prepared.instant) if ".log." in path}
+        assert len(logs) == 2
+        before = trips.rows()
+        assert writer.discard(plan.plan_id, None) == 1
+    pending = trips.timeline().find(prepared.instant, action="commit")
+    assert pending is not None
+    assert pending.state is InstantState.REQUESTED
+    assert trips.files_of(prepared.instant) == logs, "only what was written of the compaction is gone"
+    assert trips.rows() == before
+    with trips.writer() as writer:
+        again = writer.prepare(plan, 3)
+        assert (again.instant, _inputs(again.plan)) == (prepared.instant, _inputs(plan))
+        rewrite = writer.rewrite(again, ignore)
+        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        commit = writer.commit(rewrite)
+    assert trips.rows() == before
+    assert sum(trips.other_rows()[1].values()) == len(before)
+    assert {version.path for version in commit.superseded} == _inputs(plan)
+    with trips.writer() as writer:
+        writer.delete(commit.superseded, ())
+    assert set(trips.data_files()) == logs | {output.path for output in commit.outputs}
+    assert trips.rows() == before
