@@ -175,15 +175,19 @@ def _paths(slice_: FileSlice) -> list[str]:
 def withdraw(client: HudiClient, instant: Instant, partitions: Collection[str]) -> None:
     """Roll a pending compaction back and take it off the timeline; call it under the lock.
 
-    The request stays where a log file carries its instant: up to table version 6 a writer names its logs after the
-    compaction that it sees, and without that they would belong to no slice. The plan's next attempt takes the same
-    instant again.
+    The request stays where a log file carries its instant, or may yet: up to table version 6 a writer names its logs
+    after the compaction that it sees, and without that they would belong to no slice. The plan's next attempt takes
+    the same instant again.
     """
     generator = client.meta.getInstantGenerator()
     if instant.state is InstantState.INFLIGHT:
         roll_back(client, instant.time, PlanKind.COMPACTION)
-    after = client.timeline().find(instant.time, action=instant.action)
-    if after is not None and after.state is InstantState.REQUESTED and not _has_logs(client, instant.time, partitions):
+    timeline = client.timeline()
+    after = timeline.find(instant.time, action=instant.action)
+    if after is None or after.state is not InstantState.REQUESTED:
+        return
+    may_be_named = timeline.layout == 1 and any(i.kind == "deltacommit" for i in timeline.pending)
+    if not may_be_named and not _has_logs(client, instant.time, partitions):
         client.meta.getActiveTimeline().deletePending(generator.getCompactionRequestedInstant(instant.time))
 
 
