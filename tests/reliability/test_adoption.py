@@ -24,6 +24,7 @@ FORMAT = load_format("hudi")
 COMMITS = 24 if SOAK else 6
 KEYS = 400
 SCHEDULES = {
+    "mor": {"hoodie.compact.schedule.inline": "true", "hoodie.compact.inline.max.delta.commits": "2"},
     "cow": {"hoodie.clustering.schedule.inline": "true", "hoodie.clustering.async.max.commits": "2"},
 }
 CONFIG = """

@@ -102,7 +102,7 @@ def _archive(client: HudiClient) -> str | None:
         java.archive()
     finally:
         java.close()
-    archived = len(timeline.completed) - len([i for i in client.timeline().completed if i in timeline.completed])
+    archived = len(set(timeline.completed) - set(client.timeline().completed))
     return f"archived {archived} instants" if archived else None
 
 
