@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hudi_tables import write
+from hudi_tables import small_files, write
 from hudi_writing import FORMAT, Table, ignore, make_table
 
 from executors.receipt import prove
@@ -59,6 +59,24 @@ def test_copied_row_groups_stay_as_they_are_under_new_file_names_and_a_later_ups
     trips.upsert(0, 180, 5, "id % 11 = 0")
     assert len(set(trips.rows()) - set(before)) == len([i for i in range(180) if i % 11 == 0])
     assert len(trips.rows()) == len(before)
+
+
+@pytest.mark.parametrize("engine", ["spark", "stitch"])
+def test_a_table_without_meta_columns_is_rewritten_by_both_engines(spark: Any, tmp_path: Path, engine: str) -> None:
+    virtual_keys = {
+        "hoodie.populate.meta.fields": "false",
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
+    }
+    small_files(spark, tmp_path / "trips", commits=2, rows_each=20, partitions=1, options=virtual_keys)
+    trips = Table(spark, tmp_path / "trips")
+    before = trips.rows()
+    plan = trips.plan(engine=engine, receipt=ReceiptLevel.HASH)
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        writer.commit(rewrite)
+    assert trips.rows() == before
+    assert len(rewrite.outputs) == 1
 
 
 def test_a_file_that_a_repeated_task_left_is_gone_before_a_copy_becomes_visible(table: NewTable) -> None:

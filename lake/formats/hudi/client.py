@@ -24,8 +24,8 @@ from lake.formats.hudi.conflicts import conflict_options
 from lake.formats.hudi.engine import Engine, choose_engine
 from lake.formats.hudi.lock import CONCURRENCY_MODE, TableLock, concurrency_options
 from lake.formats.hudi.outcomes import translate
-from lake.formats.hudi.settings import index_options, plan_options
-from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.settings import index_options, key_options, plan_options
+from lake.formats.hudi.storage import Storage, table_properties
 from lake.formats.hudi.streaming import streaming_writer
 from lake.formats.hudi.timeline import Timeline
 from lake.model import Concurrency, TableRef
@@ -92,6 +92,7 @@ class HudiClient:
             "hoodie.compact.inline": "false",
             "hoodie.clustering.inline": "false",
             **indexes,
+            **key_options(table_properties(self.storage)),
             **self._plan_options(),
         }
         self._guard = self._client(

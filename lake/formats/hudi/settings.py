@@ -2,7 +2,7 @@
 """Hudi write settings: what the table's indexes need and what a plan asks for."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lake.errors import Rejected
@@ -28,6 +28,16 @@ def index_options(partitions: Collection[str]) -> dict[str, str]:
     if any(name.startswith("expr_index_") for name in have):
         options["hoodie.metadata.index.expression.enable"] = "true"
     return options
+
+
+def key_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """Where Hudi finds the keys of a table without meta columns; it does not look at the table's own settings."""
+    if properties.get("hoodie.populate.meta.fields", "true").lower() == "true":
+        return {}
+    return {
+        "hoodie.datasource.write.recordkey.field": properties.get("hoodie.table.recordkey.fields", ""),
+        "hoodie.datasource.write.partitionpath.field": properties.get("hoodie.table.partition.fields", ""),
+    }
 
 
 def plan_options(plan: Plan, engine: Engine, schema_json: str, *, meta_columns: bool) -> dict[str, str]:
