@@ -2,6 +2,7 @@
 """Fixtures that every test may use: one Spark session a process, soak lengths, servers."""
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -23,6 +24,12 @@ RELIABILITY = Path(__file__).parent.parent / "docs" / "reliability.md"
 
 
 _FIGURE = "figure"
+
+
+def pytest_configure() -> None:
+    """Take SIGINT again: a parallel test process ignores it, and so would every process that a test starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
