@@ -29,11 +29,11 @@ demo: $(READY) ## a real Hudi writer, the real daemon, and the table getting hea
 
 test: $(READY) ## the whole suite (slice lengths), in two processes
 	@bash tests/servers.sh
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 soak: $(READY) ## the long runs; writes docs/reliability.md
 	@bash tests/servers.sh
-	@LAKEFOLD_SOAK=1 $(BIN)/python -m pytest -m soak -n 2 --dist loadfile $(PYTEST_ARGS)
+	@LAKEFOLD_SOAK=1 $(BIN)/python -m pytest -m soak -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .
