@@ -171,3 +171,8 @@ def test_every_command_that_readme_names_exists():
     for words in sorted(commands):
         done = subprocess.run([str(BIN / "lakefold"), *words, "--help"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"lakefold {' '.join(words)}: {done.stderr}"
+
+
+def test_every_test_file_has_a_name_of_its_own():
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names)), "two files of one name can't be collected in one run"

@@ -176,7 +176,7 @@ def test_a_directory_without_permission_is_named_in_one_line(
     templates: Templates, tmp_path_factory: pytest.TempPathFactory, closed: str
 ) -> None:
     base = templates.copy("plain", tmp_path_factory.mktemp("closed") / "t")
-    parents = [p for p in base.parents if p.name.startswith("pytest-") or p.name.startswith("closed")]
+    parents = [p for p in base.parents if p.name.startswith(("pytest-", "popen-", "closed"))]
     for parent in parents:
         parent.chmod(0o755)
     (base / closed).chmod(0)
