@@ -92,27 +92,28 @@ def measure(kind: str, source: Path, warm: Path, work: Path) -> dict[str, Any]:
 
     spark = spark_session(SPARK)
     cluster = _by_hudi if kind == "hudi" else _by_lakefold(ENGINES[kind], work)
-    seconds = 0.0
+    seconds, steps = 0.0, {}
     for label, template in (("warm", warm), ("table", source)):
         table = work / label
         shutil.copytree(template, table)
         begun = time.perf_counter()
-        cluster(spark, table)
+        steps = cluster(spark, table)
         seconds = time.perf_counter() - begun
     peak = _peak_mib("self") + _peak_mib(str(_jvm_pid(spark)))
-    return {"seconds": seconds, "peak_mib": peak, **_content(spark, work / "table")}
+    return {"seconds": seconds, "steps": steps, "peak_mib": peak, **_content(spark, work / "table")}
 
 
-def _by_hudi(spark: "SparkSession", table: Path) -> None:
+def _by_hudi(spark: "SparkSession", table: Path) -> dict[str, float]:
     limits = (
         "hoodie.clustering.plan.strategy.small.file.limit=314572800,"
         "hoodie.clustering.plan.strategy.target.file.max.bytes=1073741824,"
         "hoodie.clustering.plan.strategy.max.bytes.per.group=2147483648"
     )
     spark.sql(f"CALL run_clustering(path => '{table}', options => '{limits}')").collect()
+    return {}
 
 
-def _by_lakefold(engine: str, work: Path) -> Callable[["SparkSession", Path], None]:
+def _by_lakefold(engine: str, work: Path) -> Callable[["SparkSession", Path], dict[str, float]]:
     from executors.worker import Worker
     from service.catalog import Catalog
     from service.config import load
@@ -141,15 +142,19 @@ engine = "{engine}"
     with closing(make_store(config)) as store:
         store.upgrade()
 
-    def cluster(spark: "SparkSession", table: Path) -> None:
+    def cluster(spark: "SparkSession", table: Path) -> dict[str, float]:
+        begun = time.perf_counter()
         with closing(make_store(config)) as store:
             found = Catalog(config).find(table.name)
             answer = scan_and_plan(config, store, found, actor="bench")
             if not answer.plan_ids:
                 raise SystemExit(f"nothing was planned: {answer.text}")
+            planned = time.perf_counter() - begun
             ended = Worker(store=store, spark=lambda: spark, executor="bench").run_once()
             if dict(ended) != {"completed": len(answer.plan_ids)}:
                 raise SystemExit(f"the plan did not complete: {dict(ended)}")
+            (plan,) = (store.plan(plan_id) for plan_id in answer.plan_ids)
+            return {"plan": planned, **{step: ms / 1000 for step, ms in plan.milliseconds.items()}}
 
     return cluster
 
@@ -226,6 +231,8 @@ def compare(lake: Path, repeats: int) -> bool:
             label = "Hudi run_clustering" if kind == "hudi" else f"lakefold, {kind}"
             peak = max(run["peak_mib"] for run in results)
             print(f"{table:<12} {label:<22} {seconds:>8.1f} {ratio:>5.1f}x {peak:>9.0f} {results[0]['files']:>6}")
+            if kind != "hudi":
+                print("  " + " · ".join(f"{step} {seconds:.1f}" for step, seconds in results[0]["steps"].items()))
             if any((r["rows"], r["hash"]) != (runs["hudi"][0]["rows"], runs["hudi"][0]["hash"]) for r in results):
                 raise SystemExit(f"{table}: the rows after {label} differ from those after Hudi's own clustering")
             if kind != "hudi" and ratio < BAR_RATIO[kind]:
