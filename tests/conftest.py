@@ -58,7 +58,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         lines = [
             "# Reliability",
             "",
-            "Written by `make soak` from its own run; `make test` runs the same tests with smaller counts.",
+            "Written by `make soak` from its own runs; `make test` runs the same tests with smaller counts.",
             "",
             "| what was done | result |",
             "|---|---|",

@@ -151,7 +151,7 @@ def test_a_compaction_killed_at_a_step_lands_exactly_once_and_a_writers_upsert_m
         plans[table] = plan["plan_id"]
         killed = installation.run("worker", "--once", failpoints=f"{table.removeprefix('t.')}=kill", expect=None)
         assert killed.returncode == -9, killed.stderr[-3000:]
-        # A pending compaction refuses no writer; what he appends now belongs to the slice, whatever becomes of it.
+        # A pending compaction refuses no writer; what it appends now belongs to the slice, whatever becomes of it.
         again = rows(spark, 0, 200, version=7).where("id % 4 = 0").coalesce(1)
         write(again, base, "upsert", merge_on_read=True, options={**FS_LOCK, "hoodie.table.name": made.name})
         before[table] = table_rows(spark, base)

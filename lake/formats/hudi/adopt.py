@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Executes a plan that another process scheduled, on that process's own instant.
 
-Hudi lets anybody execute a pending clustering, and whoever begins takes the work of the one before him back. All
+Hudi lets anybody execute a pending clustering, and whoever begins takes back the work of the one before. All
 attempts have one instant, so what keeps two of them apart can't be its name, as it is for plans of ours:
 
 - An attempt begins in ``prepare``, under the table's lock, and only where the instant is merely requested. What an
@@ -45,7 +45,7 @@ def begin(client: HudiClient, plan: Plan, epoch: int) -> tuple[Prepared, Any]:
     with client.locked("beginning a plan of another process"):
         if _pending(client, plan).state is not InstantState.REQUESTED:
             raise Transient(
-                f"{plan.table.name}: somebody else has begun {plan.kind} {plan.adopted}; should he be dead: "
+                f"{plan.table.name}: somebody else has begun {plan.kind} {plan.adopted}; if that process is dead: "
                 f"lakefold tables rollback {plan.table.name} {plan.adopted}"
             )
         _check_inputs(client, plan)

@@ -65,7 +65,7 @@ def plan_kind(instant: Instant, plan: Mapping[str, Any] | None) -> PlanKind | No
 
 
 def life(table: TableRef, storage: Storage, timeline: Timeline, instant: Instant) -> tuple[datetime, bool]:
-    """The newest trace of whoever works on ``instant``, and whether it is recent enough to leave him alone.
+    """The newest trace of whoever works on ``instant``, and whether it is recent enough to be left alone.
 
     With a heartbeat Hudi's own limit holds, by the heartbeat settings in the table's write options.
     """
