@@ -15,7 +15,7 @@ from lake.errors import Conflict
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.listing import replaced_groups
 from lake.formats.hudi.names import data_file
-from lake.formats.hudi.publish import LiveSlice, SliceKey, live_slices, pending_groups
+from lake.formats.hudi.publish import LiveSlice, SliceKey, live_slices, pending_groups, still_pending
 from lake.formats.hudi.rollback import roll_back
 from lake.formats.hudi.timeline import (
     EPOCH_KEY,
@@ -142,13 +142,7 @@ def unchanged(client: HudiClient, rewrite: Rewrite) -> None:
     files still there.
     """
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
-    timeline = client.timeline()
-    instant = timeline.find(prepared.instant, action="commit")
-    ours = extra_metadata(timeline.plan(instant)).get(PLAN_KEY) if instant else None
-    if instant is None or not instant.pending or ours != plan.plan_id:
-        raise Conflict(
-            f"{plan.table.name}: instant {prepared.instant} is no longer pending, another process withdrew or ended it"
-        )
+    timeline = still_pending(client, prepared, "commit")
     there = client.storage.sizes([output.path for output in rewrite.outputs])
     if any(there.get(output.path) != output.bytes for output in rewrite.outputs):
         raise Conflict(f"{plan.table.name}: another process took back what was written of {prepared.instant}")

@@ -232,16 +232,23 @@ def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -
     return Prepared(plan=plan, epoch=epoch, instant=instant, groups=kept, left_out=left_out)
 
 
-def unchanged(client: HudiClient, prepared: Prepared) -> None:
-    """Raise Conflict where the plan's instant is not pending any more or an input changed; call it under the lock."""
+def still_pending(client: HudiClient, prepared: Prepared, action: str) -> Timeline:
+    """The timeline, on which the plan's own instant is pending; call it under the lock. Raises Conflict otherwise."""
     plan = prepared.plan
     timeline = client.timeline()
-    instant = timeline.find(prepared.instant, action="replacecommit")
+    instant = timeline.find(prepared.instant, action=action)
     ours = extra_metadata(timeline.plan(instant)).get(PLAN_KEY) if instant else None
     if instant is None or not instant.pending or ours != plan.plan_id:
         raise Conflict(
             f"{plan.table.name}: instant {prepared.instant} is no longer pending, another process withdrew or ended it"
         )
+    return timeline
+
+
+def unchanged(client: HudiClient, prepared: Prepared) -> None:
+    """Raise Conflict where the plan's instant is not pending any more or an input changed; call it under the lock."""
+    plan = prepared.plan
+    still_pending(client, prepared, "replacecommit")
     groups = [plan.groups[index] for index in prepared.groups]
     live = live_slices(client, {s.partition for group in groups for s in group.slices})
     for group in groups:
