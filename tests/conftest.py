@@ -50,8 +50,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for subject, figure in figures:
         terminalreporter.write_line(f"{subject}: {figure}")
     if SOAK and not terminalreporter.stats.get("failed") and not terminalreporter.stats.get("error"):
-        # A run of some of the tests renews their rows and leaves the others.
-        known = RELIABILITY.read_text().splitlines() if RELIABILITY.exists() else []
+        # A whole run starts from an empty table; a run of some of the tests renews their rows and leaves the others.
+        config = terminalreporter.config
+        whole = config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword
+        known = [] if whole else RELIABILITY.read_text().splitlines()
         rows = dict(line.strip("| ").split(" | ", 1) for line in known if line.startswith("| ") and " | " in line)
         rows.pop("what was done", None)
         rows.update(figures)
