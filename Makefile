@@ -53,7 +53,7 @@ bench-hudi: $(READY) ## rewriting speed and memory against Hudi's own clustering
 lock: $(READY) ## renew requirements/*.lock
 	@for set in runtime dev; do \
 	  $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml \
-	    $$([[ $$set == dev ]] && echo --group dev) -o requirements/$$set.lock; done
+	    $$([[ $$set == dev ]] && echo --group dev --all-extras) -o requirements/$$set.lock; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist

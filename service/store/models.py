@@ -29,6 +29,8 @@ from lake.plan import LIVE_STATES, PlanKind, PlanState
 
 #: the row of ``table_state`` whose pause holds every table
 ALL_TABLES = "*"
+#: what stands for a whole table where partitions are reported
+ALL_PARTITIONS = "*"
 
 
 class Json(TypeDecorator[Any]):
@@ -93,6 +95,8 @@ class TableRow(Base):
     registered_at_ms: Mapped[int] = mapped_column(BigInteger)
     last_scan_id: Mapped[int | None] = mapped_column(BigInteger)
     last_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
+    #: the oldest scan that succeeded: what the table was like before; it is never forgotten
+    first_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class ScanRow(Base):
@@ -111,6 +115,72 @@ class ScanRow(Base):
     outcome: Mapped[str] = mapped_column(String)
     error: Mapped[str | None] = mapped_column(Text)
     record: Mapped[Any] = mapped_column(Json)
+
+
+class PartitionLayoutRow(Base):
+    """The partitions of a table as its last scan found them: one compressed columnar blob, replaced by the next."""
+
+    __tablename__ = "partition_layout"
+
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"), primary_key=True)
+    taken_at_ms: Mapped[int] = mapped_column(BigInteger)
+    partitions: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class WrittenPartitionRow(Base):
+    """A partition that a writer says it has written and that waits for its scan; a burst of reports is one row."""
+
+    __tablename__ = "written_partition"
+    __table_args__ = (Index(None, "due_at_ms"),)
+
+    table_name: Mapped[str] = mapped_column(String, primary_key=True)
+    #: ``ALL_PARTITIONS`` where the writer named none
+    partition_path: Mapped[str] = mapped_column(String, primary_key=True)
+    reported_at_ms: Mapped[int] = mapped_column(BigInteger)
+    reported_by: Mapped[str] = mapped_column(String)
+    due_at_ms: Mapped[int] = mapped_column(BigInteger)
+
+
+class TokenRow(Base):
+    """A bearer token of the HTTP API; the token itself is never stored."""
+
+    __tablename__ = "api_token"
+    __table_args__ = (
+        CheckConstraint(_one_of("scope", ("read", "write")), name="scope_known"),
+        UniqueConstraint("digest"),
+    )
+
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    #: hexadecimal SHA-256; a token has 256 random bits, so that nothing slower is needed
+    digest: Mapped[str] = mapped_column(String)
+    scope: Mapped[str] = mapped_column(String)
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    created_by: Mapped[str] = mapped_column(String)
+    expires_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    revoked_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    last_used_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class NotificationRow(Base):
+    """A message to the webhook, until it is delivered or given up (dead)."""
+
+    __tablename__ = "notification"
+    __table_args__ = (
+        CheckConstraint("delivered_at_ms IS NULL OR dead_at_ms IS NULL", name="one_end"),
+        Index("ix_notification_waiting", "not_before_ms", "id",
+              sqlite_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL"),
+              postgresql_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL")),
+    )  # fmt: skip
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    event: Mapped[str] = mapped_column(String)
+    body: Mapped[Any] = mapped_column(Json)
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    not_before_ms: Mapped[int] = mapped_column(BigInteger)
+    delivered_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    dead_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    error: Mapped[str | None] = mapped_column(Text)
 
 
 class RequestRow(Base):
@@ -187,6 +257,8 @@ class PlanRow(Base):
     output_files: Mapped[int] = mapped_column(BigInteger)
     #: the instant on the table's timeline that another process scheduled and this plan executes
     adopted: Mapped[str | None] = mapped_column(String)
+    #: W3C trace context of the plan's trace, where tracing is on
+    traceparent: Mapped[str | None] = mapped_column(String)
 
     epoch: Mapped[int] = mapped_column(BigInteger, server_default="0")
     attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")

@@ -4,7 +4,7 @@
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
 from lake.model import TableRef
 from service.store.base import StorePart, insert_if_absent, storable
@@ -105,8 +105,13 @@ class Tables(StorePart):
                 )
                 .returning(ScanRow.id)
             ).scalar_one()  # fmt: skip
-            newest = {"last_scan_id": added} | ({"last_ok_scan_id": added} if scan.outcome == "ok" else {})
-            self._set(connection, scan.table, **newest)
+            pointers: dict[str, Any] = {"last_scan_id": added}
+            if scan.outcome == "ok":
+                pointers |= {
+                    "last_ok_scan_id": added,
+                    "first_ok_scan_id": func.coalesce(TableRow.first_ok_scan_id, added),
+                }
+            self._set(connection, scan.table, **pointers)
             oldest_kept = (
                 select(ScanRow.id)
                 .where(ScanRow.table_name == scan.table)
@@ -114,12 +119,12 @@ class Tables(StorePart):
                 .limit(1)
                 .offset(self._settings.scans_kept - 1)
             )
-            last_ok = select(TableRow.last_ok_scan_id).where(TableRow.name == scan.table)
             cut = connection.execute(oldest_kept).scalar_one_or_none()
             if cut is not None:
-                keep = connection.execute(last_ok).scalar_one_or_none()
+                pointed = select(TableRow.first_ok_scan_id, TableRow.last_ok_scan_id).where(TableRow.name == scan.table)
+                keep = [scan_id for scan_id in connection.execute(pointed).one() if scan_id is not None]
                 old = delete(ScanRow).where(ScanRow.table_name == scan.table, ScanRow.id < cut)
-                connection.execute(old if keep is None else old.where(ScanRow.id != keep))
+                connection.execute(old.where(ScanRow.id.not_in(keep)))
 
     def last_scan(self, name: str, *, ok: bool = False) -> ScanRecord | None:
         """The newest scan of a table, or with ``ok`` the newest that succeeded; None without one."""
@@ -128,6 +133,10 @@ class Tables(StorePart):
     def last_scans(self, *, ok: bool = False) -> dict[str, ScanRecord]:
         """``last_scan`` of every table that has one."""
         return self._last_scans(ok)
+
+    def first_scans(self) -> dict[str, ScanRecord]:
+        """The oldest scan of each table that succeeded: what it was like before. Never forgotten."""
+        return self._scans_at(TableRow.first_ok_scan_id)
 
     def scans(self, name: str, limit: int = 288) -> list[ScanRecord]:
         """The newest scans of a table, newest first."""
@@ -141,7 +150,9 @@ class Tables(StorePart):
             return [_scan(row.record, row.taken_at_ms) for row in rows]
 
     def _last_scans(self, ok: bool, *conditions: Any) -> dict[str, ScanRecord]:
-        pointer = TableRow.last_ok_scan_id if ok else TableRow.last_scan_id
+        return self._scans_at(TableRow.last_ok_scan_id if ok else TableRow.last_scan_id, *conditions)
+
+    def _scans_at(self, pointer: Any, *conditions: Any) -> dict[str, ScanRecord]:
         with self._database.read() as connection:
             rows = connection.execute(
                 select(ScanRow.table_name, ScanRow.record, ScanRow.taken_at_ms)

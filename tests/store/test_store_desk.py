@@ -93,14 +93,17 @@ def test_the_last_scan_is_kept_whole_and_a_failed_one_hides_no_layout(store: Sto
     assert store.scans(TRIPS.name) == [bad, good]
 
 
-def test_old_scans_are_forgotten_but_never_the_last_good_one(database_url: str) -> None:
+def test_old_scans_are_forgotten_but_never_the_first_and_the_last_good_one(database_url: str) -> None:
     store = Store(database_url, StoreSettings(scans_kept=3))
     store.register(TRIPS, "observe")
+    store.record_scan(scan(-2))
+    store.record_scan(scan(-1))
     store.record_scan(scan(0))
     for minute in range(1, 10):
         store.record_scan(scan(minute, outcome="error", error="down"))
-    assert [s.instant for s in store.scans(TRIPS.name)] == ["i9", "i8", "i7", "i0"]
+    assert [s.instant for s in store.scans(TRIPS.name)] == ["i9", "i8", "i7", "i0", "i-2"]
     assert store.last_scan(TRIPS.name, ok=True) == scan(0)
+    assert store.first_scans() == {TRIPS.name: scan(-2)}
     store.close()
 
 
