@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Self
 
 from lake.errors import CancelRequested, LeaseLost, Transient
+from lake.logfields import about
 from lake.plan import Claim, Progress
 from lake.ports import PlanStore, TableWriter
 
@@ -41,7 +42,7 @@ class Lease:
         self._lost: LeaseLost | None = None
         self._cancel_requested = False
         self._writer: TableWriter | None = None
-        self._thread = threading.Thread(target=self._run, name=f"heartbeat {claim.plan.plan_id}", daemon=True)
+        self._thread = threading.Thread(target=self._renewing, name=f"heartbeat {claim.plan.plan_id}", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -109,6 +110,10 @@ class Lease:
                 self._lost = error
             else:
                 self._renewed = begun
+
+    def _renewing(self) -> None:
+        with about(self._claim):
+            self._run()
 
     def _run(self) -> None:
         next_beat = time.monotonic() + self._every

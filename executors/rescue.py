@@ -9,6 +9,7 @@ from datetime import timedelta
 from executors.observer import NullObserver, Observer
 from executors.outcome import Outcome
 from executors.run import ASK_AGAIN_SECONDS, HEARTBEAT, settle
+from lake.logfields import about
 from lake.model import TableRef
 from lake.plan import LIVE_STATES
 from lake.ports import PlanStore, SparkProvider, TableFormat
@@ -38,12 +39,13 @@ def rescue_one(
     claim = store.expired(executor)
     if claim is None:
         return None
-    log.warning("plan %s of %s: its executor fell silent", claim.plan.plan_id, claim.plan.table.name)
-    observer.lease_expired(claim)
-    format_ = formats(claim.plan.table.format)
-    return settle(
-        claim, format=format_, store=store, spark=spark, observer=observer, heartbeat=heartbeat, ask_again=ask_again
-    )
+    with about(claim):
+        log.warning("plan %s of %s: its executor fell silent", claim.plan.plan_id, claim.plan.table.name)
+        observer.lease_expired(claim)
+        format_ = formats(claim.plan.table.format)
+        return settle(
+            claim, format=format_, store=store, spark=spark, observer=observer, heartbeat=heartbeat, ask_again=ask_again
+        )
 
 
 def sweep(table: TableRef, *, format: TableFormat, store: PlanStore, spark: SparkProvider) -> int:

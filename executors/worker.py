@@ -19,6 +19,7 @@ from executors.spark import drop_dead_session
 from lake.errors import Rejected
 from lake.formats import load_format
 from lake.identity import executor_name
+from lake.logfields import about
 from lake.plan import Claim
 from lake.ports import PlanStore, SparkProvider
 
@@ -161,7 +162,10 @@ class Worker:
             if rescued is not None:
                 return self._counted(rescued)
             claim = None if self._draining.is_set() else self._store.claim(self.executor)
-        return None if claim is None else self._counted(self._run(claim))
+        if claim is None:
+            return None
+        with about(claim):
+            return self._counted(self._run(claim))
 
     def _run(self, claim: Claim) -> Outcome:
         log.info("plan %s of %s claimed, attempt %d", claim.plan.plan_id, claim.plan.table.name, claim.attempt)

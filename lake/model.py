@@ -67,7 +67,8 @@ class TableRef:
     location: str
     concurrency: Concurrency = Concurrency.SINGLE_WRITER
     on_conflict: OnConflict | None = None
-    write_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    #: not shown by ``repr``: it may hold the keys of a lock or of a store
+    write_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

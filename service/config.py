@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from lake.errors import LakefoldError
-from lake.units import parse_duration
+from service.notify.settings import Notify
+from service.secrets import is_secret, remember_those_of
+from service.sections import Duration, Section, Texts, flatten
 
 FILE_NAME = "lakefold.toml"
 ENV_PREFIX = "LAKEFOLD_"
@@ -38,46 +40,19 @@ def nearest(word: str, known: Mapping[str, Any] | list[str] | tuple[str, ...]) -
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def flatten(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys that TOML nested (``hoodie.clustering.x = 1`` without quotes) as the flat keys they are."""
-    flat: dict[str, Any] = {}
-    for key, value in section.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = tuple(value) if isinstance(value, list) else value
-    return flat
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _texts(section: Any) -> Any:
-    return {key: _text(value) for key, value in flatten(section).items()} if isinstance(section, Mapping) else section
-
-
-Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
-Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 def default_database_url() -> str:
     """The SQLite file in the user's data directory."""
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return f"sqlite:///{data / 'lakefold' / 'lakefold.db'}"
 
 
-class Database(_Section):
+class Database(Section):
     """``[database]``: where plans live, as a SQLAlchemy URL."""
 
-    url: str = Field(default_factory=default_database_url)
+    url: SecretStr = Field(default_factory=lambda: SecretStr(default_database_url()))
 
 
-class Source(_Section):
+class Source(Section):
     """``[[sources]]``: a table's path, a directory to search, a pattern of paths, or a catalog database."""
 
     path: str | None = None
@@ -101,13 +76,13 @@ class Source(_Section):
 class TableRule(BaseModel):
     """``[[tables]]``: settings of the tables whose name matches; any other key is a policy knob."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
     match: str
     mode: Mode | None = None
     concurrency: Literal["single_writer", "occ"] | None = None
     on_conflict: Literal["plan_wins", "writer_wins"] | None = None
-    write_options: Texts = Field(default_factory=dict)
+    write_options: Texts = Field(default_factory=dict, repr=False)
 
     @property
     def knobs(self) -> dict[str, Knob]:
@@ -115,7 +90,7 @@ class TableRule(BaseModel):
         return flatten(self.model_extra or {})
 
 
-class Daemon(_Section):
+class Daemon(Section):
     """``[daemon]``: loops, slots, metrics and log of ``lakefold serve``."""
 
     metrics_address: str = "127.0.0.1"
@@ -139,10 +114,15 @@ class Daemon(_Section):
         return self
 
 
+#: the sections that are one table of known keys
+_SECTIONS: Mapping[str, type[Section]] = {"database": Database, "daemon": Daemon, "notify": Notify}
+
+
 class _Settings(BaseSettings):
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, case_sensitive=False
-    )
+        env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, case_sensitive=False,
+        hide_input_in_errors=True,
+    )  # fmt: skip
 
     database: Database = Field(default_factory=Database)
     spark: Texts = Field(default_factory=dict)
@@ -150,6 +130,7 @@ class _Settings(BaseSettings):
     defaults: dict[str, Any] = Field(default_factory=dict)
     tables: tuple[TableRule, ...] = ()
     daemon: Daemon = Field(default_factory=Daemon)
+    notify: Notify = Field(default_factory=Notify)
 
     @classmethod
     def settings_customise_sources(
@@ -178,10 +159,11 @@ class Config:
 
     file: Path | None
     database: Database
-    spark: Mapping[str, str]
+    spark: Mapping[str, str] = field(repr=False)
     sources: tuple[Source, ...]
     tables: tuple[TableRule, ...]
     daemon: Daemon
+    notify: Notify
     default_layers: tuple[Layer, ...]
     #: ``section.key`` → where its value came from, for everything that was set outside ``[defaults]``
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -238,16 +220,19 @@ def load(chosen: Path | None = None) -> Config:
         ),
     )
     spark = _spark(settings.spark, name)
-    return Config(
+    config = Config(
         file=path,
         database=settings.database,
         spark=spark,
         sources=settings.sources,
         tables=settings.tables,
         daemon=settings.daemon,
+        notify=settings.notify,
         default_layers=tuple(layer for layer in layers if layer.settings),
         origins=_section_origins(document, name),
     )
+    remember_those_of(config)
+    return config
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
@@ -287,7 +272,7 @@ def _known_environment() -> None:
 
 def _section_origins(document: Mapping[str, Any], name: str) -> dict[str, str]:
     origins: dict[str, str] = {}
-    for section in ("database", "spark", "daemon"):
+    for section in ("spark", *_SECTIONS):
         for key in flatten(document.get(section, {})):
             origins[f"{section}.{key}"] = f"{name} [{section}]"
         for key, variable in _environment_keys(section.upper()).items():
@@ -323,8 +308,17 @@ def _explain(error: ValidationError, path: Path | None, text: str) -> str:
     if first["type"] == "missing":
         return f"{place}: {dotted} is missing"
     message = first["msg"].removeprefix("Value error, ")
-    value = "" if isinstance(first["input"], (Mapping, BaseModel)) else f" = {first['input']!r}"
+    quotable = not isinstance(first["input"], (Mapping, BaseModel)) and not _holds_secret(where)
+    value = f" = {first['input']!r}" if quotable else ""
     return f"{place}: {dotted}{value}: {message}"
+
+
+def _holds_secret(where: tuple[int | str, ...]) -> bool:
+    if any(is_secret(str(part)) for part in where):
+        return True
+    model = _SECTIONS.get(str(where[0])) if len(where) > 1 else None
+    known = model.model_fields.get(str(where[1])) if model else None
+    return known is not None and SecretStr.__name__ in str(known.annotation)
 
 
 def _dotted(where: tuple[int | str, ...]) -> str:
@@ -346,7 +340,7 @@ def _variable(where: tuple[int | str, ...]) -> str | None:
 
 
 def _siblings(where: tuple[int | str, ...]) -> list[str]:
-    sections: dict[str, type[BaseModel]] = {"database": Database, "sources": Source, "daemon": Daemon}
+    sections: dict[str, type[BaseModel]] = {"sources": Source, **_SECTIONS}
     model = sections.get(str(where[0])) if len(where) > 1 else _Settings
     return list(model.model_fields) if model else []
 

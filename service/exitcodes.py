@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient
+from service.secrets import hide
 
 
 class ExitCode(IntEnum):
@@ -114,8 +115,8 @@ def classify(error: BaseException) -> Problem:
 
 
 def one_line(error: BaseException) -> str:
-    """The error's text on one line; its class name where it has none or nobody wrote it for a person."""
-    text = " ".join(str(error).split())
+    """The error on one line without secrets; its class name where it has no text or nobody wrote it for a person."""
+    text = hide(" ".join(str(error).split()))
     if isinstance(error, (LakefoldError, ValueError)) or classify(error) is not ERROR:
         return text or type(error).__name__
     if isinstance(error, OSError) and error.strerror:

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How log lines look: one line each, for a person or as JSON for a collector of logs."""
+"""How log lines look: one line each, for a person or as JSON for a collector of logs. No line holds a secret."""
 
 import json
 import logging
 import sys
 from datetime import UTC, datetime
+from typing import Any
+
+from lake.logfields import current_log_fields
+from service.secrets import hide, shown
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 #: Loggers whose informational lines describe the library, not the lake.
-_CHATTY = ("apscheduler", "py4j", "alembic", "sqlalchemy")
+_CHATTY = ("apscheduler", "py4j", "alembic", "sqlalchemy", "httpx", "httpcore", "openlineage", "opentelemetry")
 
 
 def _when(record: logging.LogRecord) -> str:
@@ -23,24 +27,28 @@ class TextFormatter(logging.Formatter):
         text = f"{_when(record)} {record.levelname} {record.name}: {record.getMessage()}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
-        return text
+        return hide(text)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and whatever was passed as ``extra``."""
+    """One JSON object a line: time, level, logger, message, and as fields what it is about and the line's ``extra``.
+
+    ``plan``, ``table`` and ``epoch`` are there for every line of the work on a plan.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """One record as a JSON object."""
-        entry: dict[str, object] = {
+        entry: dict[str, Any] = {
             "time": _when(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": hide(record.getMessage()),
+            **current_log_fields(),
         }
-        entry |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
+        entry |= {key: shown(key, value) for key, value in vars(record).items() if key not in _STANDARD}
         if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+            entry["exception"] = hide(self.formatException(record.exc_info))
+        return json.dumps(entry, default=lambda value: hide(str(value)))
 
 
 def configure(level: str = "info", style: str = "text") -> None:

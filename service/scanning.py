@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from lake.errors import LakefoldError
 from lake.formats import load_format
+from lake.logfields import log_fields
 from planner.candidates import Reason
 from service.adoption import DeadWork, abandoned
 from service.catalog import Catalog
@@ -122,10 +123,9 @@ class Scanning:
                 if table.name in self._failing:
                     self._failing.discard(table.name)
                     logger.info("table %s: can be scanned again", table.name)
-                for plan_id in answer.plan_ids:
-                    logger.info("plan %s: requested for table %s", plan_id, table.name)
+                _tell_plans(answer)
 
-        return scan
+        return log_fields(table=table.name)(scan)
 
     def _answer_one(self, request: Request) -> Callable[[], None]:
         def answer() -> None:
@@ -143,8 +143,9 @@ class Scanning:
                 with suppress(StoreError):
                     self._store.answer_request(request.request_id, plan_ids=(), answer=given.document())
             logger.info("request %s by %s for %s: %s", request.request_id, request.actor, request.table, given.text)
+            _tell_plans(given)
 
-        return answer
+        return log_fields(request=request.request_id)(answer)
 
     def _scan_failed(self, table: ConfiguredTable, error: Exception, seconds: float) -> None:
         """One line when a table begins to fail, not one at each scan; a traceback where nobody foresaw the error."""
@@ -174,6 +175,12 @@ class Scanning:
             if problem not in self._problems:
                 logger.warning("%s", problem)
         self._problems = list(self._catalog.problems)
+
+
+def _tell_plans(answer: Answer) -> None:
+    for plan_id in answer.plan_ids:
+        fields = {"plan": plan_id, "table": answer.table, "epoch": 0}
+        logger.info("plan %s: requested for table %s", plan_id, answer.table, extra=fields)
 
 
 def _skipped(answer: Answer) -> dict[str, int]:

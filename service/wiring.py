@@ -20,7 +20,7 @@ def store_settings(policy: SizingPolicy) -> StoreSettings:
 
 def make_store(config: Config) -> Store:
     """The configured database, not yet looked at. Raises StoreError for a bad URL, ConfigError for bad defaults."""
-    return Store(config.database.url, store_settings(default_policy(config)))
+    return Store(config.database.url.get_secret_value(), store_settings(default_policy(config)))
 
 
 def open_store(config: Config) -> Store:

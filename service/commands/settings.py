@@ -10,6 +10,7 @@ import typer
 from service.commands.common import ConfigFile, Json, Run, command, plural
 from service.exitcodes import ExitCode, exit_codes
 from service.output import Column
+from service.secrets import hide, shown
 
 if TYPE_CHECKING:
     from service.rules import ConfiguredTable
@@ -97,7 +98,8 @@ def _service_settings(run: Run) -> list[tuple[str, Any, str]]:
 
     def rows(section: str, values: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
         return [
-            (f"{section}.{key}", value, origins.get(f"{section}.{key}", "default")) for key, value in values.items()
+            (f"{section}.{key}", shown(key, value), origins.get(f"{section}.{key}", "default"))
+            for key, value in values.items()
         ]
 
     spark = [
@@ -108,8 +110,13 @@ def _service_settings(run: Run) -> list[tuple[str, Any, str]]:
         ("sources", source.model_dump(exclude_defaults=True), f"{loaded.file_name} [[sources]] #{number}")
         for number, source in enumerate(loaded.sources, 1)
     ]
-    shown_url = {"url": without_password(loaded.database.url)}
-    return [*rows("database", shown_url), *spark, *sources, *rows("daemon", loaded.daemon.model_dump())]
+    return [
+        *rows("database", {"url": without_password(loaded.database.url.get_secret_value())}),
+        *((key, shown(key, value), origin) for key, value, origin in spark),
+        *sources,
+        *rows("daemon", loaded.daemon.model_dump()),
+        *rows("notify", loaded.notify.model_dump()),
+    ]
 
 
 def without_password(url: str) -> str:
@@ -117,8 +124,8 @@ def without_password(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     login, at, host = rest.rpartition("@")
     if not at:
-        return url
-    return f"{scheme}{separator}{login.partition(':')[0]}{':***' if ':' in login else ''}@{host}"
+        return hide(url)
+    return hide(f"{scheme}{separator}{login.partition(':')[0]}{':***' if ':' in login else ''}@{host}")
 
 
 def table_settings(table: "ConfiguredTable") -> list[tuple[str, Any, str]]:
@@ -135,7 +142,9 @@ def table_settings(table: "ConfiguredTable") -> list[tuple[str, Any, str]]:
         place = f"{origin.place} ({origin.key} = {origin.value!r})" if origin.key else origin.place
         rows.append((setting_name(knob), getattr(table.policy, knob), place))
     place = table.origins["write_options"].place
-    rows += [(f"write_options.{key}", value, place) for key, value in sorted(table.ref.write_options.items())]
+    rows += [
+        (f"write_options.{key}", shown(key, value), place) for key, value in sorted(table.ref.write_options.items())
+    ]
     return rows
 
 
@@ -165,7 +174,7 @@ def upgrade(json: Json = False, config: ConfigFile = None) -> None:
             store.upgrade()
         finally:
             store.close()
-        url = without_password(run.config.database.url)
+        url = without_password(run.config.database.url.get_secret_value())
         run.out.one({"database": url, "schema": "current"}, lambda: run.out.line(f"{url}: schema is current"))
 
 
@@ -174,5 +183,5 @@ def check_schema(json: Json = False, config: ConfigFile = None) -> None:
     """Exit 13 when the database can't be reached or its schema is behind."""
     with command(json, config) as run:
         run.store.check()
-        url = without_password(run.config.database.url)
+        url = without_password(run.config.database.url.get_secret_value())
         run.out.one({"database": url, "schema": "current"}, lambda: run.out.line(f"{url}: schema is current"))

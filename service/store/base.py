@@ -8,6 +8,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase
 
 from lake.plan import PlanState
+from service.secrets import hide
 from service.store.clock import db_now
 from service.store.engine import Database
 from service.store.models import EventRow
@@ -29,8 +30,8 @@ class StorePart:
 
 
 def storable(text: str) -> str:
-    """``text`` cut to a sane length and without what PostgreSQL can't hold."""
-    return text.replace("\x00", "").encode("utf-8", "replace").decode()[:_LONGEST_TEXT]
+    """``text`` without secrets, cut to a sane length and without what PostgreSQL can't hold."""
+    return hide(text).replace("\x00", "").encode("utf-8", "replace").decode()[:_LONGEST_TEXT]
 
 
 def insert_if_absent(connection: Connection, row: type[DeclarativeBase], **values: Any) -> bool:

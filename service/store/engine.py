@@ -126,7 +126,7 @@ def _first_line(error: DBAPIError) -> str:
 
 
 def _sqlite_engine(url: URL) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": LOCK_WAIT_SECONDS})
+    engine = create_engine(url, connect_args={"timeout": LOCK_WAIT_SECONDS}, hide_parameters=True)
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
@@ -155,6 +155,7 @@ def _postgresql_engine(url: URL) -> Engine:
     }
     engine = create_engine(
         url,
+        hide_parameters=True,  # options of a writer are among them
         pool_pre_ping=True,
         pool_recycle=1800,
         connect_args={name: value for name, value in defaults.items() if name not in url.query},

@@ -50,7 +50,7 @@ def refused(text: str) -> str:
 def test_without_a_file_everything_has_its_default(tmp_path):
     config = load()
     assert config.file is None
-    assert config.database.url == f"sqlite:///{tmp_path}/home/.local/share/lakefold/lakefold.db"
+    assert config.database.url.get_secret_value() == f"sqlite:///{tmp_path}/home/.local/share/lakefold/lakefold.db"
     table = configure(config, ORDERS)
     assert table.mode == "observe"
     assert table.policy.small_file_limit_bytes == 300 * MIB
@@ -170,7 +170,7 @@ def test_the_environment_sets_every_section(monkeypatch):
     }.items():
         monkeypatch.setenv(f"LAKEFOLD_{name}", value)
     config = load()
-    assert config.database.url == "sqlite:////tmp/b.db"
+    assert config.database.url.get_secret_value() == "sqlite:////tmp/b.db"
     assert (config.daemon.metrics_port, config.daemon.clean_interval) == (9999, timedelta(minutes=2))
     assert config.spark == {"spark.master": "local[3]"}
     assert [source.path for source in config.sources] == ["/lake"]
