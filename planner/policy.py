@@ -173,6 +173,12 @@ class SizingPolicy:
             receipt=self.receipt,
         )
 
+    @property
+    def compares_partitions(self) -> bool:
+        """Whether a partition is chosen by its place among all of them, and not by its own path alone."""
+        by_place = (PartitionFilter.RECENT_DAYS, PartitionFilter.DAY_ROLLING)
+        return self.skip_latest_partitions > 0 or self.partition_filter in by_place
+
     def settings(self) -> dict[str, str]:
         """Every knob under its own name with a value as a person writes it; ``from_settings`` reads it back."""
         return {

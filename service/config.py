@@ -97,6 +97,7 @@ class Daemon(Section):
     metrics_port: int = Field(default=9464, ge=0, le=65535)
     executor_slots: int = Field(default=1, ge=1, le=64)
     request_interval: Duration = timedelta(seconds=1)
+    report_delay: Duration = timedelta(milliseconds=500)
     claim_interval: Duration = timedelta(seconds=1)
     rescue_interval: Duration = timedelta(seconds=15)
     clean_interval: Duration = timedelta(minutes=5)

@@ -24,6 +24,7 @@ from lake.formats import load_format
 from lake.identity import executor_name
 from lake.version import __version__
 from service import logs
+from service.asking import SCAN_ROLE
 from service.catalog import Catalog
 from service.cleaning import Cleaning
 from service.config import Config
@@ -32,7 +33,6 @@ from service.leader import Leadership
 from service.metrics import Metrics
 from service.metrics_http import MetricsServer
 from service.observed import observed
-from service.planning import SCAN_ROLE
 from service.rules import check_rules, default_policy
 from service.scanning import Scanning
 from service.schedule import Ticks
@@ -136,6 +136,7 @@ class Daemon:
         if self._schedules and self.leadership.holds(SCAN_ROLE):
             self.scanning.tick(everything=True)
             self.scanning.answer_requests()
+            self.scanning.look_at_written()
             self.scanning.wait()
         result = ExitCode.OK
         if self._executes:
@@ -207,6 +208,7 @@ class Daemon:
         if self._schedules:
             self._work.every(_SCAN_TICK, "scan", self.scanning.tick)
             self._work.every(daemon.request_interval, "requests", self.scanning.answer_requests)
+            self._work.every(daemon.request_interval, "written", self.scanning.look_at_written)
         if self._executes:
             self._work.every(daemon.rescue_interval, "rescue", self._rescue)
             self._work.every(daemon.clean_interval, "clean", self._clean)

@@ -3,10 +3,12 @@
 
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from uuid_utils import uuid7
 
 from lake.errors import LakefoldError
@@ -16,14 +18,12 @@ from lake.plan import Plan, PlanKind
 from planner.candidates import Reason
 from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
-from planner.policy import PolicyError
 from service import exitcodes
 from service.account import Line, account, scan_record
 from service.adoption import adopt
 from service.answer import Answer, describe_plan
 from service.config import Config, nearest
 from service.exitcodes import CommandError
-from service.holding import holding
 from service.output import plain
 from service.rules import ConfiguredTable, configure
 from service.store.errors import PartitionsTaken
@@ -32,13 +32,15 @@ from service.store.views import Request, ScanRecord, TableState
 if TYPE_CHECKING:
     from service.store import Store
 
-__all__ = ["SCAN_ROLE", "Answer", "Resolver", "answer_request", "ask", "explain", "scan_and_plan"]
+__all__ = ["Answer", "Look", "explain", "plan_written", "refusal", "scan_and_plan", "taken"]
 
-#: the leader row under which scans run and requests are answered
-SCAN_ROLE = "scan"
 #: a request for a whole table may need several plans; the rest waits for the scans that follow
 MOST_PLANS_PER_REQUEST = 100
-_ANSWER_POLL_SECONDS = 0.2
+#: when to look again at reported partitions of a table that has as many live plans as it may; that look is cheap
+_ROOM_AGAIN = timedelta(seconds=5)
+_FOR_ROOM = (
+    Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES, Reason.NEXT_PLAN_KIND
+)  # fmt: skip
 
 
 def scan_and_plan(
@@ -62,13 +64,13 @@ def scan_and_plan(
         table = configure(config, table.ref, request.overrides)
     dry_run = dry_run or (request is not None and request.dry_run)
     state = _registered(store, table)
-    refusal = None if dry_run else _refusal(config, store, table, state)
-    if request is not None and refusal is not None:
-        raise refusal
+    refused = None if dry_run else refusal(config, store, table, state)
+    if request is not None and refused is not None:
+        raise refused
     snapshot = _snapshot(store, table, remember=request is None or not request.overrides)
     asked = _partitions_asked(snapshot, request)
     adopted: list[Plan] = []
-    if table.policy.adopt_pending and refusal is None and not dry_run:
+    if table.policy.adopt_pending and refused is None and not dry_run:
         pending = load_format(table.ref.format).unfinished(table.ref)
         adopted = adopt(store, table, pending, snapshot=snapshot.instant, actor=actor)
     held = store.held_partitions(table.name)
@@ -80,19 +82,16 @@ def scan_and_plan(
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
         limit = table.policy.small_file_limit_bytes
         store.record_scan(scan_record(planning, snapshot, small_file_limit_bytes=limit, seconds=seconds))
-    if refusal is not None:
-        return run.answer(planning, "observed", refusal.args[0])
-    if request is None and not dry_run:
-        most = max(0, table.policy.max_inflight_per_table + 1 - len(set(held.values())))
-    else:
-        most = MOST_PLANS_PER_REQUEST
+    if refused is not None:
+        return run.answer(planning, "observed", refused.args[0])
+    most = _room(table, held) if request is None and not dry_run else MOST_PLANS_PER_REQUEST
     planning = run.take(planning, most + len(adopted), dry_run=dry_run, request=request, actor=actor)
     if run.plans:
         return run.answer(planning, "dry_run" if dry_run else "planned", _made(run.plans, dry_run=dry_run))
     if request is not None and not dry_run:
         holders = _holders(run, asked)
         if holders:
-            raise CommandError(exitcodes.LIVE_PLAN, _taken(table.name, holders), holders=holders)
+            raise taken(table.name, holders)
     return run.answer(planning, "nothing", f"nothing to do for {table.name}")
 
 
@@ -109,80 +108,61 @@ def explain(store: "Store", table: ConfiguredTable, partition: str | None = None
     return snapshot, run.plan()
 
 
-class Resolver(Protocol):
-    """Finds a table by its name; ``service.catalog.Catalog`` does."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What came of looking at partitions that writers reported: plans stored, and what to look at again, and when."""
 
-    def find(self, word: str) -> ConfiguredTable:
-        """The table called ``word``. Raises CommandError where there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Only:
-    """Resolves every name to the one table that a command already found."""
-
-    table: ConfiguredTable
-
-    def find(self, word: str) -> ConfiguredTable:
-        return self.table
+    plan_ids: tuple[str, ...] = ()
+    again_in: Mapping[str | None, timedelta] = field(default_factory=dict)
 
 
-def answer_request(config: Config, store: "Store", tables: Resolver, request: Request) -> Answer:
-    """Serve one open request and store its answer; errors become the answer. Raises only what the store raises."""
-    try:
-        answer = scan_and_plan(config, store, tables.find(request.table), request=request, actor=request.actor)
-    except (LakefoldError, PolicyError, OSError) as error:
-        if exitcodes.classify(error) is exitcodes.DATABASE:
-            raise
-        answer = Answer.of_error(request.table, error)
-    store.answer_request(request.request_id, plan_ids=answer.plan_ids, answer=answer.document())
-    return answer
+def plan_written(
+    config: Config, store: "Store", table: ConfiguredTable, partitions: Collection[str], *, actor: str
+) -> Look:
+    """A tick for ``partitions`` of ``table`` only, which a writer reported. Partitions that are gone are no error.
 
-
-def ask(
-    config: Config,
-    store: "Store",
-    table: ConfiguredTable,
-    *,
-    partitions: Collection[str] | None,
-    overrides: Mapping[str, Any],
-    dry_run: bool,
-    idempotency_key: str | None,
-    actor: str,
-    timeout_seconds: float,
-    kind: PlanKind | None = None,
-) -> Answer:
-    """Store a request and return its answer: the live scheduler's, or where there is none our own.
-
-    Raises what a bad request raises, CommandError where nobody answered in time, and what the store raises.
+    What the last scan of the whole table found stays on record. A partition with files that are only too young is
+    to be looked at again when the quiet period of the youngest has passed, and one that could be planned but for the
+    room soon. Raises the outcomes of ``lake.errors`` where the table can't be read.
     """
-    configure(config, table.ref, overrides)  # a bad override is refused before it is stored
-    request_id = store.add_request(
-        table.name,
-        partitions=None if partitions is None else sorted({name.strip("/") for name in partitions}),
-        overrides=overrides,
-        dry_run=dry_run,
-        idempotency_key=idempotency_key,
-        actor=actor,
-        kind=kind,
+    if table.mode != "compact":
+        return Look()
+    state = _registered(store, table)
+    if refusal(config, store, table, state) is not None:  # it is given out again after the resume
+        return Look(again_in=dict.fromkeys(partitions, timedelta()))
+    held = store.held_partitions(table.name)
+    room = _room(table, held)
+    if not room:
+        return Look(again_in=dict.fromkeys(partitions, _ROOM_AGAIN))
+    # Some filters go by a partition's place among all of them.
+    narrow = None if table.policy.compares_partitions else sorted(partitions)
+    snapshot = _snapshot(store, table, remember=False, partitions=narrow)
+    selected = select_partitions(_partitions(snapshot), table.policy, now=snapshot.taken_at)
+    asked = [name for name in selected if name in partitions]
+    run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held)
+    last = run.take(run.plan(), room, dry_run=False, request=None, actor=actor)
+    return Look(plan_ids=tuple(plan["plan_id"] for plan in run.plans), again_in=_again_in(last, snapshot))
+
+
+def _again_in(planning: Planning, snapshot: Snapshot) -> dict[str | None, timedelta]:
+    """When to look at partitions again whose slices wait for nothing but time or room for another plan."""
+    rows = pa.table(
+        {
+            "partition": planning.decisions["partition"].cast(pa.string()),
+            "reason": planning.decisions["reason"].cast(pa.string()),
+            "modified_at": snapshot.slices["modified_at"],
+        }
     )
-    holder, deadline = f"{actor} request {request_id}", time.monotonic() + timeout_seconds
-    while (request := store.request(request_id)).answer is None:
-        with holding(store, SCAN_ROLE, holder) as held_by_us:
-            if held_by_us:
-                answer_request(config, store, _Only(table), request)
-                continue
-        if time.monotonic() > deadline:
-            leader = next((leader.holder for leader in store.leaders() if leader.role == SCAN_ROLE), "nobody")
-            raise CommandError(
-                exitcodes.TRANSIENT,
-                f"the scheduler ({leader}) has not answered request {request_id} in {timeout_seconds:.0f} s; it stays "
-                "open; raise --timeout to wait longer",
-                request_id=request_id,
-            )
-        time.sleep(_ANSWER_POLL_SECONDS)
-    answer = Answer.of(request.answer)
-    answer.raise_problem()
-    return answer
+    waiting = [Reason.RECENT, *(() if planning.plan is None else _FOR_ROOM)]
+    rows = rows.filter(pc.is_in(rows["reason"], pa.array([reason.value for reason in waiting])))
+    youngest = rows.group_by(["partition", "reason"]).aggregate([("modified_at", "max")]).to_pylist()
+    again: dict[str | None, timedelta] = {}
+    for row in youngest:
+        wait = _ROOM_AGAIN
+        if row["reason"] == Reason.RECENT:
+            wait = max(timedelta(), row["modified_at_max"] + planning.policy.quiet_period - snapshot.taken_at)
+        again[row["partition"]] = min(wait, again.get(row["partition"], wait))
+    return again
 
 
 class _Run:
@@ -272,7 +252,12 @@ def _registered(store: "Store", table: ConfiguredTable) -> TableState:
     return store.table_state(table.name)
 
 
-def _refusal(config: Config, store: "Store", table: ConfiguredTable, state: TableState) -> CommandError | None:
+def _room(table: ConfiguredTable, held: Mapping[str, str]) -> int:
+    """How many more plans of the table executors can take up soon."""
+    return max(0, table.policy.max_inflight_per_table + 1 - len(set(held.values())))
+
+
+def refusal(config: Config, store: "Store", table: ConfiguredTable, state: TableState) -> CommandError | None:
     """Why this table may not be planned now; None when it may."""
     if table.mode != "compact":
         where = table.origins["mode"].place
@@ -293,11 +278,13 @@ def _refusal(config: Config, store: "Store", table: ConfiguredTable, state: Tabl
     return None
 
 
-def _snapshot(store: "Store", table: ConfiguredTable, *, remember: bool) -> Snapshot:
+def _snapshot(
+    store: "Store", table: ConfiguredTable, *, remember: bool, partitions: Collection[str] | None = None
+) -> Snapshot:
     adapter, began = load_format(table.ref.format), time.monotonic()
     try:
         adapter.check(table.ref)
-        return adapter.snapshot(table.ref)
+        return adapter.snapshot(table.ref, partitions)
     except (LakefoldError, OSError) as error:
         if remember:
             store.record_scan(
@@ -356,8 +343,10 @@ def _made(plans: list[Mapping[str, Any]], *, dry_run: bool) -> str:
     return f"{'would store' if dry_run else 'stored'} {count}: {', '.join(done)}"
 
 
-def _taken(table: str, holders: Mapping[str, str]) -> str:
+def taken(table: str, holders: Mapping[str, str]) -> CommandError:
+    """The refusal of a request all of whose partitions live plans hold; ``holders`` are partition → plan."""
     plans = sorted(set(holders.values()))
     named = ", ".join(plans[:3]) + (f" and {len(plans) - 3} more" if len(plans) > 3 else "")
     what = "plan" if len(plans) == 1 else "plans"
-    return f"every partition asked for of {table} is held by live {what} {named}; lakefold plans watch {plans[0]}"
+    text = f"every partition asked for of {table} is held by live {what} {named}; lakefold plans watch {plans[0]}"
+    return CommandError(exitcodes.LIVE_PLAN, text, holders=dict(holders))

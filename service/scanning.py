@@ -3,29 +3,33 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from lake.errors import LakefoldError
+from lake.errors import LakefoldError, Transient
 from lake.formats import load_format
 from lake.logfields import log_fields
 from planner.candidates import Reason
 from service.adoption import DeadWork, abandoned
+from service.asking import answer_request
 from service.catalog import Catalog
 from service.config import Config
 from service.exitcodes import one_line
 from service.metrics import Metrics
-from service.planning import Answer, answer_request, scan_and_plan
+from service.planning import Answer, plan_written, scan_and_plan
 from service.rules import ConfiguredTable
 from service.schedule import Lanes
-from service.store import Request, ScanRecord, Store, StoreError
+from service.store import Request, ScanRecord, Store, StoreError, WrittenPartition
 
 logger = logging.getLogger(__name__)
 
 #: scans wait for storage more than they compute; requests have lanes of their own so that no scan delays a person
 _SCAN_LANES = 4
 _REQUEST_LANES = 2
+_WRITTEN_LANES = 2
+#: when to look again at reported partitions of a table that did not answer
+_TRY_AGAIN = timedelta(seconds=30)
 
 
 class Scanning:
@@ -44,6 +48,7 @@ class Scanning:
         self._config, self._store, self._catalog, self._metrics = config, store, catalog, metrics
         self._leads, self._actor = leads, actor
         self._scans, self._requests = Lanes("scan", _SCAN_LANES), Lanes("request", _REQUEST_LANES)
+        self._looks = Lanes("written", _WRITTEN_LANES)
         self._tables: dict[str, ConfiguredTable] = {}
         self._due: dict[str, float] = {}
         self._discover_at = 0.0
@@ -96,15 +101,22 @@ class Scanning:
         for request in self._store.open_requests():
             self._requests.submit(request.request_id, self._answer_one(request))
 
+    def look_at_written(self) -> None:
+        """Hand every table with reported partitions that are due to a lane. Raises what the store raises."""
+        if not self._leads():
+            return
+        for name, written in self._store.due_written().items():
+            self._looks.submit(name, self._look_at(name, written))
+
     def wait(self) -> None:
         """Block until everything handed out so far has ended."""
-        self._scans.wait()
-        self._requests.wait()
+        for lanes in (self._scans, self._requests, self._looks):
+            lanes.wait()
 
     def stop(self) -> None:
         """Drop what waits and return when what is under way has ended."""
-        self._scans.stop()
-        self._requests.stop()
+        for lanes in (self._scans, self._requests, self._looks):
+            lanes.stop()
 
     def _scan_one(self, table: ConfiguredTable) -> Callable[[], None]:
         def scan() -> None:
@@ -146,6 +158,38 @@ class Scanning:
             _tell_plans(given)
 
         return log_fields(request=request.request_id)(answer)
+
+    def _look_at(self, name: str, written: Collection[WrittenPartition]) -> Callable[[], None]:
+        partitions = {entry.partition for entry in written if entry.partition is not None}
+
+        def look() -> None:
+            if not self._leads():
+                return
+            again_in: Mapping[str | None, timedelta] = {}
+            try:
+                table = self._tables.get(name) or self._catalog.find(name)
+                if len(partitions) < len(written) and table.mode != "off":  # a writer reported the table as a whole
+                    self._scan_one(table)()
+                if partitions:
+                    found = plan_written(self._config, self._store, table, partitions, actor=self._actor)
+                    again_in = found.again_in
+                    for plan_id in found.plan_ids:
+                        logger.info("plan %s: requested for table %s, partitions just written", plan_id, name)
+            except (Transient, OSError) as error:
+                again_in = dict.fromkeys((entry.partition for entry in written), _TRY_AGAIN)
+                wait = _TRY_AGAIN.total_seconds()
+                logger.warning("table %s: written partitions, again in %.0f s: %s", name, wait, one_line(error))
+            except StoreError as error:
+                logger.warning("table %s: written partitions: %s; again at once", name, one_line(error))
+                return
+            except Exception as error:
+                # A full scan will say the same and keep it; the report must not come back every second for ever.
+                foreseen = isinstance(error, LakefoldError)
+                logger.warning("table %s: written partitions: %s", name, one_line(error), exc_info=not foreseen)
+            with suppress(StoreError):
+                self._store.looked_at(written, again_in)
+
+        return look
 
     def _scan_failed(self, table: ConfiguredTable, error: Exception, seconds: float) -> None:
         """One line when a table begins to fail, not one at each scan; a traceback where nobody foresaw the error."""

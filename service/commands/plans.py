@@ -240,8 +240,8 @@ def request(
     """
     from lake.plan import PlanKind
     from lake.units import parse_duration
+    from service.asking import ask
     from service.config import nearest
-    from service.planning import ask
 
     with command(json, config) as run:
         overrides = _overrides(setting or [])

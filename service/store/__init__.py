@@ -32,7 +32,9 @@ from service.store.views import (
     StoreSettings,
     SupersededFigures,
     TableState,
+    WrittenPartition,
 )
+from service.store.written import Written
 
 __all__ = [
     "ConstraintViolated",
@@ -54,11 +56,12 @@ __all__ = [
     "StoreSettings",
     "SupersededFigures",
     "TableState",
+    "WrittenPartition",
     "WrongState",
 ]
 
 
-class Store(Lifecycle, Superseded, Planning, Listing, Requests, Tables, Leaders):
+class Store(Lifecycle, Superseded, Planning, Listing, Requests, Written, Tables, Leaders):
     """Implements ``lake.ports.PlanStore`` and everything the scheduler and the command line need. Thread-safe.
 
     Connects at the first use. Every method raises DatabaseUnreachable, or SchemaBehind, where the database can't

@@ -24,8 +24,9 @@ from lake.plan import (
 )
 from service.store.base import StorePart, locked, record_event, storable
 from service.store.clock import db_now, milliseconds, moment
-from service.store.models import ALL_TABLES, GroupRow, LivePartitionRow, PlanRow, SupersededRow, TableRow
+from service.store.models import GroupRow, LivePartitionRow, PlanRow, SupersededRow, TableRow
 from service.store.rows import load_plan
+from service.store.tables import served
 
 #: a claim that lost a race looks again; another plan of a crowded queue is free long before this
 _CLAIM_ATTEMPTS = 50
@@ -114,7 +115,9 @@ class Lifecycle(StorePart):
         ``max_inflight_per_table`` is due when a lease there runs out.
         """
         backoff = self._waiting().order_by(None).with_only_columns(func.min(PlanRow.not_before_ms))
-        lease = select(func.min(PlanRow.lease_until_ms)).where(PlanRow.state == PlanState.INFLIGHT, _served())
+        lease = select(func.min(PlanRow.lease_until_ms)).where(
+            PlanRow.state == PlanState.INFLIGHT, served(PlanRow.table_name)
+        )
         with self._database.read() as connection:
             if connection.execute(self._claimable().limit(1)).one_or_none() is not None:
                 return timedelta()
@@ -278,7 +281,7 @@ class Lifecycle(StorePart):
         )
         return (
             select(PlanRow.id, PlanRow.table_name)
-            .where(PlanRow.state == PlanState.REQUESTED, _served(), PlanRow.table_name.not_in(busy))
+            .where(PlanRow.state == PlanState.REQUESTED, served(PlanRow.table_name), PlanRow.table_name.not_in(busy))
             .order_by(PlanRow.id)
         )
 
@@ -304,13 +307,6 @@ def _claimed_row(connection: Connection, plan_id: str, before: PlanState, execut
     row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
     record_event(connection, plan_id, before, PlanState.INFLIGHT, epoch=row.epoch, actor=executor, reason=reason)
     return row
-
-
-def _served() -> Any:
-    """The plan's table is neither paused nor halted, and the service is not paused."""
-    held_back = select(TableRow.name).where(TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None))
-    everything = select(TableRow.name).where(TableRow.name == ALL_TABLES, TableRow.paused_at_ms.is_not(None))
-    return PlanRow.table_name.not_in(held_back) & ~everything.exists()
 
 
 def _fence(claim: Claim) -> tuple[Any, ...]:

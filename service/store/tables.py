@@ -177,6 +177,13 @@ def is_paused(connection: Any) -> bool:
     return connection.execute(everything).one_or_none() is not None
 
 
+def served(table_name: Any) -> Any:
+    """The table of the column ``table_name`` is neither paused nor halted, and the service is not paused."""
+    held_back = select(TableRow.name).where(TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None))
+    everything = select(TableRow.name).where(TableRow.name == ALL_TABLES, TableRow.paused_at_ms.is_not(None))
+    return table_name.not_in(held_back) & ~everything.exists()
+
+
 def _scan(document: dict[str, Any], taken_at_ms: int) -> ScanRecord:
     return ScanRecord(
         **{**document, "histogram": tuple(document["histogram"]), "taken_at": moment(taken_at_ms)},

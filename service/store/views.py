@@ -105,6 +105,21 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenPartition:
+    """A partition that a writer reports as written; ``partition`` is None where it named none.
+
+    ``report`` tells the newest report from those before it.
+    """
+
+    table: str
+    partition: str | None
+    reported_at: datetime
+    reported_by: str
+    due_at: datetime
+    report: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """One group of a plan without its list of files; ``left_out`` says why it is not part of the commit."""
 

@@ -66,7 +66,7 @@ class ToyFormat:
 
     def snapshot(self, table: TableRef, partitions: Collection[str] | None = None) -> Snapshot:
         rows = [
-            {**item, "log_files": item["logs"], "modified_at": datetime.now(UTC), "busy_reason": None}
+            {**item, "log_files": item["logs"], "modified_at": written_at(item), "busy_reason": None}
             for item in manifest(table)["files"]
             if partitions is None or item["partition"] in partitions
         ]
@@ -313,6 +313,10 @@ def manifest(table: TableRef) -> dict[str, Any]:
     return json.loads(max((base(table) / "manifests").glob("*.json")).read_text())
 
 
+def written_at(item: Mapping[str, Any]) -> datetime:
+    return datetime.fromtimestamp(item.get("written_at", 0), UTC)
+
+
 def publish(table: TableRef, document: Mapping[str, Any]) -> None:
     """Link the next manifest into place; CommitUnknown never comes from here, a taken number is a Conflict."""
     target = base(table) / "manifests" / f"{document['number']:08d}.json"
@@ -378,7 +382,7 @@ def write(table: TableRef, partition: str, data: pa.Table) -> str:
     size = (base(table) / path).stat().st_size
     item = {
         **{"partition": partition, "file_id": path, "path": path, "bytes": size, "rows": data.num_rows},
-        **{"logs": [], "log_bytes": 0},
+        **{"logs": [], "log_bytes": 0, "written_at": time.time()},
     }
     publish(table, {"number": number, "files": [*manifest(table)["files"], item]})
     return path

@@ -24,8 +24,8 @@ from lake.plan import (
     SupersededVersion,
 )
 from service import cli
+from service.asking import SCAN_ROLE, answer_request
 from service.config import load
-from service.planning import SCAN_ROLE, answer_request
 from service.store import Store
 from service.wiring import open_store
 

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler does with partitions that writers report, on toy tables and a real database."""
+
+import time
+from datetime import timedelta
+
+import daemon_toys
+import pytest
+from daemon_toys import running, wait_for, write_config
+from toy_format import ToyFormat, create, rows, write
+
+from lake.errors import Rejected, Transient
+from lake.plan import PlanState
+from service.config import load
+from service.daemon import Daemon
+from service.store import Store
+
+#: no full scan comes to help
+RARELY = {"scan_interval": "1h"}
+AT_ONCE = timedelta(milliseconds=1)
+
+
+@pytest.fixture
+def toys(monkeypatch):
+    """The toy format of this process; ``looks`` are the partitions of every snapshot taken."""
+    import lake.formats
+
+    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
+    toys = daemon_toys.install(ToyFormat())
+    real, toys.looks = toys.snapshot, []
+
+    def snapshot(table, partitions=None):
+        toys.looks.append(None if partitions is None else tuple(partitions))
+        return real(table, partitions)
+
+    monkeypatch.setattr(toys, "snapshot", snapshot)
+    return toys
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table ``t1`` with five partitions of one file each: nothing to do."""
+    return create(tmp_path / "lake" / "t1", name="t1", partitions=5, files=1)
+
+
+@pytest.fixture
+def store(tmp_path, table):
+    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    store.upgrade()
+    yield store
+    store.close()
+
+
+def scheduler(home, *, policy=None, mode="compact"):
+    return running(Daemon(load(write_config(home, policy={**RARELY, **(policy or {})}, mode=mode)), "scheduler"))
+
+
+def scanned(store):
+    """Wait for the first full scan; what it recorded."""
+    return wait_for(lambda: store.last_scan("t1"), "the first scan")
+
+
+def report(store, *partitions):
+    store.report_written("t1", partitions or None, by="test", delay=AT_ONCE)
+
+
+def nothing_waits(store):
+    wait_for(lambda: store.written() == [], "every report looked at")
+
+
+def test_a_reported_partition_is_planned_at_once_and_no_other_is_looked_at(toys, tmp_path, table, store):
+    with scheduler(tmp_path):
+        full = scanned(store)
+        write(table, "dt=2", rows(1000, 1050))
+        write(table, "dt=4", rows(2000, 2050))
+        report(store, "dt=2")
+        (plan,) = wait_for(lambda: store.plans(), "a plan", 5)
+        nothing_waits(store)
+    assert store.plan(plan.plan_id).partitions == ("dt=2",)
+    assert plan.actor.startswith("scheduler ")
+    assert toys.looks == [None, ("dt=2",)]
+    assert store.last_scan("t1") == full, "the record of the full scan stays"
+
+
+def test_a_burst_of_reports_is_one_look(toys, tmp_path, table, store):
+    with scheduler(tmp_path):
+        scanned(store)
+        for _ in range(20):
+            store.report_written("t1", ["dt=1", "dt=3"], by="test", delay=timedelta(seconds=2))
+        nothing_waits(store)
+    assert toys.looks == [None, ("dt=1", "dt=3")]
+
+
+def test_files_that_are_too_young_are_looked_at_again_when_their_quiet_period_is_over(toys, tmp_path, table, store):
+    with scheduler(tmp_path, policy={"quiet_period": "1500ms"}):
+        scanned(store)
+        write(table, "dt=1", rows(1000, 1050))
+        written = time.time()
+        report(store, "dt=1")
+        wait_for(lambda: len(toys.looks) == 2, "a look at once")
+        assert store.plans() == []
+        (waiting,) = store.written()
+        wait_for(lambda: store.plans(), "a plan")
+        assert 1.4 < time.time() - written < 3
+        nothing_waits(store)
+    assert toys.looks == [None, ("dt=1",), ("dt=1",)]
+    assert waiting.partition == "dt=1", "the row was moved"
+
+
+def test_a_partition_that_was_dropped_meanwhile_is_no_error(toys, tmp_path, table, store, caplog):
+    with scheduler(tmp_path):
+        scanned(store)
+        write(table, "dt=1", rows(1000, 1050))
+        report(store, "dt=1", "dt=1999")
+        wait_for(lambda: store.plans(), "a plan")
+        nothing_waits(store)
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
+
+
+def test_a_partition_held_by_a_live_plan_is_looked_at_when_the_plan_has_ended(toys, tmp_path, table, store):
+    with scheduler(tmp_path):
+        scanned(store)
+        write(table, "dt=1", rows(1000, 1050))
+        report(store, "dt=1")
+        (plan,) = wait_for(lambda: store.plans(), "a plan")
+        nothing_waits(store)
+        write(table, "dt=1", rows(2000, 2050))
+        report(store, "dt=1")
+        time.sleep(0.5)
+        assert len(toys.looks) == 2, "nobody looks while the plan lives"
+        store.request_cancel(plan.plan_id, "test")
+        wait_for(lambda: len(store.plans(state=PlanState.REQUESTED)) == 1, "the next plan")
+    assert store.plans()[0].input_files == 3
+
+
+def test_partitions_without_room_for_another_plan_wait_for_it(toys, tmp_path, table, store, monkeypatch):
+    monkeypatch.setattr("service.planning._ROOM_AGAIN", timedelta(milliseconds=200))
+    for number in range(4):
+        write(table, f"dt={number}", rows(1000 * number, 1000 * number + 50))
+    with scheduler(tmp_path, policy={"max_num_groups": 1, "scan_interval": "1h"}):
+        scanned(store)
+        first = wait_for(lambda: len(store.plans()) == 2 and store.plans(), "as many plans as there is room for")
+        report(store, *(f"dt={n}" for n in range(5)))
+        time.sleep(0.5)
+        assert len(store.plans()) == 2
+        for plan in first:
+            store.request_cancel(plan.plan_id, "test")
+        wait_for(lambda: len(store.plans(state=PlanState.REQUESTED)) == 2, "the room used again")
+
+
+def test_a_table_that_may_not_be_planned_is_not_planned(toys, tmp_path, table, store):
+    write(table, "dt=1", rows(1000, 1050))
+    with scheduler(tmp_path, mode="observe"):
+        scanned(store)
+        report(store, "dt=1")
+        nothing_waits(store)
+    assert (store.plans(), toys.looks) == ([], [None])
+
+
+def test_a_report_on_a_paused_table_counts_after_its_resume(toys, tmp_path, table, store):
+    with scheduler(tmp_path):
+        scanned(store)
+        store.pause("t1", "ada")
+        write(table, "dt=1", rows(1000, 1050))
+        report(store, "dt=1")
+        time.sleep(0.4)
+        assert (store.plans(), toys.looks) == ([], [None])
+        store.resume("t1", "ada")
+        wait_for(lambda: store.plans(), "a plan")
+
+
+def test_a_report_without_partitions_is_a_scan_of_the_whole_table(toys, tmp_path, table, store):
+    with scheduler(tmp_path):
+        first = scanned(store)
+        write(table, "dt=1", rows(1000, 1050))
+        report(store)
+        wait_for(lambda: store.plans(), "a plan")
+        nothing_waits(store)
+    assert toys.looks == [None, None]
+    assert store.last_scan("t1").taken_at > first.taken_at
+
+
+def test_the_partition_filter_holds_for_reports_and_sees_the_whole_table(toys, tmp_path, table, store):
+    with scheduler(tmp_path, policy={"skip_latest_partitions": 1, "scan_interval": "1h"}):
+        scanned(store)
+        write(table, "dt=4", rows(1000, 1050))
+        write(table, "dt=3", rows(2000, 2050))
+        report(store, "dt=4", "dt=3")
+        (plan,) = wait_for(lambda: store.plans(), "a plan")
+        nothing_waits(store)
+    assert store.plan(plan.plan_id).partitions == ("dt=3",)
+
+
+@pytest.mark.parametrize("error", [Transient("storage is away"), OSError(5, "input/output error")])
+def test_a_table_that_does_not_answer_is_looked_at_again(toys, tmp_path, table, store, monkeypatch, error):
+    monkeypatch.setattr("service.scanning._TRY_AGAIN", timedelta(milliseconds=300))
+    real, broken = toys.check, []
+
+    def check(table):
+        if broken:
+            raise broken.pop()
+        real(table)
+
+    monkeypatch.setattr(toys, "check", check)
+    with scheduler(tmp_path):
+        scanned(store)
+        write(table, "dt=1", rows(1000, 1050))
+        broken.append(error)
+        report(store, "dt=1")
+        wait_for(lambda: store.plans(), "a plan")
+
+
+def test_a_table_that_is_refused_or_unknown_forgets_the_report(toys, tmp_path, table, store, monkeypatch, caplog):
+    def check(table):
+        raise Rejected("table version 5 is not served")
+
+    with scheduler(tmp_path):
+        scanned(store)
+        monkeypatch.setattr(toys, "check", check)
+        report(store, "dt=1")
+        store.report_written("nowhere", ["dt=1"], by="test", delay=AT_ONCE)
+        nothing_waits(store)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "table t1: written partitions: table version 5 is not served" in told
+    assert any(line.startswith("table nowhere: written partitions: no table 'nowhere'") for line in told)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports of written partitions: bursts, what is due, what is looked at again, on SQLite and PostgreSQL."""
+
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from store_plans import TRIPS, add, sql
+
+from service.store import Store
+
+NOW, LATER = timedelta(milliseconds=1), timedelta(hours=1)
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    opened = Store(database_url)
+    opened.register(TRIPS, "compact")
+    yield opened
+    opened.close()
+
+
+def due(store: Store) -> list[str | None]:
+    """The partitions of ``TRIPS`` that are due, after the shortest delay has passed."""
+    time.sleep(0.01)
+    return [entry.partition for entry in store.due_written().get(TRIPS.name, ())]
+
+
+def report(store: Store, *partitions: str, delay: timedelta = NOW, by: str = "spark") -> None:
+    store.report_written(TRIPS.name, partitions, by=by, delay=delay)
+
+
+def test_a_burst_of_reports_is_one_look_at_each_partition(store: Store) -> None:
+    for _ in range(50):
+        report(store, "dt=1", "dt=2", "dt=1")
+    assert sorted(map(str, due(store))) == ["dt=1", "dt=2"]
+    assert len(store.written(TRIPS.name)) == 2
+
+
+def test_a_steady_stream_of_reports_does_not_postpone_the_look(store: Store) -> None:
+    report(store, "dt=1", delay=timedelta(minutes=1))
+    first = store.written()[0].due_at
+    report(store, "dt=1", delay=LATER)
+    assert store.written()[0].due_at == first
+    assert store.written()[0].reported_by == "spark"
+
+
+def test_a_report_brings_a_look_forward_that_waits_for_the_quiet_period(store: Store) -> None:
+    report(store, "dt=1")
+    store.looked_at(store.written(), {"dt=1": LATER})
+    assert due(store) == []
+    report(store, "dt=1")
+    assert due(store) == ["dt=1"]
+    assert len(store.written()) == 1
+
+
+def test_what_was_looked_at_is_gone_and_what_is_to_be_looked_at_again_keeps_its_row(
+    store: Store, database_url: str
+) -> None:
+    report(store, "dt=1", "dt=2")
+    due(store)
+    looked = store.due_written()[TRIPS.name]
+    store.looked_at(looked, {"dt=2": LATER})
+    assert due(store) == []
+    assert [entry.partition for entry in store.written()] == ["dt=2"]
+    sql(database_url, "UPDATE written_partition SET due_at_ms = due_at_ms - 3600000")
+    assert due(store) == ["dt=2"]
+
+
+def test_a_report_that_comes_while_somebody_looks_is_not_lost(store: Store) -> None:
+    report(store, "dt=1")
+    due(store)
+    looked = store.due_written()[TRIPS.name]
+    report(store, "dt=1")
+    store.looked_at(looked, {"dt=1": LATER})
+    assert due(store) == ["dt=1"]
+    store.looked_at(looked)
+    assert due(store) == ["dt=1"]
+
+
+def test_reports_in_one_millisecond_and_on_a_clock_that_went_back_are_told_apart(
+    store: Store, database_url: str
+) -> None:
+    report(store, "dt=1")
+    sql(database_url, "UPDATE written_partition SET reported_at_ms = reported_at_ms + 3600000")
+    before = store.written()[0].report
+    report(store, "dt=1")
+    assert store.written()[0].report == before + 1
+
+
+def test_a_whole_table_the_unpartitioned_one_and_nothing_are_told_apart(store: Store) -> None:
+    report(store)
+    assert store.written() == []
+    report(store, "")
+    store.report_written(TRIPS.name, None, by="spark", delay=NOW)
+    assert set(due(store)) == {None, ""}
+
+
+def test_partitions_of_paused_and_halted_tables_wait_for_the_resume(store: Store, database_url: str) -> None:
+    report(store, "dt=1")
+    store.pause(TRIPS.name, "ada")
+    assert due(store) == []
+    store.resume(TRIPS.name, "ada")
+    sql(database_url, "UPDATE table_state SET halted_at_ms = 1, halted_reason = 'rows differ'")
+    assert due(store) == []
+    store.resume(TRIPS.name, "ada")
+    store.pause(None, "ada")
+    assert due(store) == []
+    store.resume(None, "ada")
+    assert due(store) == ["dt=1"]
+
+
+def test_a_partition_that_a_live_plan_holds_is_due_when_the_plan_has_ended(store: Store) -> None:
+    plan = add(store, "dt=1")
+    report(store, "dt=1", "dt=2")
+    assert due(store) == ["dt=2"]
+    store.request_cancel(plan.plan_id, "ada")
+    assert sorted(map(str, due(store))) == ["dt=1", "dt=2"]
+
+
+def test_reports_at_the_same_time_never_stop_each_other(store: Store) -> None:
+    names = [f"dt={n}" for n in range(40)]
+    failures: list[BaseException] = []
+
+    def shout(order: int) -> None:
+        try:
+            for _ in range(5):
+                report(store, *names[::order])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=shout, args=(order,)) for order in (1, -1, 1, -1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(store.written()) == len(names)
