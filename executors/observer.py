@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What executors tell the outside while they work; ``service.metrics`` counts it, tests record it."""
 
-from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from lake.plan import Claim, Commit, PartitionFigures, Step
+from executors.outcome import Outcome
+from lake.plan import Claim, Step
 
 
 class Observer(Protocol):
@@ -13,17 +13,8 @@ class Observer(Protocol):
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
         """One step of a plan ended without an error."""
 
-    def plan_finished(
-        self,
-        claim: Claim,
-        outcome: str,
-        *,
-        reason: str = "",
-        commit: Commit | None = None,
-        figures: Sequence[PartitionFigures] = (),
-        milliseconds: Mapping[str, int] | None = None,
-    ) -> None:
-        """A plan left inflight: completed, failed, cancelled, requeued (``reason``: the error's class name)."""
+    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
+        """A plan left inflight: completed, failed, cancelled or requeued."""
 
     def lease_expired(self, claim: Claim) -> None:
         """A plan of a silent executor was taken over."""
@@ -44,16 +35,7 @@ class NullObserver:
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
         """See Observer."""
 
-    def plan_finished(
-        self,
-        claim: Claim,
-        outcome: str,
-        *,
-        reason: str = "",
-        commit: Commit | None = None,
-        figures: Sequence[PartitionFigures] = (),
-        milliseconds: Mapping[str, int] | None = None,
-    ) -> None:
+    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
         """See Observer."""
 
     def lease_expired(self, claim: Claim) -> None:

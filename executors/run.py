@@ -345,14 +345,7 @@ class _Run:
         )
 
     def _finished(self, outcome: Outcome) -> Outcome:
-        self._observer.plan_finished(
-            self._claim,
-            outcome.result.value,
-            reason=outcome.reason,
-            commit=outcome.commit,
-            figures=outcome.figures,
-            milliseconds=outcome.milliseconds,
-        )
+        self._observer.plan_finished(self._claim, outcome)
         return outcome
 
     def _withdraw_own(self) -> None:

@@ -173,8 +173,9 @@ class Worker:
             format_ = self._formats(claim.plan.table.format)
         except Rejected as error:
             self._store.fail(claim, one_line(error))
-            self._observer.plan_finished(claim, Result.FAILED.value, reason="Rejected")
-            return Outcome(result=Result.FAILED, reason="Rejected", error=one_line(error))
+            outcome = Outcome(result=Result.FAILED, reason="Rejected", error=one_line(error))
+            self._observer.plan_finished(claim, outcome)
+            return outcome
         return run_plan(
             claim,
             format=format_,

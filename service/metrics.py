@@ -9,18 +9,23 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
+from executors.outcome import Outcome, Result
+from lake.errors import Transient
 from lake.formats import FORMATS
-from lake.plan import Claim, Commit, PartitionFigures, PlanKind, Step
+from lake.plan import Claim, PlanKind, Step
 from lake.version import __version__
+from planner.candidates import Reason
 from service.metrics_names import SPECS
 from service.metrics_stored import StoredFigures
 
-OUTCOMES = ("completed", "failed", "cancelled")
+#: the results with which a plan is at its end
+OUTCOMES = (Result.COMPLETED, Result.FAILED, Result.CANCELLED)
+_LEFT_ALONE = tuple(reason for reason in Reason if reason is not Reason.CHOSEN)
 _ENGINE = "auto"
 
 
@@ -58,12 +63,15 @@ class Metrics:
             self._gauge("executor_slots", state=state)
         for role in ("scan", "clean", "sweep"):
             self._gauge("leader", role=role)
+        for reason in _LEFT_ALONE:
+            self._counter("planner_partitions_skipped_total", reason=reason)
+        self._histogram("http_request_duration_seconds", method="GET", route="/metrics", status="200")
         for format_ in FORMATS:
             for outcome in ("ok", "error"):
                 self._counter("planner_runs_total", format=format_, outcome=outcome)
             self._histogram("planner_run_duration_seconds", format=format_)
             self._counter("plan_leases_expired_total", format=format_)
-            self._counter("plan_retries_total", format=format_, reason="Transient")
+            self._counter("plan_retries_total", format=format_, reason=Transient.__name__)
             for kind in PlanKind:
                 self._histogram("plan_wait_seconds", format=format_, kind=kind)
                 for step in Step:
@@ -100,6 +108,7 @@ class Metrics:
             self._plans_start_at_zero(**where, kind=PlanKind.CLUSTERING, engine=_ENGINE)
             self._counter("cleaner_deleted_bytes_total", **where)
             self._counter("cleaner_deleted_files_total", **where)
+            self._counter("cleaner_failures_total", **where, reason=Transient.__name__)
 
     def scanned(self, format_: str, outcome: str, seconds: float, skipped_partitions: Mapping[str, int]) -> None:
         """One table was scanned and planned: outcome ok or error, partitions left alone by reason."""
@@ -131,6 +140,12 @@ class Metrics:
         """One call to the database failed."""
         self._counter("database_errors_total").inc()
 
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """An answer to an HTTP request began ``seconds`` after it came; ``route`` is the template of its path."""
+        self._histogram("http_request_duration_seconds", method=method, route=route, status=str(status)).observe(
+            seconds
+        )
+
     # executors.observer.Observer
 
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
@@ -146,26 +161,18 @@ class Metrics:
             waited = max(0.0, time.time() - seconds - made)
             self._histogram("plan_wait_seconds", format=format_, kind=plan.kind).observe(waited)
 
-    def plan_finished(
-        self,
-        claim: Claim,
-        outcome: str,
-        *,
-        reason: str = "",
-        commit: Commit | None = None,
-        figures: Sequence[PartitionFigures] = (),
-        milliseconds: Mapping[str, int] | None = None,
-    ) -> None:
+    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
         """See Observer."""
         plan = claim.plan
         where = {"table": plan.table.name, "format": plan.table.format}
-        if outcome not in OUTCOMES:
-            self._counter("plan_retries_total", format=plan.table.format, reason=reason).inc()
+        if outcome.result not in OUTCOMES:
+            self._counter("plan_retries_total", format=plan.table.format, reason=outcome.reason).inc()
             return
-        self._counter("plans_finished_total", **where, kind=plan.kind, outcome=outcome).inc()
-        if reason == "Conflict":
+        self._counter("plans_finished_total", **where, kind=plan.kind, outcome=outcome.result).inc()
+        if outcome.reason == "Conflict":
             self._counter("plan_commit_conflicts_total", **where).inc()
-        if outcome == "completed":
+        if outcome.result is Result.COMPLETED:
+            figures = outcome.figures
             work = {**where, "kind": plan.kind, "engine": plan.options.engine}
             self._counter("rewrite_input_files_total", **work).inc(sum(f.files_before for f in figures))
             self._counter("rewrite_input_bytes_total", **work).inc(sum(f.bytes_before for f in figures))

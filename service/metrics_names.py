@@ -34,6 +34,7 @@ _TABLE = ("table", "format")
 _PLAN = ("table", "format", "kind")
 _WORK = ("table", "format", "kind", "engine")
 _STEP_SECONDS = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
+_ANSWER_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
 _WAIT_SECONDS = (1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
 
 
@@ -186,6 +187,13 @@ SECTIONS: tuple[Section, ...] = (
                 "lakefold_figures_timestamp_seconds",
                 (),
                 "When the figures of the database were last read; every stored gauge is as old as this.",
+            ),
+            Spec(
+                "lakefold_http_request_duration_seconds",
+                "histogram",
+                ("method", "route", "status"),
+                "Seconds from a request to the first byte of its answer; the route is the template of its path.",
+                buckets=_ANSWER_SECONDS,
             ),
             Spec("lakefold_build_info", "info", ("version", "python", "role"), "What is running."),
         ),

@@ -41,8 +41,8 @@ class Recorder(NullObserver):
         self.clean_failures: list[tuple[str, str]] = []
         self.rounds = 0
 
-    def plan_finished(self, claim: Claim, outcome: str, *, reason: str = "", **_: Any) -> None:
-        self.finished.append((outcome, reason))
+    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
+        self.finished.append((outcome.result.value, outcome.reason))
 
     def lease_expired(self, claim: Claim) -> None:
         self.expired += 1

@@ -13,6 +13,7 @@ from hudi_tables import table_rows
 from invariants import pending_instants
 
 from executors.observer import NullObserver
+from executors.outcome import Outcome
 from lake.plan import Claim
 
 
@@ -57,9 +58,9 @@ class Ends(NullObserver):
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
-    def plan_finished(self, claim: Claim, outcome: str, *, reason: str = "", **_: object) -> None:
+    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
         """See Observer."""
-        self.seen.append((outcome, reason))
+        self.seen.append((outcome.result.value, outcome.reason))
 
 
 DEFECTS = [

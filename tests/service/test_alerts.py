@@ -10,20 +10,15 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from monitoring import ROOT, RULES, metrics_in, rules
 from support import needs_server
 
 from service.cli import app
 from service.metrics_names import SPECS
 
-ROOT = Path(__file__).parents[2]
-RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 HEADINGS = re.findall(r"^## (.+)$", RUNBOOK, re.MULTILINE)
 CASES = sorted(Path(__file__).parent.glob("rules_*test.yaml"))
-
-
-def rules(kind):
-    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"] if kind in rule]
 
 
 ALERTS = {rule["alert"]: rule for rule in rules("alert")}
@@ -109,14 +104,7 @@ def test_each_entry_of_the_runbook_has_commands_and_they_exist(alert):
         assert {word for word in words if word.startswith("-")} <= options, f"{line}: no such option"
 
 
-def names_in(text):
-    """The metrics that queries name: their samples' names without what the exposition adds to a histogram's."""
-    return {
-        re.sub(r"_(bucket|count|sum|gcount|gsum)$", "", name) for name in re.findall(r"(?<![\w:])lakefold_\w+", text)
-    }
-
-
 def test_every_metric_in_rules_and_runbook_is_registered():
-    named = names_in("\n".join(rule["expr"] for rule in rules("expr"))) | names_in(RUNBOOK)
+    named = metrics_in("\n".join(rule["expr"] for rule in rules())) | metrics_in(RUNBOOK)
     assert len(named) > 10
     assert named <= set(SPECS)

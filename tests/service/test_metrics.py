@@ -19,6 +19,7 @@ from support import needs_server
 from uuid_utils import uuid7
 
 from executors.observer import Observer
+from executors.outcome import Outcome, Result
 from lake.errors import Rejected
 from lake.model import HISTOGRAM_EDGES_BYTES, FileSlice, SizeHistogram, TableRef
 from lake.plan import (
@@ -258,6 +259,10 @@ def claim_of(plan, *, epoch=1):
     return Claim(plan=plan, epoch=epoch, attempt=1, executor="executor-1", lease_until=datetime.now(UTC))
 
 
+def ended(result, **facts):
+    return Outcome(result=result, **facts)
+
+
 def test_counters_of_plans_are_zero_before_their_first_plan_and_count_its_end(metrics, store):
     store.register(TABLE, "compact")
     scraped = published(metrics, store)
@@ -267,10 +272,10 @@ def test_counters_of_plans_are_zero_before_their_first_plan_and_count_its_end(me
     assert value(scraped, "plans_finished_total", **WHERE, kind="clustering", outcome="completed") == 0
 
     plan = plan_of()
-    metrics.plan_finished(claim_of(plan), "completed", commit=commit_of(plan), figures=figures_of(plan))
-    metrics.plan_finished(claim_of(plan_of()), "cancelled", reason="Conflict")
-    metrics.plan_finished(claim_of(plan_of()), "failed", reason="Rejected")
-    metrics.plan_finished(claim_of(plan_of()), "requeued", reason="Transient")
+    metrics.plan_finished(claim_of(plan), ended(Result.COMPLETED, commit=commit_of(plan), figures=figures_of(plan)))
+    metrics.plan_finished(claim_of(plan_of()), ended(Result.CANCELLED, reason="Conflict"))
+    metrics.plan_finished(claim_of(plan_of()), ended(Result.FAILED, reason="Rejected"))
+    metrics.plan_finished(claim_of(plan_of()), ended(Result.REQUEUED, reason="Transient"))
     metrics.lease_expired(claim_of(plan_of()))
     scraped = page(metrics)
     assert [value(scraped, name, **work) for name in counted] == [3, 3000, 1]
@@ -356,7 +361,7 @@ def test_every_metric_of_the_table_is_on_the_page_with_its_labels_and_no_other(m
 
 def test_no_label_can_ever_carry_a_partition_a_path_or_a_plan():
     labels = {label for spec in SPECS.values() for label in spec.labels}
-    allowed = "table format kind engine outcome reason stage state role version python"
+    allowed = "table format kind engine outcome reason stage state role version python method route status"
     assert labels <= set(allowed.split())
 
 

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboards are documents that Grafana takes as they are, and they ask only for metrics that exist."""
+
+import itertools
+import json
+import re
+
+import pytest
+from monitoring import DASHBOARDS, PANELS, metrics_in, queries
+
+from service.metrics_names import SPECS
+
+#: units of Grafana that the panels use
+UNITS = {"short", "bytes", "Bps", "ops", "s", "percentunit"}
+VARIABLES = {"datasource", "job", "table", "stage", "le", "__range", "__rate_interval"}
+ROWS = {
+    "The answer", "Layout per table", "Backlog and wait", "Execution", "Conflicts and retries", "Cleaning", "Process",
+}  # fmt: skip
+
+
+def test_the_dashboards_are_those_that_were_promised_with_a_row_for_each_question():
+    assert list(DASHBOARDS) == ["cleaning", "execution", "overview", "table"]
+    rows = {panel["title"] for board in DASHBOARDS.values() for panel in board["panels"] if panel["type"] == "row"}
+    assert rows >= ROWS
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_a_dashboard_has_an_address_and_lets_one_choose_source_installation_and_table(name):
+    board = DASHBOARDS[name]
+    assert board["uid"] == f"lakefold-{name}"
+    assert "id" not in board, "Grafana gives the number; one of ours could belong to another dashboard"
+    variables = {variable["name"]: variable for variable in board["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert {"job", "table"} < set(variables)
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(board["panels"]))) <= set(variables) | {
+        "__range",
+        "__rate_interval",
+    }
+    assert set(variables) <= VARIABLES
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panels_have_numbers_of_their_own_and_do_not_overlap(name):
+    panels = DASHBOARDS[name]["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for one, other in itertools.combinations([panel["gridPos"] for panel in panels], 2):
+        apart = (
+            one["x"] + one["w"] <= other["x"]
+            or other["x"] + other["w"] <= one["x"]
+            or one["y"] + one["h"] <= other["y"]
+            or other["y"] + other["h"] <= one["y"]
+        )
+        assert apart, (one, other)
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+@pytest.mark.parametrize(("where", "panel"), PANELS, ids=[where for where, _ in PANELS])
+def test_a_panel_says_what_it_shows_in_which_unit_from_the_chosen_source(where, panel):
+    assert panel["type"] in ("stat", "timeseries", "table", "bargauge", "heatmap")
+    assert panel["description"].endswith(".")
+    assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+    assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"]) > 0
+    for target in panel["targets"]:
+        assert 'job="$job"' in target["expr"], "one installation at a time"
+
+
+def test_every_metric_in_the_dashboards_is_registered():
+    named = metrics_in("\n".join(query for board in DASHBOARDS.values() for _, query in queries(board)))
+    assert len(named) > 30
+    assert named <= set(SPECS)
