@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from lake.errors import LakefoldError
+from service.api.settings import Http
 from service.notify.settings import Notify
 from service.secrets import is_secret, remember_those_of
 from service.sections import Duration, Section, Texts, flatten
@@ -91,10 +92,8 @@ class TableRule(BaseModel):
 
 
 class Daemon(Section):
-    """``[daemon]``: loops, slots, metrics and log of ``lakefold serve``."""
+    """``[daemon]``: loops, slots and log of ``lakefold serve``."""
 
-    metrics_address: str = "127.0.0.1"
-    metrics_port: int = Field(default=9464, ge=0, le=65535)
     executor_slots: int = Field(default=1, ge=1, le=64)
     request_interval: Duration = timedelta(seconds=1)
     report_delay: Duration = timedelta(milliseconds=500)
@@ -116,7 +115,7 @@ class Daemon(Section):
 
 
 #: the sections that are one table of known keys
-_SECTIONS: Mapping[str, type[Section]] = {"database": Database, "daemon": Daemon, "notify": Notify}
+_SECTIONS: Mapping[str, type[Section]] = {"database": Database, "daemon": Daemon, "notify": Notify, "http": Http}
 
 
 class _Settings(BaseSettings):
@@ -132,6 +131,7 @@ class _Settings(BaseSettings):
     tables: tuple[TableRule, ...] = ()
     daemon: Daemon = Field(default_factory=Daemon)
     notify: Notify = Field(default_factory=Notify)
+    http: Http = Field(default_factory=Http)
 
     @classmethod
     def settings_customise_sources(
@@ -165,6 +165,7 @@ class Config:
     tables: tuple[TableRule, ...]
     daemon: Daemon
     notify: Notify
+    http: Http
     default_layers: tuple[Layer, ...]
     #: ``section.key`` → where its value came from, for everything that was set outside ``[defaults]``
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -229,6 +230,7 @@ def load(chosen: Path | None = None) -> Config:
         tables=settings.tables,
         daemon=settings.daemon,
         notify=settings.notify,
+        http=settings.http,
         default_layers=tuple(layer for layer in layers if layer.settings),
         origins=_section_origins(document, name),
     )

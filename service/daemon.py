@@ -24,6 +24,11 @@ from lake.formats import load_format
 from lake.identity import executor_name
 from lake.version import __version__
 from service import logs
+from service.api.app import create_app
+from service.api.context import Context
+from service.api.security import check_exposure
+from service.api.server import HttpServer
+from service.api.tokens import TokenCache
 from service.asking import SCAN_ROLE
 from service.catalog import Catalog
 from service.cleaning import Cleaning
@@ -31,7 +36,7 @@ from service.config import Config
 from service.exitcodes import ExitCode, one_line
 from service.leader import Leadership
 from service.metrics import Metrics
-from service.metrics_http import MetricsServer
+from service.metrics_page import MetricsPage
 from service.observed import observed
 from service.rules import check_rules, default_policy
 from service.scanning import Scanning
@@ -66,6 +71,7 @@ class Daemon:
         self._schedules, self._executes = role in ("all", "scheduler"), role in ("all", "executor")
         settings, policy = config.daemon, default_policy(config)
         self.metrics = Metrics(role)
+        self._page = MetricsPage(self.metrics.registry)
         self._opened = open_store(config)
         slots = settings.executor_slots if self._executes else 0
         self.store, self._show_slots = observed(self._opened, self.metrics, slots=slots, lease=policy.lease)
@@ -101,13 +107,12 @@ class Daemon:
         self._opened.close()
 
     def run(self) -> ExitCode:
-        """Work until told to end. Raises Rejected where the metrics address can't be bound."""
-        daemon = self.config.daemon
-        with MetricsServer(
-            daemon.metrics_address, daemon.metrics_port, self.metrics.registry, self.not_ready
-        ) as server:
+        """Work until told to end. Raises Rejected where the address can't be bound, or may not be without a token."""
+        context = self._context()
+        check_exposure(context)
+        with HttpServer(self.config.http, create_app(context)) as server:
             logger.info(
-                "lakefold %s, role %s, as %s on %s; metrics on %s",
+                "lakefold %s, role %s, as %s on %s; listening on %s",
                 *(__version__, self.role, self.name, self.store.url, server.url),
             )
             self._begin()
@@ -199,6 +204,17 @@ class Daemon:
             logger.info("%s: finishing the current plans; send it again to stop them", name)
             self.drain()
 
+    def _context(self) -> Context:
+        return Context(
+            config=self.config,
+            store=self.store,
+            metrics=self.metrics,
+            page=self._page,
+            not_ready=self.not_ready,
+            role=self.role,
+            tokens=TokenCache(self.store),
+        )
+
     # The loops.
 
     def _begin(self) -> None:
@@ -243,13 +259,16 @@ class Daemon:
     def _refresh(self) -> None:
         self._show_slots()
         self._show_leads()
-        figures = self.store.figures()
-        self.metrics.tables_known(
-            {table.name: table.format for table in figures.tables},
-            [table.name for table in figures.tables if table.mode == "compact"],
-        )
-        self.metrics.stored.publish(figures, self.store.last_scans(), self.store.last_scans(ok=True))
-        self._figures_at = datetime.now(UTC)
+        try:
+            figures = self.store.figures()
+            self.metrics.tables_known(
+                {table.name: table.format for table in figures.tables},
+                [table.name for table in figures.tables if table.mode == "compact"],
+            )
+            self.metrics.stored.publish(figures, self.store.last_scans(), self.store.last_scans(ok=True))
+            self._figures_at = datetime.now(UTC)
+        finally:  # what this process counted is news without a database, too
+            self._page.render()
 
     def _run_worker(self) -> None:
         try:

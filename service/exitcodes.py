@@ -57,7 +57,7 @@ class Problem:
 
 
 ERROR = Problem("error", "The command failed", ExitCode.ERROR, 500)
-USAGE = Problem("usage", "The command line is wrong", ExitCode.USAGE, 400)
+USAGE = Problem("usage", "The command line or the request is wrong", ExitCode.USAGE, 400)
 CONFIGURATION = Problem("configuration", "The configuration is wrong", ExitCode.ERROR, 500)
 SETTING = Problem("setting", "A setting of the request is wrong", ExitCode.USAGE, 422)
 NOT_FOUND = Problem("not-found", "No such thing", ExitCode.NOT_FOUND, 404)
@@ -69,9 +69,16 @@ CONFLICT = Problem("conflict", "The table or plan is not in the state this needs
 TRANSIENT = Problem("transient", "This may succeed if tried again", ExitCode.ERROR, 503)
 INTEGRITY = Problem("integrity", "What was written differs from what was read", ExitCode.ERROR, 500)
 INTERRUPTED = Problem("interrupted", "Interrupted", ExitCode.INTERRUPTED, 499)
+UNAUTHENTICATED = Problem("unauthenticated", "A valid token is needed", ExitCode.ERROR, 401)
+FORBIDDEN = Problem("forbidden", "The token does not allow this", ExitCode.ERROR, 403)
+METHOD = Problem("method", "This path has no such method", ExitCode.USAGE, 405)
+TOO_LARGE = Problem("too-large", "The body is too large", ExitCode.USAGE, 413)
+HOST = Problem("host", "The service is not called by this name", ExitCode.USAGE, 421)
+INVALID = Problem("invalid", "A field of the request is wrong", ExitCode.USAGE, 422)
+TOO_MANY = Problem("too-many", "Too many requests", ExitCode.ERROR, 429)
 PROBLEMS = (
     ERROR, USAGE, CONFIGURATION, SETTING, NOT_FOUND, LIVE_PLAN, NOT_SERVED, DATABASE, REJECTED, CONFLICT, TRANSIENT,
-    INTEGRITY, INTERRUPTED,
+    INTEGRITY, INTERRUPTED, UNAUTHENTICATED, FORBIDDEN, METHOD, TOO_LARGE, HOST, INVALID, TOO_MANY,
 )  # fmt: skip
 
 PROBLEM_BASE = "docs/problems.md#"

@@ -12,7 +12,17 @@ from service.secrets import hide, shown
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 #: Loggers whose informational lines describe the library, not the lake.
-_CHATTY = ("apscheduler", "py4j", "alembic", "sqlalchemy", "httpx", "httpcore", "openlineage", "opentelemetry")
+_CHATTY = (
+    "apscheduler",
+    "py4j",
+    "alembic",
+    "sqlalchemy",
+    "httpx",
+    "httpcore",
+    "openlineage",
+    "opentelemetry",
+    "uvicorn",
+)
 
 
 def _when(record: logging.LogRecord) -> str:

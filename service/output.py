@@ -200,3 +200,13 @@ def age(then: datetime | None, now: datetime) -> str:
 def size(count: int | None) -> str:
     """Bytes for people; empty for None."""
     return "" if count is None else format_bytes(count)
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 file``, ``3 files``; nouns that take an s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def partition_name(partition: str) -> str:
+    """How people see a partition; the whole table has an empty path."""
+    return partition or "(unpartitioned)"

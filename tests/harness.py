@@ -71,7 +71,8 @@ class Installation:
         sections: list[tuple[str, Mapping[str, str | int]]] = [
             ("[database]", {"url": self.url}),
             ("[spark]", spark),
-            ("[daemon]", {"metrics_port": 0, **self.daemon}),
+            ("[http]", {"port": 0}),
+            ("[daemon]", self.daemon),
             *(("[[sources]]", source) for source in sources),
             ("[defaults]", defaults),
             ("[[tables]]", {"match": "*", "mode": "compact", "concurrency": self.concurrency, **choice}),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.exitcodes import LIVE_PLAN, NOT_FOUND, CommandError
-from service.output import Output
+from service.output import Output, partition_name, plural
 
 if TYPE_CHECKING:
     from service.catalog import Catalog
@@ -43,6 +43,8 @@ __all__ = [
     "Run",
     "Table",
     "Yes",
+    "partition_name",
+    "plural",
 ]
 
 
@@ -108,17 +110,7 @@ def actor() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def plural(count: int, noun: str) -> str:
-    """``1 file``, ``3 files``; nouns that take an s."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def names(words: Sequence[str], most: int = 5) -> str:
     """The first few, and how many more."""
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return ", ".join(words[:most]) + more
-
-
-def partition_name(partition: str) -> str:
-    """How people see a partition; the whole table has an empty path."""
-    return partition or "(unpartitioned)"

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service import documents
 from service.commands.common import ConfigFile, Json, MaybeTable, Run, Yes, actor, command, plural
 from service.exitcodes import ExitCode, exit_codes
 from service.output import Column, age, size
 
 if TYPE_CHECKING:
-    from service.store import Figures, Leader, PlanView, ScanRecord
-
-#: completed plans whose speed tells how long the backlog will take
-_RECENT_PLANS = 20
+    from service.store import Figures, Leader, PlanView
 
 
 class Role(StrEnum):
@@ -25,6 +23,7 @@ class Role(StrEnum):
     ALL = "all"
     SCHEDULER = "scheduler"
     EXECUTOR = "executor"
+    API = "api"
 
 
 def add_to(root: typer.Typer) -> None:
@@ -48,7 +47,7 @@ def status(
     """Say in one line how the lake is, then who works on it and what needs a person."""
     with command(json, config) as run:
         figures = run.store.figures()
-        data = status_data(figures, list(run.store.last_scans(ok=True).values()), _recent(run))
+        data = documents.status(figures, list(run.store.last_scans(ok=True).values()), _recent(run))
         leaders = run.store.leaders()
         run.out.one(data | {"leaders": leaders}, lambda: _status_text(run, figures, data, leaders))
     return ExitCode.PENDING if exit_code and data["requested"] + data["inflight"] else ExitCode.OK
@@ -57,57 +56,12 @@ def status(
 def _recent(run: Run) -> "list[PlanView]":
     from lake.plan import PlanState
 
-    return run.store.plans(state=PlanState.COMPLETED, limit=_RECENT_PLANS)
-
-
-def status_data(figures: "Figures", scans: "list[ScanRecord]", recent: "list[PlanView]") -> dict[str, Any]:
-    """Every number of the answer. ``backlog_seconds`` goes by the speed of recent plans; None without any."""
-    from lake.plan import PlanState
-
-    files, small = sum(scan.files for scan in scans), sum(scan.small_files for scan in scans)
-    seconds = sum(sum(plan.milliseconds.values()) for plan in recent) / 1000
-    speed = sum(plan.input_bytes for plan in recent) / seconds if seconds else 0.0
-    return {
-        "files_removed": figures.files_removed,
-        "bytes_rewritten": figures.bytes_rewritten,
-        "tables": len(figures.tables),
-        "files": files,
-        "small_files": small,
-        "small_file_share": small / files if files else None,
-        **{state.value: figures.count(state) for state in PlanState},
-        "backlog_bytes": figures.backlog_bytes,
-        "backlog_seconds": figures.backlog_bytes / speed if speed else None,
-        "bytes_per_second": speed or None,
-        "oldest_requested_at": figures.oldest_requested_at,
-        "unplanned_bytes": sum(scan.backlog_bytes for scan in scans),
-        "superseded_files": sum(entry.files for entry in figures.superseded),
-        "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
-        "halted": list(figures.halted),
-        "paused": figures.paused,
-        "paused_tables": [table.name for table in figures.tables if table.paused],
-    }
-
-
-def answer_line(data: dict[str, Any]) -> str:
-    """The one line that says how the lake is."""
-    from lake.units import format_duration
-
-    share = data["small_file_share"]
-    left = "" if data["backlog_seconds"] is None else f" ≈ {format_duration(data['backlog_seconds'])}"
-    parts = [
-        f"{plural(data['files_removed'], 'file')} removed",
-        f"{size(data['bytes_rewritten'])} rewritten",
-        "small-file share unknown" if share is None else f"small-file share {100 * share:.0f} %",
-        f"{data['inflight']} running, {data['requested']} waiting",
-        f"backlog {size(data['backlog_bytes'])}{left if data['backlog_bytes'] else ''}",
-        f"{len(data['halted'])} halted",
-    ]
-    return " · ".join([*parts, "paused"] if data["paused"] else parts)
+    return run.store.plans(state=PlanState.COMPLETED, limit=documents.RECENT_PLANS)
 
 
 def _status_text(run: Run, figures: "Figures", data: dict[str, Any], leaders: "list[Leader]") -> None:
     out, now = run.out, figures.taken_at
-    out.line(answer_line(data))
+    out.line(documents.answer_line(data))
     out.line()
     live = [leader for leader in leaders if leader.live]
     if live:

@@ -20,6 +20,7 @@ from service.commands.common import (
     partition_name,
     plural,
 )
+from service.documents import plan_details, plan_progress, plan_summary
 from service.exitcodes import USAGE, CommandError, ExitCode, exit_codes
 from service.output import Column, age, size
 
@@ -61,7 +62,7 @@ def list_(
             raise CommandError(USAGE, f"--state {state!r} is none of {', '.join(states)}{nearest(state, states)}")
         name = run.table_name(table) if table else None
         plans = run.store.plans(table=name, state=PlanState(state) if state else None, limit=limit, after=after)
-        run.out.many((summary(plan) for plan in plans), lambda: _list_text(run, plans, limit))
+        run.out.many((plan_summary(plan) for plan in plans), lambda: _list_text(run, plans, limit))
         live = any(plan.state in LIVE_STATES for plan in plans)
     return ExitCode.PENDING if exit_code and live else ExitCode.OK
 
@@ -94,39 +95,13 @@ def _percent(plan: "PlanView") -> str:
     return f"{100 * plan.progress_bytes_done / plan.progress_bytes_total:.0f} %"
 
 
-def summary(plan: "PlanView") -> dict[str, Any]:
-    """A plan in a listing, for scripts."""
-    return {
-        "plan_id": plan.plan_id, "table": plan.table, "format": plan.format, "kind": plan.kind, "state": plan.state,
-        "step": plan.step, "groups": plan.group_count, "partitions": plan.partition_count,
-        "input_files": plan.input_files, "input_bytes": plan.input_bytes, "output_files": plan.output_files,
-        "files_before": plan.files_before, "bytes_before": plan.bytes_before, "files_after": plan.files_after,
-        "bytes_after": plan.bytes_after, "progress_bytes_done": plan.progress_bytes_done,
-        "progress_bytes_total": plan.progress_bytes_total, "attempts": plan.attempts, "epoch": plan.epoch,
-        "executor": plan.executor, "created_at": plan.created_at, "claimed_at": plan.claimed_at,
-        "finalized_at": plan.finalized_at, "instant": plan.instant, "error": plan.error,
-        "request_id": plan.request_id, "actor": plan.actor, "adopted": plan.adopted,
-    }  # fmt: skip
-
-
 @app.command("show", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def show(plan: PlanId, json: Json = False, config: ConfigFile = None) -> None:
     """Show one plan: partitions before and after, time of each step, what happened and when."""
     with command(json, config) as run:
         view = run.store.plan(plan)
         events = run.store.events(view.plan_id)
-        run.out.one(details(view, events), lambda: _show_text(run, view, events))
-
-
-def details(view: "PlanView", events: "list[PlanEvent]") -> dict[str, Any]:
-    """Everything about a plan, for scripts."""
-    return summary(view) | {
-        "location": view.location, "snapshot_instant": view.snapshot_instant, "instants": view.instants,
-        "options": view.options, "estimate": view.estimate, "milliseconds": view.milliseconds,
-        "lease_until": view.lease_until, "heartbeat_at": view.heartbeat_at, "not_before": view.not_before,
-        "cancel_requested_by": view.cancel_requested_by, "cancel_reason": view.cancel_reason,
-        "partition_names": view.partitions, "figures": view.figures, "group_list": view.groups, "events": events,
-    }  # fmt: skip
+        run.out.one(plan_details(view, events), lambda: _show_text(run, view, events))
 
 
 def _show_text(run: Run, view: "PlanView", events: "list[PlanEvent]") -> None:
@@ -359,9 +334,4 @@ def _change(run: Run, view: "PlanView") -> None:
         end = f": {files}, {size(view.bytes_before)} → {size(view.bytes_after)}, instant {view.instant}"
     elif view.error or view.cancel_reason:
         end = f": {view.error or view.cancel_reason}"
-    data = {
-        "plan_id": view.plan_id, "state": view.state, "step": view.step, "attempts": view.attempts,
-        "progress_bytes_done": view.progress_bytes_done, "progress_bytes_total": view.progress_bytes_total,
-        "files_before": view.files_before, "files_after": view.files_after, "error": view.error,
-    }  # fmt: skip
-    run.out.one(data, lambda: run.out.line(f"{view.plan_id}  {view.state.value}{step}{end}"))
+    run.out.one(plan_progress(view), lambda: run.out.line(f"{view.plan_id}  {view.state.value}{step}{end}"))

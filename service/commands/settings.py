@@ -3,17 +3,14 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from service.commands.common import ConfigFile, Json, Run, command, plural
+from service.commands.common import ConfigFile, Json, command, plural
+from service.documents import service_settings, table_settings, without_password
 from service.exitcodes import ExitCode, exit_codes
 from service.output import Column
-from service.secrets import hide, shown
-
-if TYPE_CHECKING:
-    from service.rules import ConfiguredTable
 
 _SIZES = (
     "small_file_limit",
@@ -78,74 +75,18 @@ def show(
     """Show every setting in force and where it came from: of the service, or of one table."""
     with command(json, config) as run:
         if table is None:
-            rows = _service_settings(run)
+            rows = service_settings(run.config)
         else:
             found = run.table(table)
             rows = table_settings(found)
             run.out.note(f"{found.name} at {found.ref.location}")
         run.out.many(
-            ({"setting": key, "value": value, "origin": origin} for key, value, origin in rows),
+            rows,
             lambda: run.out.table(
                 (Column("SETTING"), Column("VALUE"), Column("ORIGIN")),
-                ((key, human(key, value), origin) for key, value, origin in rows),
+                ((row["setting"], human(row["setting"], row["value"]), row["origin"]) for row in rows),
             ),
         )
-
-
-def _service_settings(run: Run) -> list[tuple[str, Any, str]]:
-    loaded = run.config
-    origins = loaded.origins
-
-    def rows(section: str, values: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
-        return [
-            (f"{section}.{key}", shown(key, value), origins.get(f"{section}.{key}", "default"))
-            for key, value in values.items()
-        ]
-
-    spark = [
-        (key, value, origins.get(f"spark.{key}") or origins.get(f"spark.{key.removeprefix('spark.')}", "default"))
-        for key, value in loaded.spark.items()
-    ]
-    sources = [
-        ("sources", source.model_dump(exclude_defaults=True), f"{loaded.file_name} [[sources]] #{number}")
-        for number, source in enumerate(loaded.sources, 1)
-    ]
-    return [
-        *rows("database", {"url": without_password(loaded.database.url.get_secret_value())}),
-        *((key, shown(key, value), origin) for key, value, origin in spark),
-        *sources,
-        *rows("daemon", loaded.daemon.model_dump()),
-        *rows("notify", loaded.notify.model_dump()),
-    ]
-
-
-def without_password(url: str) -> str:
-    """A database URL that may be shown."""
-    scheme, separator, rest = url.partition("://")
-    login, at, host = rest.rpartition("@")
-    if not at:
-        return hide(url)
-    return hide(f"{scheme}{separator}{login.partition(':')[0]}{':***' if ':' in login else ''}@{host}")
-
-
-def table_settings(table: "ConfiguredTable") -> list[tuple[str, Any, str]]:
-    """Every policy knob, mode and lock setting of one table with its origin."""
-    from planner.policy import KNOBS, setting_name
-
-    rows: list[tuple[str, Any, str]] = [
-        ("mode", table.mode, table.origins["mode"].place),
-        ("concurrency", table.ref.concurrency.value, table.origins["concurrency"].place),
-        ("on_conflict", table.ref.on_conflict or "as write_options say", table.origins["on_conflict"].place),
-    ]
-    for knob in KNOBS:
-        origin = table.origins[knob]
-        place = f"{origin.place} ({origin.key} = {origin.value!r})" if origin.key else origin.place
-        rows.append((setting_name(knob), getattr(table.policy, knob), place))
-    place = table.origins["write_options"].place
-    rows += [
-        (f"write_options.{key}", shown(key, value), place) for key, value in sorted(table.ref.write_options.items())
-    ]
-    return rows
 
 
 def human(key: str, value: Any) -> str:

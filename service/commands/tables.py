@@ -20,6 +20,7 @@ from service.commands.common import (
     partition_name,
     plural,
 )
+from service.documents import table_details, table_state_word, table_summary
 from service.exitcodes import ExitCode, exit_codes
 from service.output import Column, age, bar_chart, size
 
@@ -54,28 +55,11 @@ def list_(
             tables.setdefault(state.name, configure(run.config, state.ref))
         found = [(table, states.get(table.name), scans.get(table.name)) for table in tables.values()]
         found.sort(key=lambda entry: (-(entry[2].backlog_bytes if entry[2] else 0), entry[0].name))
-        run.out.many((_document(*entry) for entry in found), lambda: _list_text(run, found))
+        run.out.many((table_summary(*entry) for entry in found), lambda: _list_text(run, found))
         for problem in run.catalog.problems:
             run.out.note(problem)
         waiting = any(scan and scan.backlog_bytes and table.mode == "compact" for table, _, scan in found)
     return ExitCode.PENDING if exit_code and waiting else ExitCode.OK
-
-
-def _state_word(table: "ConfiguredTable", state: "TableState | None") -> str:
-    if state is not None and state.halted:
-        return "halted"
-    if state is not None and state.paused:
-        return "paused"
-    return table.mode
-
-
-def _document(table: "ConfiguredTable", state: "TableState | None", scan: "ScanRecord | None") -> dict[str, Any]:
-    return {
-        "table": table.name, "format": table.ref.format, "location": table.ref.location, "mode": table.mode,
-        "state": _state_word(table, state), "paused": bool(state and state.paused),
-        "halted_reason": state.halted_reason if state else None,
-        "quarantined": dict(state.quarantined) if state else {}, "scan": scan,
-    }  # fmt: skip
 
 
 def _list_text(run: Run, found: "Sequence[tuple[ConfiguredTable, TableState | None, ScanRecord | None]]") -> None:
@@ -86,7 +70,7 @@ def _list_text(run: Run, found: "Sequence[tuple[ConfiguredTable, TableState | No
     )  # fmt: skip
     rows = []
     for table, state, scan in found:
-        word = _state_word(table, state)
+        word = table_state_word(table, state)
         if scan is None:
             rows.append((table.name, word, "", "", "", "", "never", table.ref.location))
         elif scan.outcome != "ok":
@@ -125,9 +109,7 @@ def show(table: Table, json: Json = False, config: ConfigFile = None) -> None:
         adopted = run.store.adoptions(found.name, [entry.instant for entry in adapter.unfinished(found.ref)])
         if adopted:
             facts["adopted"] = ", ".join(f"{instant} by plan {plan_id}" for instant, plan_id in sorted(adopted.items()))
-        data = _document(found, state, scan) | {
-            "last_good_scan": good, "facts": facts, "policy": found.policy.settings(), "notes": found.policy.notes
-        }  # fmt: skip
+        data = table_details(found, state, scan, good, facts)
         run.out.one(data, lambda: _show_text(run, found, state, scan, good, facts))
 
 
@@ -140,7 +122,7 @@ def _show_text(
     facts: Any,
 ) -> None:
     out, now = run.out, datetime.now(UTC)
-    out.line(f"{table.name}  {_state_word(table, state)}  {table.ref.location}")
+    out.line(f"{table.name}  {table_state_word(table, state)}  {table.ref.location}")
     if state is not None and state.halted:
         out.line(f"  halted {age(state.halted_at, now)}: {state.halted_reason}")
     for path, reason in (state.quarantined if state else {}).items():

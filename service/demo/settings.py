@@ -14,7 +14,7 @@ FIRST_RETENTION = "1h"
 SHORT_RETENTION = "10s"
 
 
-def config_text(lake: Path, database: Path, metrics_port: int, retention: str) -> str:
+def config_text(lake: Path, database: Path, port: int, retention: str) -> str:
     """The whole file. ``retention`` is as a person writes it."""
     options = "\n".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in _write_options().items())
     return f"""\
@@ -47,7 +47,9 @@ max_attempts = 20                  # 5; two busy processes share two cores and o
 
 [daemon]
 clean_interval = "2s"              # 5min
-metrics_port = {metrics_port}
+
+[http]
+port = {port}
 
 [spark]
 master = "local[2]"

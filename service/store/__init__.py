@@ -20,6 +20,7 @@ from service.store.planning import Planning
 from service.store.requests import Requests
 from service.store.superseded import Superseded
 from service.store.tables import Tables
+from service.store.tokens import Tokens
 from service.store.views import (
     Figures,
     GroupView,
@@ -32,6 +33,7 @@ from service.store.views import (
     StoreSettings,
     SupersededFigures,
     TableState,
+    Token,
     WrittenPartition,
 )
 from service.store.written import Written
@@ -56,12 +58,13 @@ __all__ = [
     "StoreSettings",
     "SupersededFigures",
     "TableState",
+    "Token",
     "WrittenPartition",
     "WrongState",
 ]
 
 
-class Store(Lifecycle, Superseded, Planning, Listing, Requests, Written, Tables, Leaders):
+class Store(Lifecycle, Superseded, Planning, Listing, Requests, Written, Tables, Leaders, Tokens):
     """Implements ``lake.ports.PlanStore`` and everything the scheduler and the command line need. Thread-safe.
 
     Connects at the first use. Every method raises DatabaseUnreachable, or SchemaBehind, where the database can't

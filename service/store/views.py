@@ -216,6 +216,20 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A bearer token as people see it. ``in_force`` says that it is neither revoked nor expired."""
+
+    name: str
+    scope: str
+    in_force: bool
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFigures:
     """Plans of one table, kind and state; before and after are zero unless completed."""
 

@@ -32,7 +32,6 @@ def install(format_: ToyFormat) -> ToyFormat:
 
 
 DAEMON = {
-    "metrics_port": 0,
     "request_interval": "100ms",
     "claim_interval": "100ms",
     "rescue_interval": "200ms",
@@ -60,11 +59,13 @@ def write_config(
     mode: str = "compact",
     daemon: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
+    http: Mapping[str, Any] | None = None,
 ) -> Path:
     """A configuration whose sources are the toy tables under ``home/lake``; the database next to it."""
     sections: list[tuple[str, Mapping[str, Any]]] = [
         ("[database]", {"url": url or f"sqlite:///{home}/lakefold.db"}),
         ("[daemon]", {**DAEMON, **(daemon or {})}),
+        ("[http]", {"port": 0, **(http or {})}),
         ("[defaults]", {**POLICY, **(policy or {})}),
         ("[[tables]]", {"match": "*", "mode": mode}),
     ]

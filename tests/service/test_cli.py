@@ -54,9 +54,7 @@ def home(monkeypatch, tmp_path):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "lakefold.toml").write_text(
-        f'[database]\nurl = "sqlite:///{tmp_path}/lakefold.db"\n[daemon]\nmetrics_port = 0\n'
-    )
+    (tmp_path / "lakefold.toml").write_text(f'[database]\nurl = "sqlite:///{tmp_path}/lakefold.db"\n[http]\nport = 0\n')
     return tmp_path
 
 

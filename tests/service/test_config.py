@@ -160,10 +160,10 @@ def test_the_flink_dialect_changes_defaults_and_says_so():
 
 
 def test_the_environment_sets_every_section(monkeypatch):
-    written('[database]\nurl = "sqlite:////tmp/a.db"\n[daemon]\nmetrics_port = 1\n')
+    written('[database]\nurl = "sqlite:////tmp/a.db"\n[http]\nport = 1\n')
     for name, value in {
         "DATABASE__URL": "sqlite:////tmp/b.db",
-        "DAEMON__METRICS_PORT": "9999",
+        "HTTP__PORT": "9999",
         "DAEMON__CLEAN_INTERVAL": "2min",
         "SPARK__MASTER": "local[3]",
         "SOURCES": '[{"path": "/lake"}]',
@@ -171,7 +171,7 @@ def test_the_environment_sets_every_section(monkeypatch):
         monkeypatch.setenv(f"LAKEFOLD_{name}", value)
     config = load()
     assert config.database.url.get_secret_value() == "sqlite:////tmp/b.db"
-    assert (config.daemon.metrics_port, config.daemon.clean_interval) == (9999, timedelta(minutes=2))
+    assert (config.http.port, config.daemon.clean_interval) == (9999, timedelta(minutes=2))
     assert config.spark == {"spark.master": "local[3]"}
     assert [source.path for source in config.sources] == ["/lake"]
     assert config.origins["database.url"] == "env LAKEFOLD_DATABASE__URL"
@@ -188,10 +188,10 @@ def test_spark_settings_may_be_written_with_or_without_quotes():
         ('[daemon]\n\nlog_format = "text\n', "lakefold.toml:3: not valid TOML"),
         ("[daemn]\nx = 1\n", "lakefold.toml:1: unknown key 'daemn'; did you mean 'daemon'?"),
         (
-            "[daemon]\nmetric_port = 1\n",
-            "lakefold.toml:2: unknown key 'daemon.metric_port'; did you mean 'metrics_port'?",
+            "[http]\nprt = 1\n",
+            "lakefold.toml:2: unknown key 'http.prt'; did you mean 'port'?",
         ),
-        ("[daemon]\nmetrics_port = 70000\n", "lakefold.toml:2: daemon.metrics_port = 70000: "),
+        ("[http]\nport = 70000\n", "lakefold.toml:2: http.port = 70000: "),
         (
             '[daemon]\nclean_interval = "soon"\n',
             "lakefold.toml:2: daemon.clean_interval = 'soon': 'soon' is not a duration",
@@ -233,10 +233,10 @@ def test_a_contradiction_between_places_names_both():
 
 
 def test_a_mistake_in_the_environment_names_the_variable(monkeypatch):
-    monkeypatch.setenv("LAKEFOLD_DAEMON__METRICS_PORT", "many")
-    with pytest.raises(ConfigError, match=r"environment variable LAKEFOLD_DAEMON__METRICS_PORT: daemon\.metrics_port"):
+    monkeypatch.setenv("LAKEFOLD_HTTP__PORT", "many")
+    with pytest.raises(ConfigError, match=r"environment variable LAKEFOLD_HTTP__PORT: http\.port"):
         load()
-    monkeypatch.delenv("LAKEFOLD_DAEMON__METRICS_PORT")
+    monkeypatch.delenv("LAKEFOLD_HTTP__PORT")
     monkeypatch.setenv("LAKEFOLD_DEFAULT__RETENTION", "1d")
     with pytest.raises(
         ConfigError, match=r"LAKEFOLD_DEFAULT__RETENTION: no section 'default'; did you mean 'defaults'\?"

@@ -51,8 +51,8 @@ class Served:
 
     def start(self):
         self.process = self.installation.start("serve", log=self.log)
-        text = wait_for(lambda: "metrics on " in self.log.read_text() and self.log.read_text(), "the daemon up", 120)
-        self.url = text.partition("metrics on ")[2].split()[0]
+        text = wait_for(lambda: "listening on " in self.log.read_text() and self.log.read_text(), "the daemon up", 120)
+        self.url = text.partition("listening on ")[2].split()[0] + "/metrics"
 
     def files(self):
         """Parquet files of the table in storage: path → bytes."""

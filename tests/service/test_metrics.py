@@ -4,8 +4,6 @@
 import shutil
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +18,6 @@ from uuid_utils import uuid7
 
 from executors.observer import Observer
 from executors.outcome import Outcome, Result
-from lake.errors import Rejected
 from lake.model import HISTOGRAM_EDGES_BYTES, FileSlice, SizeHistogram, TableRef
 from lake.plan import (
     Claim,
@@ -36,7 +33,6 @@ from lake.plan import (
 )
 from service.metrics import Metrics
 from service.metrics_doc import render
-from service.metrics_http import MetricsServer
 from service.metrics_names import SPECS
 from service.metrics_stored import BUCKET_EDGES_BYTES
 from service.store import ScanRecord, Store
@@ -407,38 +403,6 @@ def test_the_metrics_are_an_observer_of_executors(metrics):
 def test_the_documentation_page_is_current():
     page_of_docs = Path(__file__).parents[2] / "docs" / "metrics.md"
     assert page_of_docs.read_text() == render(), "run: python -m service.metrics_doc"
-
-
-def fetch(url):
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return answer.status, answer.headers["Content-Type"], answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers["Content-Type"], error.read().decode()
-
-
-def test_the_server_answers_metrics_health_and_readiness(metrics):
-    reason = ["the database has not answered yet"]
-    with MetricsServer("127.0.0.1", 0, metrics.registry, lambda: reason[0]) as server:
-        base = server.url.removesuffix("/metrics")
-        status, kind, text = fetch(server.url)
-        assert (status, kind.split(";")[0]) == (200, "text/plain")
-        assert "lakefold_build_info{" in text
-        assert fetch(f"{base}/-/healthy")[::2] == (200, "healthy\n")
-        assert fetch(f"{base}/-/ready")[::2] == (503, "the database has not answered yet\n")
-        reason[0] = None
-        assert fetch(f"{base}/-/ready")[::2] == (200, "ready\n")
-        assert fetch(f"{base}/elsewhere")[0] == 404
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(server.url, timeout=2)
-
-
-def test_a_port_in_use_is_refused_with_the_setting_to_change(metrics):
-    with (
-        MetricsServer("127.0.0.1", 0, metrics.registry, lambda: None) as server,
-        pytest.raises(Rejected, match=r"change \[daemon\] metrics_address or metrics_port"),
-    ):
-        MetricsServer("127.0.0.1", server.port, metrics.registry, lambda: None)
 
 
 def test_a_scrape_touches_no_database(metrics, store):

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The application: every router with what it demands of a caller."""
+
+from fastapi import APIRouter, FastAPI
+from starlette.responses import JSONResponse
+
+from lake.version import __version__
+from service.api import plans, process, tables
+from service.api.context import Context, Here
+from service.api.guard import Guard
+from service.api.problems import add_handlers
+from service.api.security import require
+
+#: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
+ROUTERS: tuple[APIRouter, ...] = (tables.router, plans.router)
+
+_DESCRIPTION = """\
+Plans, tables and requests of one lakefold. Times are ISO 8601 in UTC, bytes are integers. Lists are
+`{"items": […], "next": …}`: `next` is the value of `after` for the following page, null on the last one, and the
+`Link` header has the same. Errors are problem documents (RFC 9457).
+"""
+
+
+def new_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
+    """The routes of a process, without the process."""
+    app = FastAPI(
+        title="lakefold", version=__version__, description=_DESCRIPTION, docs_url=None, redoc_url=None, openapi_url=None
+    )
+    add_handlers(app)
+    app.include_router(process.health)
+    app.include_router(process.metrics, dependencies=[require("read")] if metrics_token else [])
+    if serves_api:
+        for router in ROUTERS:
+            app.include_router(router, prefix="/v1", dependencies=[require("read")])
+        app.add_api_route("/openapi.json", _openapi, include_in_schema=False, dependencies=[require("read")])
+    return app
+
+
+def create_app(context: Context) -> FastAPI:
+    """The application of a process."""
+    app = new_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
+    app.state.context = context
+    app.add_middleware(Guard, context=context)
+    return app
+
+
+async def _openapi(here: Here) -> JSONResponse:
+    """This description."""
+    return JSONResponse(new_app(serves_api=here.serves_api).openapi())

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What request handlers work with: made once by the process, reached by every router through ``Here``."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from service.api.tokens import TokenCache
+from service.config import Config
+from service.metrics import Metrics
+from service.metrics_page import MetricsPage
+from service.rules import ConfiguredTable, configure
+from service.store import Store, TableState
+
+#: roles that serve ``/v1`` and the page besides metrics and health
+SERVING_ROLES = ("all", "api")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The process behind the handlers. ``not_ready`` gives None when the process is ready, else why it is not."""
+
+    config: Config
+    store: Store
+    metrics: Metrics
+    page: MetricsPage
+    not_ready: Callable[[], str | None]
+    role: str
+    tokens: TokenCache
+    _configured: dict[tuple[str, str, str], ConfiguredTable] = field(default_factory=dict)
+
+    @property
+    def serves_api(self) -> bool:
+        """Whether ``/v1`` is served."""
+        return self.role in SERVING_ROLES
+
+    def configured(self, state: TableState) -> ConfiguredTable:
+        """What the configuration says of a registered table. Raises ConfigError."""
+        key = (state.name, state.format, state.location)
+        if key not in self._configured:
+            self._configured[key] = configure(self.config, state.ref)
+        return self._configured[key]
+
+
+def context(request: Request) -> Context:
+    """The process's context; as a dependency, ``Here``."""
+    return cast(Context, request.app.state.context)
+
+
+Here = Annotated[Context, Depends(context)]

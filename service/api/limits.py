@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much one client may ask: requests a second, and bytes of a body."""
+
+import time
+from collections import OrderedDict
+
+from starlette.types import Message, Receive
+
+from service import exitcodes
+from service.api.problems import ProblemError
+
+#: clients remembered; the one not seen for longest is forgotten first, and begins with a full bucket again
+_MOST_CLIENTS = 10_000
+#: seconds of its rate that a client may spend at once
+_BURST_SECONDS = 4.0
+
+
+class RateLimit:
+    """A token bucket for each client. Used from one thread, the server's."""
+
+    def __init__(self, per_second: float) -> None:
+        self._rate, self._most = per_second, max(1.0, per_second * _BURST_SECONDS)
+        #: client → what was left in its bucket, and when
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> float:
+        """Count one request; 0.0 when it may be served, else the seconds until the next one may."""
+        if not self._rate:
+            return 0.0
+        now = time.monotonic()
+        left, at = self._buckets.pop(client, (self._most, now))
+        left = min(self._most, left + (now - at) * self._rate)
+        self._buckets[client] = (left - 1 if left >= 1 else left), now
+        if len(self._buckets) > _MOST_CLIENTS:
+            self._buckets.popitem(last=False)
+        return 0.0 if left >= 1 else (1 - left) / self._rate
+
+
+def too_large(most: int) -> ProblemError:
+    """The refusal of a body of more than ``most`` bytes."""
+    detail = f"the body has more than {most} bytes; the setting is http.max_body"
+    return ProblemError(exitcodes.TOO_LARGE, detail, {"Connection": "close"}, max_body=most)
+
+
+def limited(receive: Receive, most: int) -> Receive:
+    """``receive`` that raises ProblemError when more than ``most`` bytes of body have come."""
+    taken = 0
+
+    async def counted() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > most:
+            raise too_large(most)
+        return message
+
+    return counted

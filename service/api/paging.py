@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists over HTTP: ``items``, and the cursor of the next page."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from service.output import to_json
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many items.")]
+
+
+def document(value: Any) -> Response:
+    """``value`` as JSON, in the form that ``--json`` has."""
+    return Response(to_json(value), media_type="application/json")
+
+
+def page(request: Request, items: Sequence[Any], after: str | None = None) -> Response:
+    """A list of which these are ``items``; ``after`` continues it, None on its last page."""
+    response = document({"items": items, "next": after})
+    if after is not None:
+        response.headers["Link"] = f'<{request.url.include_query_params(after=after)}>; rel="next"'
+    return response

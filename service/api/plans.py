@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/v1/plans``: what is planned, running and done."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from lake.plan import PlanState
+from service.api.context import Here
+from service.api.paging import Limit, document, page
+from service.documents import plan_details, plan_summary
+
+router = APIRouter(prefix="/plans", tags=["plans"])
+
+
+@router.get("")
+def list_plans(
+    here: Here,
+    request: Request,
+    table: Annotated[str | None, Query(description="Only this table's.")] = None,
+    state: Annotated[PlanState | None, Query(description="Only plans in this state.")] = None,
+    limit: Limit = 50,
+    after: Annotated[str | None, Query(description="Continue behind this plan.")] = None,
+) -> Response:
+    """Plans, newest first."""
+    found = here.store.plans(table=table, state=state, limit=limit + 1, after=after)
+    plans = found[:limit]
+    return page(request, [plan_summary(plan) for plan in plans], plans[-1].plan_id if len(found) > limit else None)
+
+
+@router.get("/{plan_id}")
+def show_plan(here: Here, plan_id: str) -> Response:
+    """One plan with its groups, partitions and events; the unique beginning or end of an id will do."""
+    plan = here.store.plan(plan_id)
+    return document(plan_details(plan, here.store.events(plan.plan_id)))
+
+
+@router.get("/{plan_id}/events")
+def plan_events(here: Here, request: Request, plan_id: str) -> Response:
+    """What happened to a plan, oldest first."""
+    return page(request, here.store.events(plan_id))

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors as problem documents (RFC 9457), those of FastAPI itself included; ``docs/problems.md`` has each kind."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from lake.errors import LakefoldError
+from planner.policy import PolicyError
+from service import exitcodes
+from service.exitcodes import PROBLEM_BASE, CommandError, Problem
+from service.output import to_json
+
+logger = logging.getLogger(__name__)
+
+_BY_STATUS: Mapping[int, Problem] = {
+    401: exitcodes.UNAUTHENTICATED,
+    403: exitcodes.FORBIDDEN,
+    404: exitcodes.NOT_FOUND,
+    405: exitcodes.METHOD,
+    413: exitcodes.TOO_LARGE,
+    421: exitcodes.HOST,
+    422: exitcodes.INVALID,
+    429: exitcodes.TOO_MANY,
+}
+
+
+class ProblemError(CommandError):
+    """A problem with headers of its own."""
+
+    def __init__(self, problem: Problem, detail: str, headers: Mapping[str, str] | None = None, **facts: Any) -> None:
+        super().__init__(problem, detail, **facts)
+        self.headers = dict(headers or {})
+
+
+def problem_response(error: BaseException, instance: str) -> Response:
+    """``error`` as a response; ``instance`` is the path asked for."""
+    document = exitcodes.problem_object(error)
+    if exitcodes.classify(error) is exitcodes.ERROR:  # its text may tell what is nobody's business
+        document["detail"] = "an error nobody foresaw; the log of lakefold has it"
+    return _response(document | {"instance": instance}, getattr(error, "headers", None))
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Answer every error with a problem document."""
+    for kind in (LakefoldError, PolicyError, Exception):
+        app.add_exception_handler(kind, _on_error)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    if exitcodes.classify(error) in (exitcodes.ERROR, exitcodes.INTEGRITY):
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem_response(error, request.url.path)
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    problem = _BY_STATUS.get(error.status_code, exitcodes.USAGE)
+    detail = str(error.detail)
+    if error.status_code == 404:
+        detail = f"there is nothing at {request.url.path}"
+    elif error.status_code == 405:
+        detail = f"{request.method} is not for {request.url.path}"
+    document = exitcodes.problem_object(CommandError(problem, detail)) | {"status": error.status_code}
+    return _response(document | {"instance": request.url.path}, error.headers)
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    errors = [
+        {"where": ".".join(str(part) for part in entry["loc"]), "message": entry["msg"]} for entry in error.errors()
+    ]
+    first = errors[0]
+    invalid = CommandError(exitcodes.INVALID, f"{first['where']}: {first['message']}", errors=errors)
+    return problem_response(invalid, request.url.path)
+
+
+def _response(document: Mapping[str, Any], headers: Mapping[str, str] | None) -> Response:
+    linked = {**document, "type": f"/{document['type']}"}
+    return Response(
+        to_json(linked), status_code=document["status"], headers=headers, media_type="application/problem+json"
+    )
+
+
+assert not PROBLEM_BASE.startswith("/")

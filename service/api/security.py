@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who calls, and what they may do: bearer tokens, the page's cookie, and reads that are open on the loopback."""
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+
+from lake.errors import Rejected
+from service import exitcodes
+from service.api.context import Context
+from service.api.problems import ProblemError
+
+#: the cookie in which the page keeps its token
+COOKIE = "lakefold_token"
+READ, WRITE = "read", "write"
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+#: only for the description of the API; the Guard has looked at the header before
+_Described = Annotated[
+    Any,
+    Depends(
+        HTTPBearer(auto_error=False, scheme_name="token", description="lakefold tokens add NAME --scope read|write")
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls: the name of a token with its scope. ``name`` is None for a read that needs no token."""
+
+    name: str | None
+    scope: str
+
+    @property
+    def actor(self) -> str:
+        """How the audit trail calls them."""
+        return f"token {self.name}" if self.name is not None else "anonymous"
+
+
+def require(scope: str) -> Any:
+    """A dependency that lets only callers with ``scope`` (read or write) through; its value is the Caller.
+
+    Every route but those of health has one. 401 where a token is missing or not in force, 403 where its scope
+    does not suffice.
+    """
+
+    async def required(request: Request, _: _Described) -> Caller:
+        caller: Caller | None = request.state.caller
+        if caller is None:
+            if request.state.token is not None:
+                raise _unauthenticated("the token is wrong, expired or revoked", 'error="invalid_token"')
+            raise _unauthenticated("a token is needed: Authorization: Bearer …", "")
+        if scope == WRITE and caller.scope != WRITE:
+            if caller.name is None:
+                what = "writing needs a token of scope write: Authorization: Bearer …"
+                raise _unauthenticated(what, 'scope="write"')
+            detail = f"token {caller.name!r} has scope {caller.scope}; this needs scope {scope}"
+            raise ProblemError(exitcodes.FORBIDDEN, detail, scope=scope)
+        return caller
+
+    required.scope = scope  # type: ignore[attr-defined]
+    return Depends(required)
+
+
+def _unauthenticated(what: str, more: str) -> ProblemError:
+    challenge = ", ".join(filter(None, ('Bearer realm="lakefold"', more)))
+    return ProblemError(exitcodes.UNAUTHENTICATED, what, {"WWW-Authenticate": challenge})
+
+
+def token_of(connection: HTTPConnection) -> tuple[str | None, bool]:
+    """The token of a request, and whether it came in the cookie."""
+    kind, _, value = connection.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer" and value.strip():
+        return value.strip(), False
+    cookie = connection.cookies.get(COOKIE)
+    return (cookie, True) if cookie else (None, False)
+
+
+def check_same_origin(method: str, headers: Headers) -> None:
+    """Raise ProblemError where a write by cookie may have been started by another site."""
+    if method in _SAFE:
+        return
+    site = headers.get("sec-fetch-site")
+    origin = urlsplit(headers.get("origin", "")).netloc
+    if site == "same-origin" or (site is None and origin and origin == headers.get("host")):
+        return
+    raise ProblemError(exitcodes.FORBIDDEN, "a write with the page's cookie must come from the page itself")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach ``address``."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def reads_are_open(context: Context, host: str) -> bool:
+    """Whether a read needs no token: on the loopback, called by a name of the loopback and not through a proxy's."""
+    return is_loopback(context.config.http.address) and host in _LOOPBACK_HOSTS
+
+
+def allowed_hosts(context: Context) -> frozenset[str] | None:
+    """The names by which this process may be called; None for any.
+
+    A page of another site can point a name of its own at the loopback; such a name is refused. Elsewhere than on
+    the loopback everything needs a token, which such a page has not, and names are only refused when some are set.
+    """
+    http = context.config.http
+    if not is_loopback(http.address) and not http.hosts:
+        return None
+    return frozenset((*_LOOPBACK_HOSTS, http.address, *(host.lower() for host in http.hosts)))
+
+
+def check_exposure(context: Context) -> None:
+    """Raise Rejected where the process would listen beyond this machine and nobody has a token."""
+    http = context.config.http
+    asks = context.serves_api or http.metrics_token
+    if asks and not is_loopback(http.address) and not context.tokens.any_in_force():
+        raise Rejected(
+            f"http.address {http.address} can be reached by others and no token is stored; first: "
+            'lakefold tokens add NAME --scope read, or set [http] address = "127.0.0.1"'
+        )

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens in memory: a check costs no query, and a token revoked elsewhere is refused within seconds."""
+
+import hashlib
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+#: for so long tokens are not asked for again
+_FRESH_SECONDS = 3.0
+#: how often the last use of a token is written down at most
+_NOTE_SECONDS = 60.0
+#: what a token begins with, so that people and scanners of secrets recognise one
+_PREFIX = "lakefold_"
+
+
+def new_token() -> str:
+    """A token of 256 random bits."""
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def digest(token: str) -> str:
+    """How a token is kept: its hexadecimal SHA-256. Nothing slower is needed for what nobody can guess."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class TokenCache:
+    """The tokens in force, read again when they are seconds old. Thread-safe."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[str, str]] = {}
+        self._read_at = self._noted_at = float("-inf")
+        self._used: set[str] = set()
+
+    @property
+    def fresh(self) -> bool:
+        """Whether ``find`` needs no query now."""
+        return time.monotonic() - self._read_at < _FRESH_SECONDS
+
+    def find(self, token: str) -> tuple[str, str] | None:
+        """Name and scope of a token in force, else None. Raises what the store raises.
+
+        Every token is hashed and looked up by its hash, so that the time this takes says nothing about other tokens.
+        """
+        hashed = digest(token)
+        with self._lock:
+            if not self.fresh:
+                self._read()
+            found = self._known.get(hashed)
+            if found is not None:
+                self._used.add(found[0])
+            return found
+
+    def any_in_force(self) -> bool:
+        """Whether there is a token. Raises what the store raises."""
+        return bool(self._store.tokens_in_force())
+
+    def _read(self) -> None:
+        began = time.monotonic()
+        if self._used and began - self._noted_at >= _NOTE_SECONDS:
+            self._store.tokens_used(self._used)
+            self._used, self._noted_at = set(), began
+        self._known = self._store.tokens_in_force()
+        self._read_at = began

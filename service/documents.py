@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON documents of plans, tables, settings and the service: the same for ``--json``, HTTP and page.
+
+Values are Python's; ``service.output.plain`` makes them what JSON can hold. Bytes are raw integers, times aware.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from service.output import plural, size
+from service.secrets import hide, shown
+
+if TYPE_CHECKING:
+    from service.config import Config
+    from service.rules import ConfiguredTable
+    from service.store import Figures, PlanEvent, PlanView, ScanRecord, TableState
+
+#: completed plans whose speed tells how long the backlog will take
+RECENT_PLANS = 20
+
+
+def plan_summary(plan: "PlanView") -> dict[str, Any]:
+    """A plan in a listing."""
+    return {
+        "plan_id": plan.plan_id, "table": plan.table, "format": plan.format, "kind": plan.kind, "state": plan.state,
+        "step": plan.step, "groups": plan.group_count, "partitions": plan.partition_count,
+        "input_files": plan.input_files, "input_bytes": plan.input_bytes, "output_files": plan.output_files,
+        "files_before": plan.files_before, "bytes_before": plan.bytes_before, "files_after": plan.files_after,
+        "bytes_after": plan.bytes_after, "progress_bytes_done": plan.progress_bytes_done,
+        "progress_bytes_total": plan.progress_bytes_total, "attempts": plan.attempts, "epoch": plan.epoch,
+        "executor": plan.executor, "created_at": plan.created_at, "claimed_at": plan.claimed_at,
+        "finalized_at": plan.finalized_at, "instant": plan.instant, "error": plan.error,
+        "request_id": plan.request_id, "actor": plan.actor, "adopted": plan.adopted,
+    }  # fmt: skip
+
+
+def plan_details(plan: "PlanView", events: "Sequence[PlanEvent]") -> dict[str, Any]:
+    """Everything about a plan."""
+    return plan_summary(plan) | {
+        "location": plan.location, "snapshot_instant": plan.snapshot_instant, "instants": plan.instants,
+        "options": plan.options, "estimate": plan.estimate, "milliseconds": plan.milliseconds,
+        "lease_until": plan.lease_until, "heartbeat_at": plan.heartbeat_at, "not_before": plan.not_before,
+        "cancel_requested_by": plan.cancel_requested_by, "cancel_reason": plan.cancel_reason,
+        "partition_names": plan.partitions, "figures": plan.figures, "group_list": plan.groups, "events": events,
+    }  # fmt: skip
+
+
+def plan_progress(plan: "PlanView") -> dict[str, Any]:
+    """A plan while it is followed to its end."""
+    return {
+        "plan_id": plan.plan_id, "state": plan.state, "step": plan.step, "attempts": plan.attempts,
+        "progress_bytes_done": plan.progress_bytes_done, "progress_bytes_total": plan.progress_bytes_total,
+        "files_before": plan.files_before, "files_after": plan.files_after, "error": plan.error,
+    }  # fmt: skip
+
+
+def table_state_word(table: "ConfiguredTable", state: "TableState | None") -> str:
+    """``halted``, ``paused``, or else the table's mode."""
+    if state is not None and state.halted:
+        return "halted"
+    if state is not None and state.paused:
+        return "paused"
+    return table.mode
+
+
+def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "ScanRecord | None") -> dict[str, Any]:
+    """A table in a listing; ``scan`` is its last one, None before the first."""
+    return {
+        "table": table.name, "format": table.ref.format, "location": table.ref.location, "mode": table.mode,
+        "state": table_state_word(table, state), "paused": bool(state and state.paused),
+        "halted_reason": state.halted_reason if state else None,
+        "quarantined": dict(state.quarantined) if state else {}, "scan": scan,
+    }  # fmt: skip
+
+
+def table_details(
+    table: "ConfiguredTable",
+    state: "TableState | None",
+    scan: "ScanRecord | None",
+    good: "ScanRecord | None",
+    facts: Mapping[str, str],
+) -> dict[str, Any]:
+    """Everything about a table: ``good`` is its last scan that succeeded, ``facts`` what its format says of it."""
+    return table_summary(table, state, scan) | {
+        "last_good_scan": good, "facts": facts, "policy": table.policy.settings(), "notes": table.policy.notes
+    }  # fmt: skip
+
+
+def status(
+    figures: "Figures", scans: "Sequence[ScanRecord]", recent: "Sequence[PlanView]"
+) -> dict[str, Any]:  # fmt: skip
+    """Every number of the answer to "how is the lake?".
+
+    ``scans`` are the last good ones, ``recent`` the last ``RECENT_PLANS`` completed plans: ``backlog_seconds`` goes
+    by their speed and is None without any.
+    """
+    from lake.plan import PlanState
+
+    files, small = sum(scan.files for scan in scans), sum(scan.small_files for scan in scans)
+    seconds = sum(sum(plan.milliseconds.values()) for plan in recent) / 1000
+    speed = sum(plan.input_bytes for plan in recent) / seconds if seconds else 0.0
+    return {
+        "files_removed": figures.files_removed,
+        "bytes_rewritten": figures.bytes_rewritten,
+        "tables": len(figures.tables),
+        "files": files,
+        "small_files": small,
+        "small_file_share": small / files if files else None,
+        **{state.value: figures.count(state) for state in PlanState},
+        "backlog_bytes": figures.backlog_bytes,
+        "backlog_seconds": figures.backlog_bytes / speed if speed else None,
+        "bytes_per_second": speed or None,
+        "oldest_requested_at": figures.oldest_requested_at,
+        "unplanned_bytes": sum(scan.backlog_bytes for scan in scans),
+        "superseded_files": sum(entry.files for entry in figures.superseded),
+        "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
+        "halted": list(figures.halted),
+        "paused": figures.paused,
+        "paused_tables": [table.name for table in figures.tables if table.paused],
+    }
+
+
+def answer_line(status: Mapping[str, Any]) -> str:
+    """The one line that says how the lake is."""
+    from lake.units import format_duration
+
+    share = status["small_file_share"]
+    left = "" if status["backlog_seconds"] is None else f" ≈ {format_duration(status['backlog_seconds'])}"
+    parts = [
+        f"{plural(status['files_removed'], 'file')} removed",
+        f"{size(status['bytes_rewritten'])} rewritten",
+        "small-file share unknown" if share is None else f"small-file share {100 * share:.0f} %",
+        f"{status['inflight']} running, {status['requested']} waiting",
+        f"backlog {size(status['backlog_bytes'])}{left if status['backlog_bytes'] else ''}",
+        f"{len(status['halted'])} halted",
+    ]
+    return " · ".join([*parts, "paused"] if status["paused"] else parts)
+
+
+def setting(key: str, value: Any, origin: str) -> dict[str, Any]:
+    """A setting in force, and the place it came from."""
+    return {"setting": key, "value": value, "origin": origin}
+
+
+def service_settings(config: "Config") -> list[dict[str, Any]]:
+    """Every setting of the service, passwords left out."""
+    origins = config.origins
+
+    def rows(section: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [
+            setting(f"{section}.{key}", shown(key, value), origins.get(f"{section}.{key}", "default"))
+            for key, value in values.items()
+        ]
+
+    spark = [
+        setting(
+            key, value, origins.get(f"spark.{key}") or origins.get(f"spark.{key.removeprefix('spark.')}", "default")
+        )
+        for key, value in config.spark.items()
+    ]
+    sources = [
+        setting("sources", source.model_dump(exclude_defaults=True), f"{config.file_name} [[sources]] #{number}")
+        for number, source in enumerate(config.sources, 1)
+    ]
+    database = rows("database", {"url": without_password(config.database.url.get_secret_value())})
+    return [
+        *database,
+        *spark,
+        *sources,
+        *rows("daemon", config.daemon.model_dump()),
+        *rows("http", config.http.model_dump()),
+        *rows("notify", config.notify.model_dump()),
+    ]
+
+
+def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
+    """Every policy knob, mode and lock setting of one table."""
+    from planner.policy import KNOBS, setting_name
+
+    rows = [
+        setting("mode", table.mode, table.origins["mode"].place),
+        setting("concurrency", table.ref.concurrency.value, table.origins["concurrency"].place),
+        setting("on_conflict", table.ref.on_conflict or "as write_options say", table.origins["on_conflict"].place),
+    ]
+    for knob in KNOBS:
+        origin = table.origins[knob]
+        place = f"{origin.place} ({origin.key} = {origin.value!r})" if origin.key else origin.place
+        rows.append(setting(setting_name(knob), getattr(table.policy, knob), place))
+    place = table.origins["write_options"].place
+    rows += [
+        setting(f"write_options.{key}", shown(key, value), place)
+        for key, value in sorted(table.ref.write_options.items())
+    ]
+    return rows
+
+
+def without_password(url: str) -> str:
+    """A database URL that may be shown."""
+    scheme, separator, rest = url.partition("://")
+    login, at, host = rest.rpartition("@")
+    if not at:
+        return hide(url)
+    return hide(f"{scheme}{separator}{login.partition(':')[0]}{':***' if ':' in login else ''}@{host}")

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bearer tokens of the HTTP API: added, revoked and looked up by their digest. The tokens themselves are not kept."""
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import insert, or_, select, update
+
+from service.store.base import StorePart
+from service.store.clock import db_now, milliseconds, moment, optional_moment
+from service.store.errors import NotFound, WrongState
+from service.store.models import TokenRow
+from service.store.views import Token
+
+_IN_FORCE = (TokenRow.revoked_at_ms.is_(None), or_(TokenRow.expires_at_ms.is_(None), TokenRow.expires_at_ms > db_now()))
+
+
+class Tokens(StorePart):
+    """Who may call the HTTP API. Expiry goes by the database's clock."""
+
+    def add_token(
+        self, name: str, *, digest: str, scope: str, expires_in: timedelta | None, actor: str
+    ) -> None:  # fmt: skip
+        """Keep a token by the hexadecimal SHA-256 of it.
+
+        The name of a revoked or expired token may be used again. Raises WrongState where it is in force.
+        """
+        now = db_now()
+        values: dict[str, Any] = {
+            "digest": digest, "scope": scope, "created_at_ms": now, "created_by": actor, "revoked_at_ms": None,
+            "expires_at_ms": None if expires_in is None else now + milliseconds(expires_in), "last_used_at_ms": None,
+        }  # fmt: skip
+        with self._database.write() as connection:
+            known = select(TokenRow.name).where(TokenRow.name == name)
+            if connection.execute(known.where(*_IN_FORCE)).one_or_none() is not None:
+                raise WrongState(
+                    f"a token {name!r} is in force; choose another name, or: lakefold tokens revoke {name}"
+                )
+            if connection.execute(known).one_or_none() is not None:
+                connection.execute(update(TokenRow).where(TokenRow.name == name).values(**values))
+            else:
+                connection.execute(insert(TokenRow).values(name=name, **values))
+
+    def revoke_token(self, name: str) -> None:
+        """End a token; one that was revoked before keeps its time. Raises NotFound."""
+        with self._database.write() as connection:
+            if connection.execute(select(TokenRow.name).where(TokenRow.name == name)).one_or_none() is None:
+                raise NotFound(f"no token {name!r}")
+            revoked = update(TokenRow).where(TokenRow.name == name, TokenRow.revoked_at_ms.is_(None))
+            connection.execute(revoked.values(revoked_at_ms=db_now()))
+
+    def tokens(self) -> list[Token]:
+        """Every token by name, those revoked or expired included."""
+        in_force = select(TokenRow.name).where(*_IN_FORCE)
+        with self._database.read() as connection:
+            live = set(connection.execute(in_force).scalars())
+            rows = connection.execute(select(TokenRow.__table__).order_by(TokenRow.name))
+            return [
+                Token(
+                    name=row.name,
+                    scope=row.scope,
+                    in_force=row.name in live,
+                    created_at=moment(row.created_at_ms),
+                    created_by=row.created_by,
+                    expires_at=optional_moment(row.expires_at_ms),
+                    revoked_at=optional_moment(row.revoked_at_ms),
+                    last_used_at=optional_moment(row.last_used_at_ms),
+                )
+                for row in rows
+            ]
+
+    def tokens_in_force(self) -> dict[str, tuple[str, str]]:
+        """Digest → name and scope of every token that is neither revoked nor expired."""
+        with self._database.read() as connection:
+            rows = connection.execute(select(TokenRow.digest, TokenRow.name, TokenRow.scope).where(*_IN_FORCE))
+            return {row.digest: (row.name, row.scope) for row in rows}
+
+    def tokens_used(self, names: Collection[str]) -> None:
+        """Note that these tokens were used now."""
+        with self._database.write() as connection:
+            connection.execute(update(TokenRow).where(TokenRow.name.in_(names)).values(last_used_at_ms=db_now()))

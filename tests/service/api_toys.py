@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP application on a real database, without a server and without a daemon."""
+
+from contextlib import contextmanager
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+from service.api.app import create_app
+from service.api.context import Context
+from service.api.tokens import TokenCache, digest, new_token
+from service.config import load
+from service.metrics import Metrics
+from service.metrics_page import MetricsPage
+from service.store import Store
+
+
+def context_at(home: Path, role: str = "all", **http: object) -> Context:
+    """The context of a process whose configuration has ``http``; its database is ``home/lakefold.db``."""
+    url = f"sqlite:///{home}/lakefold.db"
+    lines = [f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value)}" for key, value in http.items()]
+    path = home / "lakefold.toml"
+    path.write_text("\n".join([f"[database]\nurl = {url!r}", "[http]", *lines, '[[tables]]\nmatch = "*"\n']))
+    store = Store(url)
+    store.upgrade()
+    metrics = Metrics(role)
+    return Context(
+        config=load(path),
+        store=store,
+        metrics=metrics,
+        page=MetricsPage(metrics.registry),
+        not_ready=lambda: None,
+        role=role,
+        tokens=TokenCache(store),
+    )
+
+
+@contextmanager
+def client_of(context: Context, token: str | None = None, host: str = "127.0.0.1"):
+    """A client of the application; it raises nothing, a fault of the application is a 500."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    with TestClient(
+        create_app(context), base_url=f"http://{host}", headers=headers, raise_server_exceptions=False
+    ) as client:
+        yield client
+
+
+def add_token(store: Store, scope: str, name: str | None = None, expires_in=None) -> str:
+    """A new token of ``scope``, stored."""
+    token = new_token()
+    store.add_token(name or scope, digest=digest(token), scope=scope, expires_in=expires_in, actor="test")
+    return token

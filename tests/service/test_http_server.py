@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP server of a process: where it listens, what each role serves, and how it ends."""
+
+import gzip
+import json
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from api_toys import add_token, client_of, context_at
+
+from lake.errors import Rejected
+from service.api.app import create_app
+from service.api.security import check_exposure
+from service.api.server import HttpServer
+from service.api.settings import Http
+
+
+@pytest.fixture
+def context(tmp_path):
+    context = context_at(tmp_path)
+    yield context
+    context.store.close()
+
+
+def fetch(url):
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_the_server_answers_on_its_port_until_it_is_left(context):
+    with HttpServer(Http(port=0), create_app(context)) as server:
+        status, kind, text = fetch(f"{server.url}/metrics")
+        assert (status, kind.split(";")[0]) == (200, "text/plain")
+        assert "lakefold_build_info{" in text
+        assert fetch(f"{server.url}/-/healthy")[::2] == (200, "healthy\n")
+        status, kind, text = fetch(f"{server.url}/elsewhere")
+        assert (status, kind, json.loads(text)["detail"]) == (
+            404, "application/problem+json", "there is nothing at /elsewhere"
+        )  # fmt: skip
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"{server.url}/-/healthy", timeout=2)
+
+
+def test_a_port_in_use_is_refused_with_the_setting_to_change(context):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            Rejected, match=rf"can't listen on 127\.0\.0\.1:{port}: .*; change \[http\] address or port"
+        ):
+            HttpServer(Http(port=port), create_app(context))
+    with pytest.raises(Rejected, match="can't listen on no-such-host"):
+        HttpServer(Http(address="no-such-host.invalid", port=0), create_app(context))
+
+
+def test_readiness_says_why_not(context, monkeypatch):
+    reason = ["the database has not answered yet"]
+    monkeypatch.setattr(type(context), "not_ready", lambda self: reason[0])
+    with client_of(context) as client:
+        answer = client.get("/-/ready")
+        assert (answer.status_code, answer.text) == (503, "the database has not answered yet\n")
+        reason[0] = None
+        answer = client.get("/-/ready")
+        assert (answer.status_code, answer.text) == (200, "ready\n")
+
+
+def test_metrics_are_the_bytes_of_the_last_refresh_gzipped_where_asked(context):
+    with client_of(context) as client:
+        context.metrics.database_error()
+        before = client.get("/metrics", headers={"Accept-Encoding": "identity"})
+        assert b"lakefold_database_errors_total 0.0" in before.content
+        context.page.render()
+        after = client.get("/metrics", headers={"Accept-Encoding": "identity"})
+        assert b"lakefold_database_errors_total 1.0" in after.content
+        assert "Content-Encoding" not in after.headers
+        with client.stream("GET", "/metrics", headers={"Accept-Encoding": "gzip"}) as answer:
+            assert gzip.decompress(b"".join(answer.iter_raw())) == after.content
+
+
+@pytest.mark.parametrize("role", ["scheduler", "executor"])
+def test_only_the_roles_all_and_api_serve_v1(tmp_path, role):
+    context = context_at(tmp_path, role)
+    with client_of(context) as client:
+        assert client.get("/metrics").status_code == 200
+        assert client.get("/-/ready").status_code == 200
+        assert client.get("/v1/plans").status_code == 404
+        assert client.get("/openapi.json").status_code == 404
+    context.store.close()
+
+
+def test_without_a_token_nobody_listens_beyond_this_machine(tmp_path):
+    context = context_at(tmp_path, address="0.0.0.0")
+    with pytest.raises(Rejected, match=r"lakefold tokens add NAME --scope read, or set \[http\] address"):
+        check_exposure(context)
+    add_token(context.store, "read")
+    check_exposure(context)
+    context.store.close()
+    for settings in ({"address": "127.0.0.1"}, {"address": "::1"}, {"address": "localhost"}):
+        check_exposure(context_at(tmp_path, **settings))
+
+
+def test_a_process_that_only_shows_metrics_needs_no_token_unless_they_do(tmp_path):
+    check_exposure(context_at(tmp_path, "executor", address="0.0.0.0"))
+    with pytest.raises(Rejected, match="no token is stored"):
+        check_exposure(context_at(tmp_path, "executor", address="0.0.0.0", metrics_token=True))
