@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from lake.model import SizeHistogram, Snapshot, base_file_sizes
 from planner.candidates import Reason
 from planner.planner import Planning
+from service.rules import ConfiguredTable
 from service.store.views import ScanRecord
 
 _BATCH = 10_000
@@ -117,6 +118,20 @@ def each_file(planning: Planning, snapshot: Snapshot) -> Iterator[dict[str, Any]
                 "partition": row["partition"], "path": row["path"], "file_id": row["file_id"], "bytes": row["bytes"],
                 "log_files": row["log_files"], "log_bytes": row["log_bytes"], "reason": row["reason"], "text": text,
             }  # fmt: skip
+
+
+def explanation(table: ConfiguredTable, snapshot: Snapshot, planning: Planning, *, files: bool) -> dict[str, Any]:
+    """The account as a document; its items are a line a partition and reason, or with ``files`` a slice each."""
+    lines = account(planning, snapshot, by_partition=True)
+    return {
+        "table": table.name,
+        "mode": table.mode,
+        "instant": snapshot.instant,
+        "taken_at": snapshot.taken_at,
+        "notes": table.policy.notes,
+        "items": each_file(planning, snapshot) if files else [line.document() for line in lines],
+        "total": total(lines),
+    }
 
 
 def scan_record(planning: Planning, snapshot: Snapshot, *, small_file_limit_bytes: int, seconds: float) -> ScanRecord:

@@ -7,7 +7,7 @@ of a table elsewhere never takes its name; a table that is a source itself keeps
 
 import glob
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -93,11 +93,9 @@ class Catalog:
         refs = {ref.name: ref for ref in self.refs()}
         if word in refs:
             return configure(self.config, refs[word])
-        ending = [name for name in refs if name.endswith(f".{word}")]
-        if len(ending) == 1:
-            return configure(self.config, refs[ending[0]])
-        if ending:
-            raise CommandError(USAGE, f"{word!r} is the end of {len(ending)} names: {', '.join(ending)}", tables=ending)
+        ending = unique_end(word, refs)
+        if ending is not None:
+            return configure(self.config, refs[ending])
         if Path(word).is_dir():
             return configure(self.config, self._at(local_location(word)))
         why = f" ({'; '.join(self.problems)})" if self.problems else ""
@@ -182,6 +180,14 @@ class Catalog:
                 yield TableRef(
                     name=start + listed["tableName"], format=source.format, location=local_location(facts["Location"])
                 )
+
+
+def unique_end(word: str, names: Iterable[str]) -> str | None:
+    """The one of ``names`` that ends in ``word`` after a dot, None without one. Raises CommandError for several."""
+    ending = [name for name in names if name.endswith(f".{word}")]
+    if len(ending) > 1:
+        raise CommandError(USAGE, f"{word!r} is the end of {len(ending)} names: {', '.join(ending)}", tables=ending)
+    return ending[0] if ending else None
 
 
 def _is_path(word: str) -> bool:

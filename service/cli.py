@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from service.commands import operate, plans, settings, tables, upkeep
+from service.commands.common import remote_url
 from service.exitcodes import USAGE, CommandError, ExitCode, classify, exit_codes
 from service.output import Output
 
@@ -42,7 +43,17 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            envvar="LAKEFOLD_URL",
+            help="Ask the lakefold that serves this address, with the token in LAKEFOLD_TOKEN, not this machine.",
+        ),
+    ] = None,
 ) -> None:
+    remote_url.set(url or None)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -75,7 +86,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def _command_of(arguments: Sequence[str]) -> str:
     """``lakefold plans list`` for whatever options and values surround it."""
-    words = [word for word in arguments if not word.startswith("-")]
+    words = [
+        word
+        for before, word in zip(("", *arguments), arguments, strict=False)
+        if not word.startswith("-") and before != "--url"
+    ]
     nouns = {group.name for group in app.registered_groups}
     return " ".join(["lakefold", *words[: 2 if words and words[0] in nouns else 1]])
 

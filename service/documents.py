@@ -5,16 +5,35 @@ Values are Python's; ``service.output.plain`` makes them what JSON can hold. Byt
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from service.output import plural, size
 from service.secrets import hide, shown
 
 if TYPE_CHECKING:
+    from lake.plan import PlanState
     from service.config import Config
     from service.rules import ConfiguredTable
-    from service.store import Figures, PlanEvent, PlanView, ScanRecord, TableState
+    from service.store import Figures, Leader, PlanEvent, PlanView, ScanRecord, TableState
 
+#: states a plan does not leave
+TERMINAL = ("completed", "failed", "cancelled")
+#: what of a plan is told while it is followed to its end
+PROGRESS = (
+    "plan_id", "table", "state", "step", "attempts", "progress_bytes_done", "progress_bytes_total", "files_before",
+    "files_after", "bytes_before", "bytes_after", "instant", "not_before", "error", "cancel_reason",
+)  # fmt: skip
+#: settings whose numbers are bytes
+_SIZES = (
+    "small_file_limit",
+    "target_file_max",
+    "max_bytes_per_group",
+    "max_bytes_per_plan",
+    "missing_base",
+    "compact_log_bytes",
+    "http.max_body",
+)
 #: completed plans whose speed tells how long the backlog will take
 RECENT_PLANS = 20
 
@@ -30,7 +49,8 @@ def plan_summary(plan: "PlanView") -> dict[str, Any]:
         "progress_bytes_total": plan.progress_bytes_total, "attempts": plan.attempts, "epoch": plan.epoch,
         "executor": plan.executor, "created_at": plan.created_at, "claimed_at": plan.claimed_at,
         "finalized_at": plan.finalized_at, "instant": plan.instant, "error": plan.error,
-        "request_id": plan.request_id, "actor": plan.actor, "adopted": plan.adopted,
+        "cancel_reason": plan.cancel_reason, "request_id": plan.request_id, "actor": plan.actor,
+        "adopted": plan.adopted,
     }  # fmt: skip
 
 
@@ -40,18 +60,29 @@ def plan_details(plan: "PlanView", events: "Sequence[PlanEvent]") -> dict[str, A
         "location": plan.location, "snapshot_instant": plan.snapshot_instant, "instants": plan.instants,
         "options": plan.options, "estimate": plan.estimate, "milliseconds": plan.milliseconds,
         "lease_until": plan.lease_until, "heartbeat_at": plan.heartbeat_at, "not_before": plan.not_before,
-        "cancel_requested_by": plan.cancel_requested_by, "cancel_reason": plan.cancel_reason,
+        "cancel_requested_by": plan.cancel_requested_by,
         "partition_names": plan.partitions, "figures": plan.figures, "group_list": plan.groups, "events": events,
     }  # fmt: skip
 
 
 def plan_progress(plan: "PlanView") -> dict[str, Any]:
     """A plan while it is followed to its end."""
-    return {
-        "plan_id": plan.plan_id, "state": plan.state, "step": plan.step, "attempts": plan.attempts,
-        "progress_bytes_done": plan.progress_bytes_done, "progress_bytes_total": plan.progress_bytes_total,
-        "files_before": plan.files_before, "files_after": plan.files_after, "error": plan.error,
-    }  # fmt: skip
+    return {name: getattr(plan, name) for name in PROGRESS}
+
+
+def plan_cancelled(plan_id: str, state: "PlanState") -> dict[str, Any]:
+    """What a cancel has done; ``cancel_requested`` says that the executor was asked to stop before the commit."""
+    return {"plan_id": plan_id, "state": state, "cancel_requested": state.value != "cancelled"}
+
+
+def plan_retried(plan_id: str) -> dict[str, Any]:
+    """What a retry has done."""
+    return {"plan_id": plan_id, "state": "requested"}
+
+
+def paused(table: str | None, now: bool) -> dict[str, Any]:
+    """Whether a table is paused now, or with None the whole service."""
+    return {"table": table, "paused": now}
 
 
 def table_state_word(table: "ConfiguredTable", state: "TableState | None") -> str:
@@ -68,6 +99,7 @@ def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "S
     return {
         "table": table.name, "format": table.ref.format, "location": table.ref.location, "mode": table.mode,
         "state": table_state_word(table, state), "paused": bool(state and state.paused),
+        "paused_by": state.paused_by if state else None, "halted_at": state.halted_at if state else None,
         "halted_reason": state.halted_reason if state else None,
         "quarantined": dict(state.quarantined) if state else {}, "scan": scan,
     }  # fmt: skip
@@ -87,12 +119,16 @@ def table_details(
 
 
 def status(
-    figures: "Figures", scans: "Sequence[ScanRecord]", recent: "Sequence[PlanView]"
-) -> dict[str, Any]:  # fmt: skip
-    """Every number of the answer to "how is the lake?".
+    figures: "Figures",
+    scans: "Sequence[ScanRecord]",
+    recent: "Sequence[PlanView]",
+    leaders: "Sequence[Leader]",
+) -> dict[str, Any]:
+    """Everything about "how is the lake?".
 
     ``scans`` are the last good ones, ``recent`` the last ``RECENT_PLANS`` completed plans: ``backlog_seconds`` goes
-    by their speed and is None without any.
+    by their speed and is None without any. ``attention`` has the tables that are halted or paused, or of which files
+    can't be read.
     """
     from lake.plan import PlanState
 
@@ -117,7 +153,16 @@ def status(
         "halted": list(figures.halted),
         "paused": figures.paused,
         "paused_tables": [table.name for table in figures.tables if table.paused],
-    }
+        "attention": [
+            {
+                "table": table.name, "halted_at": table.halted_at, "halted_reason": table.halted_reason,
+                "quarantined_files": len(table.quarantined), "paused_by": table.paused_by,
+            }
+            for table in figures.tables
+            if table.halted or table.quarantined or table.paused
+        ],
+        "leaders": leaders,
+    }  # fmt: skip
 
 
 def answer_line(status: Mapping[str, Any]) -> str:
@@ -138,8 +183,24 @@ def answer_line(status: Mapping[str, Any]) -> str:
 
 
 def setting(key: str, value: Any, origin: str) -> dict[str, Any]:
-    """A setting in force, and the place it came from."""
-    return {"setting": key, "value": value, "origin": origin}
+    """A setting in force without its secrets, and the place it came from; ``text`` is the value for people."""
+    value = shown(key, value)
+    return {"setting": key, "value": value, "text": _written(key, value), "origin": origin}
+
+
+def _written(key: str, value: Any) -> str:
+    """Bytes with a unit, durations as written, lists with commas."""
+    from lake.units import format_bytes, format_duration
+
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, int) and not isinstance(value, bool) and key in _SIZES:
+        return format_bytes(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_written(name, item)}" for name, item in value.items())
+    if isinstance(value, (tuple, list, frozenset, set)):
+        return ", ".join(str(item) for item in value)
+    return "" if value is None else str(value)
 
 
 def service_settings(config: "Config") -> list[dict[str, Any]]:
@@ -148,7 +209,7 @@ def service_settings(config: "Config") -> list[dict[str, Any]]:
 
     def rows(section: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [
-            setting(f"{section}.{key}", shown(key, value), origins.get(f"{section}.{key}", "default"))
+            setting(f"{section}.{key}", value, origins.get(f"{section}.{key}", "default"))
             for key, value in values.items()
         ]
 
@@ -187,10 +248,7 @@ def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
         place = f"{origin.place} ({origin.key} = {origin.value!r})" if origin.key else origin.place
         rows.append(setting(setting_name(knob), getattr(table.policy, knob), place))
     place = table.origins["write_options"].place
-    rows += [
-        setting(f"write_options.{key}", shown(key, value), place)
-        for key, value in sorted(table.ref.write_options.items())
-    ]
+    rows += [setting(f"write_options.{key}", value, place) for key, value in sorted(table.ref.write_options.items())]
     return rows
 
 

@@ -34,7 +34,7 @@ MEANING: Mapping[ExitCode, str] = {
     ExitCode.NOT_FOUND: "no such table, partition, plan or file",
     ExitCode.LIVE_PLAN: "a live plan holds every partition asked for",
     ExitCode.HALTED: "the table is halted, paused or not in mode compact",
-    ExitCode.DATABASE: "database unreachable or its schema is behind",
+    ExitCode.DATABASE: "database unreachable or its schema is behind, or the service at --url unreachable",
     ExitCode.INTERRUPTED: "interrupted",
 }
 _ALWAYS = (ExitCode.OK, ExitCode.ERROR, ExitCode.USAGE, ExitCode.INTERRUPTED)
@@ -76,9 +76,11 @@ TOO_LARGE = Problem("too-large", "The body is too large", ExitCode.USAGE, 413)
 HOST = Problem("host", "The service is not called by this name", ExitCode.USAGE, 421)
 INVALID = Problem("invalid", "A field of the request is wrong", ExitCode.USAGE, 422)
 TOO_MANY = Problem("too-many", "Too many requests", ExitCode.ERROR, 429)
+UNREACHABLE = Problem("unreachable", "The service can't be reached", ExitCode.DATABASE, 502)
 PROBLEMS = (
     ERROR, USAGE, CONFIGURATION, SETTING, NOT_FOUND, LIVE_PLAN, NOT_SERVED, DATABASE, REJECTED, CONFLICT, TRANSIENT,
     INTEGRITY, INTERRUPTED, UNAUTHENTICATED, FORBIDDEN, METHOD, TOO_LARGE, HOST, INVALID, TOO_MANY,
+    UNREACHABLE,
 )  # fmt: skip
 
 PROBLEM_BASE = "docs/problems.md#"

@@ -188,6 +188,11 @@ def bar_chart(rows: Sequence[tuple[str, int]], *, width: int = 40, marks: Mappin
     return lines
 
 
+def moment(text: str) -> datetime:
+    """The time that ``plain`` has written."""
+    return datetime.fromisoformat(text)
+
+
 def age(then: datetime | None, now: datetime) -> str:
     """How long ago, such as ``3 min ago``; ``never`` for None."""
     from lake.units import format_duration

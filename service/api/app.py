@@ -5,14 +5,14 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import JSONResponse
 
 from lake.version import __version__
-from service.api import plans, process, tables
+from service.api import explain, plans, process, tables
 from service.api.context import Context, Here
 from service.api.guard import Guard
 from service.api.problems import add_handlers
 from service.api.security import require
 
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
-ROUTERS: tuple[APIRouter, ...] = (tables.router, plans.router)
+ROUTERS: tuple[APIRouter, ...] = (tables.router, explain.router, plans.router)
 
 _DESCRIPTION = """\
 Plans, tables and requests of one lakefold. Times are ISO 8601 in UTC, bytes are integers. Lists are

@@ -6,17 +6,20 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.exitcodes import LIVE_PLAN, NOT_FOUND, CommandError
+from service.exitcodes import LIVE_PLAN, NOT_FOUND, USAGE, CommandError
 from service.output import Output, partition_name, plural
 
 if TYPE_CHECKING:
     from service.catalog import Catalog
+    from service.client import Client
+    from service.client.local import LocalClient
     from service.config import Config
     from service.rules import ConfiguredTable
     from service.store import Store
@@ -48,47 +51,76 @@ __all__ = [
 ]
 
 
+#: the address behind ``--url`` or ``LAKEFOLD_URL`` for the command under way; None for this machine
+remote_url: ContextVar[str | None] = ContextVar("remote_url", default=None)
+
+
 class Run:
-    """One command's configuration, database and tables, each opened at its first use."""
+    """One command's output, and whom it asks: this machine, or with ``--url`` another one."""
 
     def __init__(self, out: Output, config_file: Path | None) -> None:
         self.out = out
         self._config_file = config_file
 
     @cached_property
+    def client(self) -> "Client":
+        """For what can be asked here and from another machine. Raises CommandError for a wrong ``--url``."""
+        url = remote_url.get()
+        return self._local if url is None else self._remote(url)
+
+    @property
     def config(self) -> "Config":
-        """The configuration. Raises ConfigError."""
-        from service.config import load
+        """The configuration. Raises ConfigError, CommandError with ``--url``."""
+        return self._here().config
 
-        return load(self._config_file)
-
-    @cached_property
+    @property
     def store(self) -> "Store":
-        """The database, checked. Raises SchemaBehind or DatabaseUnreachable."""
-        from service.wiring import open_store
+        """The database, checked. Raises SchemaBehind or DatabaseUnreachable, CommandError with ``--url``."""
+        return self._here().store
 
-        return open_store(self.config)
-
-    @cached_property
+    @property
     def catalog(self) -> "Catalog":
-        """The tables of the configuration, and those the database remembers."""
-        from service.catalog import Catalog
-
-        return Catalog(self.config, known=self.store.tables)
+        """The tables of the configuration, and those the database remembers. Raises CommandError with ``--url``."""
+        return self._here().catalog
 
     def table(self, word: str) -> "ConfiguredTable":
-        """The table a person means. Raises CommandError with the nearest names."""
+        """The table a person means. Raises CommandError with the nearest names, or with ``--url``."""
         return self.catalog.find(word)
-
-    def table_name(self, word: str) -> str:
-        """The name of a table a person means, one that only the database knows included."""
-        known = [state.name for state in self.store.tables()]
-        return word if word in known else self.table(word).name
 
     def close(self) -> None:
         """Close what was opened."""
-        if "store" in self.__dict__:
-            self.store.close()
+        for opened in ("client", "_local"):
+            if opened in self.__dict__:
+                self.__dict__[opened].close()
+
+    @cached_property
+    def _local(self) -> "LocalClient":
+        from service.client.local import LocalClient
+
+        return LocalClient(self._config_file, actor())
+
+    def _here(self) -> "LocalClient":
+        only_here()
+        return self._local
+
+    def _remote(self, url: str) -> "Client":
+        from service.client.http import Http, token_of_environment
+        from service.client.remote import RemoteClient
+
+        if self._config_file is not None:
+            raise CommandError(USAGE, "--config names a file of this machine; the service at --url has its own")
+        http = Http(url, token_of_environment())
+        if http.token_in_clear:
+            self.out.note(f"{http.url} is not encrypted: everybody on the way can read the token")
+        return RemoteClient(http)
+
+
+def only_here() -> None:
+    """Raise CommandError where ``--url`` is given: this command works with files and database of its own machine."""
+    if remote_url.get() is not None:
+        raise CommandError(
+            USAGE, "this command works on its own machine only; leave out --url and LAKEFOLD_URL, and run it there"
+        )
 
 
 @contextmanager

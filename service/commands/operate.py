@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """``lakefold serve``, ``worker``, ``status``, ``pause``, ``resume`` and ``demo``: running it, and one look at it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from service import documents
-from service.commands.common import ConfigFile, Json, MaybeTable, Run, Yes, actor, command, plural
+from service.commands.common import ConfigFile, Json, MaybeTable, Run, Yes, command, only_here, plural
 from service.exitcodes import ExitCode, exit_codes
-from service.output import Column, age, size
-
-if TYPE_CHECKING:
-    from service.store import Figures, Leader, PlanView
+from service.output import Column, age, moment, size
 
 
 class Role(StrEnum):
@@ -46,73 +45,53 @@ def status(
 ) -> int:
     """Say in one line how the lake is, then who works on it and what needs a person."""
     with command(json, config) as run:
-        figures = run.store.figures()
-        data = documents.status(figures, list(run.store.last_scans(ok=True).values()), _recent(run))
-        leaders = run.store.leaders()
-        run.out.one(data | {"leaders": leaders}, lambda: _status_text(run, figures, data, leaders))
+        data = run.client.status()
+        run.out.one(data, lambda: _status_text(run, data))
     return ExitCode.PENDING if exit_code and data["requested"] + data["inflight"] else ExitCode.OK
 
 
-def _recent(run: Run) -> "list[PlanView]":
-    from lake.plan import PlanState
-
-    return run.store.plans(state=PlanState.COMPLETED, limit=documents.RECENT_PLANS)
-
-
-def _status_text(run: Run, figures: "Figures", data: dict[str, Any], leaders: "list[Leader]") -> None:
-    out, now = run.out, figures.taken_at
+def _status_text(run: Run, data: Mapping[str, Any]) -> None:
+    out, now = run.out, datetime.now(UTC)
     out.line(documents.answer_line(data))
     out.line()
-    live = [leader for leader in leaders if leader.live]
+    live = [leader for leader in data["leaders"] if leader["live"]]
     if live:
-        rows = ((leader.role, leader.holder, age(leader.acquired_at, now)) for leader in live)
+        rows = ((leader["role"], leader["holder"], age(moment(leader["acquired_at"]), now)) for leader in live)
         out.table((Column("LEADER OF"), Column("HOLDER"), Column("SINCE")), rows)
     else:
         out.line("No scheduler is running; lakefold serve starts everything.")
     if data["oldest_requested_at"]:
-        out.line(f"The oldest waiting plan was stored {age(data['oldest_requested_at'], now)}.")
+        out.line(f"The oldest waiting plan was stored {age(moment(data['oldest_requested_at']), now)}.")
     if data["superseded_files"]:
         files = plural(data["superseded_files"], "superseded file")
         out.line(f"{files}, {size(data['superseded_bytes'])}, wait for their retention; lakefold clean -n lists them.")
-    for table in figures.tables:
-        if table.halted:
-            out.line(f"{table.name} is halted since {age(table.halted_at, now)}: {table.halted_reason}")
-        if table.quarantined:
-            files = plural(len(table.quarantined), "file")
-            out.line(f"{table.name}: {files} can't be read and are left alone; lakefold tables show {table.name}")
-        if table.paused:
-            out.line(f"{table.name} is paused by {table.paused_by}")
+    for table in data["attention"]:
+        name = table["table"]
+        if table["halted_at"]:
+            out.line(f"{name} is halted since {age(moment(table['halted_at']), now)}: {table['halted_reason']}")
+        if table["quarantined_files"]:
+            files = plural(table["quarantined_files"], "file")
+            out.line(f"{name}: {files} can't be read and are left alone; lakefold tables show {name}")
+        if table["paused_by"]:
+            out.line(f"{name} is paused by {table['paused_by']}")
 
 
 def pause(table: MaybeTable = None, json: Json = False, config: ConfigFile = None) -> None:
     """Start no more plans of one table, or of any; what runs goes on to its end."""
     with command(json, config) as run:
-        name = None if table is None else _known_name(run, table)
-        run.store.pause(name, actor())
-        run.out.one(
-            {"table": name, "paused": True}, lambda: run.out.line(f"{name or 'lakefold'} paused; running plans go on")
-        )
+        done = run.client.pause(table)
+        run.out.one(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} paused; running plans go on"))
 
 
 def resume(table: MaybeTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:
     """End a pause; of a named table also its halt and its quarantine."""
     with command(json, config) as run:
-        name = None if table is None else _known_name(run, table)
-        if name is not None:
-            state = run.store.table_state(name)
-            if state.halted and run.out.can_ask and not yes:
-                typer.confirm(f"{name} was halted: {state.halted_reason}. Resume?", abort=True, err=True)
-        run.store.resume(name, actor())
-        run.out.one({"table": name, "paused": False}, lambda: run.out.line(f"{name or 'lakefold'} resumed"))
-
-
-def _known_name(run: Run, word: str) -> str:
-    """The name of a table, registered where the database has not seen it yet."""
-    if word in {state.name for state in run.store.tables()}:
-        return word
-    found = run.table(word)
-    run.store.register(found.ref, found.mode)
-    return found.name
+        if table is not None and run.out.can_ask and not yes:
+            reason = run.client.halted_reason(table)
+            if reason is not None:
+                typer.confirm(f"{table} was halted: {reason}. Resume?", abort=True, err=True)
+        done = run.client.resume(table)
+        run.out.one(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} resumed"))
 
 
 def serve(
@@ -156,4 +135,5 @@ def demo(
     """Watch a real Hudi table being written with small files, compacted, cleaned and compared, in three minutes."""
     from service.demo.command import run as run_demo
 
+    only_here()
     return int(run_demo(workdir=workdir, keep=keep, json=json) or ExitCode.OK)

@@ -3,8 +3,9 @@
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,23 +16,17 @@ from service.commands.common import (
     PlanId,
     Run,
     Table,
-    actor,
     command,
     partition_name,
     plural,
 )
-from service.documents import plan_details, plan_progress, plan_summary
+from service.documents import TERMINAL
 from service.exitcodes import USAGE, CommandError, ExitCode, exit_codes
-from service.output import Column, age, size
-
-if TYPE_CHECKING:
-    from service.store.views import PlanEvent, PlanView
+from service.output import Column, age, moment, size
 
 app = typer.Typer(help="Plans: requested, inflight, completed, failed, cancelled.", no_args_is_help=True)
-POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 15
 PROGRESS_SECONDS = 10
-TERMINAL = ("completed", "failed", "cancelled")
 _ENDS = {"completed": ExitCode.OK, "failed": ExitCode.ERROR, "cancelled": ExitCode.PARTIAL}
 
 
@@ -53,21 +48,20 @@ def list_(
     config: ConfigFile = None,
 ) -> int:
     """List plans, newest first."""
-    from lake.plan import LIVE_STATES, PlanState
+    from lake.plan import PlanState
     from service.config import nearest
 
     with command(json, config) as run:
         states = [known.value for known in PlanState]
         if state is not None and state not in states:
             raise CommandError(USAGE, f"--state {state!r} is none of {', '.join(states)}{nearest(state, states)}")
-        name = run.table_name(table) if table else None
-        plans = run.store.plans(table=name, state=PlanState(state) if state else None, limit=limit, after=after)
-        run.out.many((plan_summary(plan) for plan in plans), lambda: _list_text(run, plans, limit))
-        live = any(plan.state in LIVE_STATES for plan in plans)
+        plans = run.client.plans(table=table, state=state, limit=limit, after=after)
+        run.out.many(plans, lambda: _list_text(run, plans, limit))
+    live = any(plan["state"] not in TERMINAL for plan in plans)
     return ExitCode.PENDING if exit_code and live else ExitCode.OK
 
 
-def _list_text(run: Run, plans: "list[PlanView]", limit: int) -> None:
+def _list_text(run: Run, plans: Sequence[Mapping[str, Any]], limit: int) -> None:
     now = datetime.now(UTC)
     columns = (
         Column("PLAN"), Column("TABLE"), Column("KIND"), Column("STATE"), Column("FILES", True), Column("BYTES", True),
@@ -77,107 +71,104 @@ def _list_text(run: Run, plans: "list[PlanView]", limit: int) -> None:
         columns,
         (
             (
-                plan.plan_id, plan.table, plan.kind.value, plan.state.value,
-                f"{plan.files_before or plan.input_files:,} → {plan.files_after or plan.output_files:,}",
-                size(plan.input_bytes), _percent(plan), age(plan.created_at, now).removesuffix(" ago"),
-                (plan.error or plan.cancel_reason or "")[:100],
+                plan["plan_id"], plan["table"], plan["kind"], plan["state"],
+                f"{plan['files_before'] or plan['input_files']:,} → {plan['files_after'] or plan['output_files']:,}",
+                size(plan["input_bytes"]), _percent(plan), age(moment(plan["created_at"]), now).removesuffix(" ago"),
+                (plan["error"] or plan["cancel_reason"] or "")[:100],
             )
             for plan in plans
         ),
     )  # fmt: skip
     if len(plans) == limit:
-        run.out.note(f"More may follow: --after {plans[-1].plan_id}")
+        run.out.note(f"More may follow: --after {plans[-1]['plan_id']}")
 
 
-def _percent(plan: "PlanView") -> str:
-    if plan.state.value != "inflight" or not plan.progress_bytes_total:
+def _percent(plan: Mapping[str, Any]) -> str:
+    if plan["state"] != "inflight" or not plan["progress_bytes_total"]:
         return ""
-    return f"{100 * plan.progress_bytes_done / plan.progress_bytes_total:.0f} %"
+    return f"{100 * plan['progress_bytes_done'] / plan['progress_bytes_total']:.0f} %"
 
 
 @app.command("show", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def show(plan: PlanId, json: Json = False, config: ConfigFile = None) -> None:
     """Show one plan: partitions before and after, time of each step, what happened and when."""
     with command(json, config) as run:
-        view = run.store.plan(plan)
-        events = run.store.events(view.plan_id)
-        run.out.one(plan_details(view, events), lambda: _show_text(run, view, events))
+        found = run.client.plan(plan)
+        run.out.one(found, lambda: _show_text(run, found))
 
 
-def _show_text(run: Run, view: "PlanView", events: "list[PlanEvent]") -> None:
+def _show_text(run: Run, plan: Mapping[str, Any]) -> None:
     from lake.plan import Step
     from lake.units import format_duration
 
-    out, now = run.out, datetime.now(UTC)
-    out.line(f"Plan {view.plan_id}  {view.state.value}  {view.kind.value} of {view.table}")
+    out, now, created = run.out, datetime.now(UTC), moment(plan["created_at"])
+    out.line(f"Plan {plan['plan_id']}  {plan['state']}  {plan['kind']} of {plan['table']}")
     facts = [
-        ("location", view.location),
-        ("created", f"{view.created_at.isoformat(timespec='seconds')} ({age(view.created_at, now)}) by {view.actor}"),
-        ("request", view.request_id),
-        ("adopted", view.adopted and f"instant {view.adopted}, scheduled by another process"),
+        ("location", plan["location"]),
+        ("created", f"{created.isoformat(timespec='seconds')} ({age(created, now)}) by {plan['actor']}"),
+        ("request", plan["request_id"]),
+        ("adopted", plan["adopted"] and f"instant {plan['adopted']}, scheduled by another process"),
         (
             "input",
-            f"{plural(view.input_files, 'file')}, {size(view.input_bytes)} in {plural(view.group_count, 'group')} of "
-            f"{plural(view.partition_count, 'partition')}; {plural(view.output_files, 'file')} expected",
+            f"{plural(plan['input_files'], 'file')}, {size(plan['input_bytes'])} in {plural(plan['groups'], 'group')} "
+            f"of {plural(plan['partitions'], 'partition')}; {plural(plan['output_files'], 'file')} expected",
         ),
-        ("executor", view.executor and f"{view.executor}, epoch {view.epoch}, attempt {view.attempts}"),
-        ("instant", view.instant or ", ".join(view.instants)),
-        ("error", view.error),
-        ("cancelled", view.cancel_reason and f"{view.cancel_reason} (by {view.cancel_requested_by})"),
+        ("executor", plan["executor"] and f"{plan['executor']}, epoch {plan['epoch']}, attempt {plan['attempts']}"),
+        ("instant", plan["instant"] or ", ".join(plan["instants"])),
+        ("error", plan["error"]),
+        ("cancelled", plan["cancel_reason"] and f"{plan['cancel_reason']} (by {plan['cancel_requested_by']})"),
     ]
     for label, value in facts:
         if value:
             out.line(f"  {label:<10} {value}")
-    if view.state.value == "inflight" and view.progress_bytes_total:
-        done = f"{size(view.progress_bytes_done)} of {size(view.progress_bytes_total)}, {_percent(view)}"
+    if plan["state"] == "inflight" and plan["progress_bytes_total"]:
+        done = f"{size(plan['progress_bytes_done'])} of {size(plan['progress_bytes_total'])}, {_percent(plan)}"
         out.line(f"  {'progress':<10} {done}")
-    if view.milliseconds:
+    spent = plan["milliseconds"]
+    if spent:
         # in the order in which they run, whatever the database made of the order
-        spent = {step: view.milliseconds[step] for step in (*Step, *view.milliseconds) if step in view.milliseconds}
-        steps = "  ".join(f"{step} {format_duration(ms / 1000)}" for step, ms in spent.items())
-        out.line(f"  {'steps':<10} {steps}")
+        steps = dict.fromkeys(step for step in (*Step, *spent) if step in spent)
+        took = "  ".join(f"{step} {format_duration(spent[step] / 1000)}" for step in steps)
+        out.line(f"  {'steps':<10} {took}")
     out.line()
-    _partitions_text(run, view)
-    if view.left_out:
+    _partitions_text(run, plan)
+    left_out = [group for group in plan["group_list"] if group["left_out"] is not None]
+    if left_out:
         out.line()
         out.line("Left out")
-        for group in view.left_out:
-            out.line(f"  group {group.number} of {partition_name(group.partition)}: {group.left_out}")
+        for group in left_out:
+            out.line(f"  group {group['number']} of {partition_name(group['partition'])}: {group['left_out']}")
     out.line()
     out.table(
         (Column("AT"), Column("STATE"), Column("EPOCH", True), Column("ACTOR"), Column("REASON")),
         (
-            (event.at.isoformat(timespec="milliseconds"), event.to_state.value, event.epoch, event.actor, event.reason)
-            for event in events
+            (
+                moment(event["at"]).isoformat(timespec="milliseconds"), event["to_state"], event["epoch"],
+                event["actor"], event["reason"],
+            )
+            for event in plan["events"]
         ),
-    )
+    )  # fmt: skip
 
 
-def _partitions_text(run: Run, view: "PlanView") -> None:
-    titles = [
-        Column("PARTITION"),
-        Column("FILES", True),
-        Column("BYTES", True),
-        Column("AFTER", True),
-        Column("BYTES", True),
-    ]
-    if view.figures:
-        rows = [
-            (partition_name(f.partition), f.files_before, size(f.bytes_before), f.files_after, size(f.bytes_after))
-            for f in view.figures
-        ]
-        rows.append(
-            ("total", view.files_before, size(view.bytes_before), view.files_after, size(view.bytes_after))
-        )  # fmt: skip
-        run.out.table(titles, rows)
+def _partitions_text(run: Run, plan: Mapping[str, Any]) -> None:
+    before = [Column("PARTITION"), Column("FILES", True), Column("BYTES", True)]
+    if plan["figures"]:
+        names = ("files_before", "bytes_before", "files_after", "bytes_after")
+        figures = [(partition_name(entry["partition"]), *(entry[name] for name in names)) for entry in plan["figures"]]
+        figures.append(("total", *(plan[name] for name in names)))
+        run.out.table(
+            (*before, Column("AFTER", True), Column("BYTES", True)),
+            ((name, files, size(old), after, size(new)) for name, files, old, after, new in figures),
+        )
         return
     sums: dict[str, list[int]] = {}
-    for group in view.groups:
-        entry = sums.setdefault(group.partition, [0, 0, 0])
-        for index, count in enumerate((group.input_files, group.input_bytes, group.output_files)):
-            entry[index] += count
-    titles[3:] = [Column("EXPECTED", True)]
-    run.out.table(titles, ((partition_name(p), f, size(b), o) for p, (f, b, o) in sorted(sums.items())))
+    for group in plan["group_list"]:
+        entry = sums.setdefault(group["partition"], [0, 0, 0])
+        for index, name in enumerate(("input_files", "input_bytes", "output_files")):
+            entry[index] += group[name]
+    rows = ((partition_name(name), files, size(bytes_), after) for name, (files, bytes_, after) in sorted(sums.items()))
+    run.out.table((*before, Column("EXPECTED", True)), rows)
 
 
 @app.command(
@@ -215,7 +206,7 @@ def request(
     """
     from lake.plan import PlanKind
     from lake.units import parse_duration
-    from service.asking import ask
+    from service.answer import Answer
     from service.config import nearest
 
     with command(json, config) as run:
@@ -227,11 +218,13 @@ def request(
             seconds = parse_duration(timeout).total_seconds()
         except ValueError as error:
             raise CommandError(USAGE, f"--timeout: {error}") from error
-        answer = ask(
-            run.config, run.store, run.table(table), partitions=partition, overrides=overrides, dry_run=dry_run,
-            idempotency_key=idempotency_key, actor=actor(), timeout_seconds=seconds,
-            kind=PlanKind(kind) if kind else None,
+        answer = Answer.of(
+            run.client.request(
+                table, partitions=partition, overrides=overrides, kind=kind, dry_run=dry_run,
+                idempotency_key=idempotency_key, timeout_seconds=seconds,
+            )
         )  # fmt: skip
+        answer.raise_problem()
         run.out.one(answer.document(), lambda: answer_text(run, answer, all_files=files))
         codes = [follow(run, plan_id) for plan_id in answer.plan_ids] if wait else []
     return next((code for code in (ExitCode.ERROR, ExitCode.PARTIAL) if code in codes), ExitCode.OK)
@@ -256,82 +249,74 @@ def cancel(
 ) -> None:
     """Cancel a plan: at once while requested; an inflight one stops before its commit."""
     with command(json, config) as run:
-        view = run.store.plan(plan)
-        state = run.store.request_cancel(view.plan_id, actor=actor(), reason=reason)
-        at_once = state.value == "cancelled"
-        text = "cancelled" if at_once else f"is {state.value}; its executor was asked to stop before the commit"
-        run.out.one(
-            {"plan_id": view.plan_id, "state": state, "cancel_requested": not at_once},
-            lambda: run.out.line(f"Plan {view.plan_id} {text}"),
-        )
+        done = run.client.cancel(plan, reason)
+        asked = f"is {done['state']}; its executor was asked to stop before the commit"
+        text = asked if done["cancel_requested"] else "cancelled"
+        run.out.one(done, lambda: run.out.line(f"Plan {done['plan_id']} {text}"))
 
 
 @app.command("retry", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE))
 def retry(plan: PlanId, json: Json = False, config: ConfigFile = None) -> None:
     """Request a failed plan again; its partitions must be free."""
     with command(json, config) as run:
-        view = run.store.plan(plan)
-        run.store.retry(view.plan_id, actor=actor())
-        run.out.one(
-            {"plan_id": view.plan_id, "state": "requested"},
-            lambda: run.out.line(f"Plan {view.plan_id} requested again"),
-        )
+        done = run.client.retry(plan)
+        run.out.one(done, lambda: run.out.line(f"Plan {done['plan_id']} requested again"))
 
 
 @app.command("watch", epilog=exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def watch(plan: PlanId, json: Json = False, config: ConfigFile = None) -> int:
     """Follow a plan to its end: bytes and rate on a terminal, one line for each change otherwise."""
     with command(json, config) as run:
-        return follow(run, run.store.plan(plan).plan_id)
+        return follow(run, plan)
 
 
-def follow(run: Run, plan_id: str) -> int:
+def follow(run: Run, plan: str) -> int:
     """Follow one plan to its end; the exit code its end means.
 
     Progress is a bar on a terminal, a line for each change with ``--json``, and a line now and then elsewhere.
     """
     seen: tuple[Any, ...] = ()
     began = told = time.monotonic()
-    warned, bytes_told = False, 0
-    with run.out.progress(f"plan {plan_id[:13]}") as advance:
-        while True:
-            view, now = run.store.plan(plan_id), time.monotonic()
+    warned, bytes_told, state = False, 0, ""
+    with run.out.progress(f"plan {plan[:13]}") as advance:
+        for news in run.client.watch(plan):
+            now, state = time.monotonic(), news["state"]
+            done = news["progress_bytes_done"]
             pause = 0.0 if run.out.json else math.inf if run.out.has_bar else PROGRESS_SECONDS
-            moved = view.progress_bytes_done != bytes_told and now - told >= pause
-            if (view.state, view.step, view.attempts) != seen or moved:
-                seen, told, bytes_told = (view.state, view.step, view.attempts), now, view.progress_bytes_done
-                _change(run, view)
-            advance(view.progress_bytes_done, view.progress_bytes_total)
-            if view.state.value in TERMINAL:
-                break
-            if not warned and view.state.value == "requested" and now - began > PATIENCE_SECONDS:
+            moved = done != bytes_told and now - told >= pause
+            if (state, news["step"], news["attempts"]) != seen or moved:
+                seen, told, bytes_told = (state, news["step"], news["attempts"]), now, done
+                _change(run, news)
+            advance(done, news["progress_bytes_total"])
+            if not warned and state == "requested" and now - began > PATIENCE_SECONDS:
                 warned = True
-                run.out.note(_why_waiting(run, view))
-            time.sleep(POLL_SECONDS)
-    return _ENDS[view.state.value]
+                run.out.note(_why_waiting(run, news))
+    return _ENDS[state]
 
 
-def _why_waiting(run: Run, view: "PlanView") -> str:
-    state = run.store.table_state(view.table)
-    if state.halted:
-        return f"{view.table} is halted: {state.halted_reason}; no executor takes its plans until lakefold resume"
-    if state.paused or run.store.paused():
-        return (
-            f"{view.table if state.paused else 'lakefold'} is paused; no executor takes the plan until lakefold resume"
-        )
-    if view.not_before > datetime.now(UTC):
-        return f"waiting until {view.not_before.isoformat(timespec='seconds')} after: {view.error}"
+def _why_waiting(run: Run, plan: Mapping[str, Any]) -> str:
+    status, name = run.client.status(), plan["table"]
+    table = next((entry for entry in status["attention"] if entry["table"] == name), None)
+    if table and table["halted_at"]:
+        return f"{name} is halted: {table['halted_reason']}; no executor takes its plans until lakefold resume"
+    if status["paused"] or (table and table["paused_by"]):
+        what = name if table and table["paused_by"] else "lakefold"
+        return f"{what} is paused; no executor takes the plan until lakefold resume"
+    if moment(plan["not_before"]) > datetime.now(UTC):
+        return f"waiting until {moment(plan['not_before']).isoformat(timespec='seconds')} after: {plan['error']}"
     return "no executor has taken the plan yet; is one running (lakefold serve, or lakefold worker)?"
 
 
-def _change(run: Run, view: "PlanView") -> None:
-    step = f" · {view.step} done" if view.step and view.state.value == "inflight" else ""
-    if view.state.value == "inflight" and view.progress_bytes_done:
-        step += f" · {size(view.progress_bytes_done)} of {size(view.progress_bytes_total)}"
-    end = ""
-    if view.state.value == "completed":
-        files = f"{view.files_before:,} → {plural(view.files_after, 'file')}"
-        end = f": {files}, {size(view.bytes_before)} → {size(view.bytes_after)}, instant {view.instant}"
-    elif view.error or view.cancel_reason:
-        end = f": {view.error or view.cancel_reason}"
-    run.out.one(plan_progress(view), lambda: run.out.line(f"{view.plan_id}  {view.state.value}{step}{end}"))
+def _change(run: Run, plan: Mapping[str, Any]) -> None:
+    state = plan["state"]
+    text = f"{plan['plan_id']}  {state}"
+    if state == "inflight":
+        text += f" · {plan['step']} done" if plan["step"] else ""
+        if plan["progress_bytes_done"]:
+            text += f" · {size(plan['progress_bytes_done'])} of {size(plan['progress_bytes_total'])}"
+    if state == "completed":
+        files = f"{plan['files_before']:,} → {plural(plan['files_after'], 'file')}"
+        text += f": {files}, {size(plan['bytes_before'])} → {size(plan['bytes_after'])}, instant {plan['instant']}"
+    elif plan["error"] or plan["cancel_reason"]:
+        text += f": {plan['error'] or plan['cancel_reason']}"
+    run.out.one(plan, lambda: run.out.line(text))

@@ -1,25 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """``lakefold config`` and ``lakefold db``: is what I wrote right, what is in force and why, is the schema there."""
 
-from collections.abc import Mapping
-from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from service.commands.common import ConfigFile, Json, command, plural
-from service.documents import service_settings, table_settings, without_password
+from service.documents import without_password
 from service.exitcodes import ExitCode, exit_codes
 from service.output import Column
-
-_SIZES = (
-    "small_file_limit",
-    "target_file_max",
-    "max_bytes_per_group",
-    "max_bytes_per_plan",
-    "missing_base",
-    "compact_log_bytes",
-)
 
 config_app = typer.Typer(help="The configuration: is it right, and what is in force where.", no_args_is_help=True)
 db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
@@ -74,34 +63,16 @@ def show(
 ) -> None:
     """Show every setting in force and where it came from: of the service, or of one table."""
     with command(json, config) as run:
-        if table is None:
-            rows = service_settings(run.config)
-        else:
-            found = run.table(table)
-            rows = table_settings(found)
-            run.out.note(f"{found.name} at {found.ref.location}")
+        found = run.client.settings(table)
+        if found.table is not None:
+            run.out.note(f"{found.table} at {found.location}")
         run.out.many(
-            rows,
+            found.settings,
             lambda: run.out.table(
                 (Column("SETTING"), Column("VALUE"), Column("ORIGIN")),
-                ((row["setting"], human(row["setting"], row["value"]), row["origin"]) for row in rows),
+                ((row["setting"], row["text"], row["origin"]) for row in found.settings),
             ),
         )
-
-
-def human(key: str, value: Any) -> str:
-    """A setting's value for people: bytes with a unit, durations as written, lists with commas."""
-    from lake.units import format_bytes, format_duration
-
-    if isinstance(value, timedelta):
-        return format_duration(value)
-    if isinstance(value, int) and not isinstance(value, bool) and key in _SIZES:
-        return format_bytes(value)
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}={human(name, item)}" for name, item in value.items())
-    if isinstance(value, (tuple, list, frozenset, set)):
-        return ", ".join(str(item) for item in value)
-    return "" if value is None else str(value)
 
 
 @db_app.command("upgrade", epilog=exit_codes(ExitCode.DATABASE))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``lakefold tables``: what there is, how large its files are, and why each file is planned or left alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,15 +20,11 @@ from service.commands.common import (
     partition_name,
     plural,
 )
-from service.documents import table_details, table_state_word, table_summary
 from service.exitcodes import ExitCode, exit_codes
-from service.output import Column, age, bar_chart, size
+from service.output import Column, age, bar_chart, moment, size
 
 if TYPE_CHECKING:
     from lake.ports import Unfinished
-    from service.account import Line
-    from service.rules import ConfiguredTable
-    from service.store import ScanRecord, TableState
 
 app = typer.Typer(help="Tables: what there is and why each file is planned or left alone.", no_args_is_help=True)
 
@@ -45,44 +41,35 @@ def list_(
     config: ConfigFile = None,
 ) -> int:
     """List the tables, the largest backlog first, as the last scan of each saw it."""
-    from service.rules import configure
-
     with command(json, config) as run:
-        states = {state.name: state for state in run.store.tables()}
-        scans = run.store.last_scans()
-        tables = {table.name: table for table in run.catalog.tables()}
-        for state in states.values():  # seen before, but no source covers them now
-            tables.setdefault(state.name, configure(run.config, state.ref))
-        found = [(table, states.get(table.name), scans.get(table.name)) for table in tables.values()]
-        found.sort(key=lambda entry: (-(entry[2].backlog_bytes if entry[2] else 0), entry[0].name))
-        run.out.many((table_summary(*entry) for entry in found), lambda: _list_text(run, found))
-        for problem in run.catalog.problems:
+        found = run.client.tables()
+        run.out.many(found.tables, lambda: _list_text(run, found.tables))
+        for problem in found.problems:
             run.out.note(problem)
-        waiting = any(scan and scan.backlog_bytes and table.mode == "compact" for table, _, scan in found)
+    served = [entry["scan"] for entry in found.tables if entry["scan"] and entry["mode"] == "compact"]
+    waiting = any(scan["backlog_bytes"] for scan in served)
     return ExitCode.PENDING if exit_code and waiting else ExitCode.OK
 
 
-def _list_text(run: Run, found: "Sequence[tuple[ConfiguredTable, TableState | None, ScanRecord | None]]") -> None:
+def _list_text(run: Run, tables: Sequence[Mapping[str, Any]]) -> None:
     now = datetime.now(UTC)
     columns = (
         Column("TABLE"), Column("STATE"), Column("FILES", True), Column("BYTES", True), Column("SMALL", True),
         Column("BACKLOG", True), Column("SCANNED"), Column("LOCATION"),
     )  # fmt: skip
-    rows = []
-    for table, state, scan in found:
-        word = table_state_word(table, state)
+    rows: list[tuple[str, ...]] = []
+    for table in tables:
+        scan = table["scan"]
+        cells = ("", "", "", "")
         if scan is None:
-            rows.append((table.name, word, "", "", "", "", "never", table.ref.location))
-        elif scan.outcome != "ok":
-            seen = f"{age(scan.taken_at, now)}: {scan.error}"
-            rows.append((table.name, word, "", "", "", "", seen, table.ref.location))
+            seen = "never"
+        elif scan["outcome"] != "ok":
+            seen = f"{age(moment(scan['taken_at']), now)}: {scan['error']}"
         else:
-            rows.append(
-                (
-                    table.name, word, f"{scan.files:,}", size(scan.bytes), _share(scan.small_files, scan.files),
-                    size(scan.backlog_bytes), age(scan.taken_at, now), table.ref.location,
-                )
-            )  # fmt: skip
+            seen = age(moment(scan["taken_at"]), now)
+            share = _share(scan["small_files"], scan["files"])
+            cells = (f"{scan['files']:,}", size(scan["bytes"]), share, size(scan["backlog_bytes"]))
+        rows.append((table["table"], table["state"], *cells, seen, table["location"]))
     if rows:
         run.out.table(columns, rows)
     else:
@@ -96,61 +83,43 @@ def _share(part: int, whole: int) -> str:
 @app.command("show", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def show(table: Table, json: Json = False, config: ConfigFile = None) -> None:
     """Show one table: its facts, and the sizes of its files as the last scan saw them."""
-    from lake.formats import load_format
-
     with command(json, config) as run:
-        found = run.table(table)
-        states = {state.name: state for state in run.store.tables()}
-        state = states.get(found.name)
-        scan = run.store.last_scan(found.name)
-        good = scan if scan is None or scan.outcome == "ok" else run.store.last_scan(found.name, ok=True)
-        adapter = load_format(found.ref.format)
-        facts = dict(adapter.describe(found.ref))
-        adopted = run.store.adoptions(found.name, [entry.instant for entry in adapter.unfinished(found.ref)])
-        if adopted:
-            facts["adopted"] = ", ".join(f"{instant} by plan {plan_id}" for instant, plan_id in sorted(adopted.items()))
-        data = table_details(found, state, scan, good, facts)
-        run.out.one(data, lambda: _show_text(run, found, state, scan, good, facts))
+        found = run.client.table(table)
+        run.out.one(found, lambda: _show_text(run, found))
 
 
-def _show_text(
-    run: Run,
-    table: "ConfiguredTable",
-    state: "TableState | None",
-    scan: "ScanRecord | None",
-    good: "ScanRecord | None",
-    facts: Any,
-) -> None:
+def _show_text(run: Run, table: Mapping[str, Any]) -> None:
+    from lake.units import parse_bytes
+
     out, now = run.out, datetime.now(UTC)
-    out.line(f"{table.name}  {table_state_word(table, state)}  {table.ref.location}")
-    if state is not None and state.halted:
-        out.line(f"  halted {age(state.halted_at, now)}: {state.halted_reason}")
-    for path, reason in (state.quarantined if state else {}).items():
+    scan, good = table["scan"], table["last_good_scan"]
+    out.line(f"{table['table']}  {table['state']}  {table['location']}")
+    if table["halted_at"]:
+        out.line(f"  halted {age(moment(table['halted_at']), now)}: {table['halted_reason']}")
+    for path, reason in table["quarantined"].items():
         out.line(f"  quarantined {path}: {reason}")
-    for key, value in facts.items():
+    for key, value in table["facts"].items():
         out.line(f"  {key:<18} {value}")
-    for note in table.policy.notes:
+    for note in table["notes"]:
         out.note(note)
     out.line()
-    if scan is not None and scan.outcome != "ok":
-        out.line(f"The last scan, {age(scan.taken_at, now)}, failed: {scan.error}")
+    if scan is not None and scan["outcome"] != "ok":
+        out.line(f"The last scan, {age(moment(scan['taken_at']), now)}, failed: {scan['error']}")
     if good is None:
-        out.line(f"Not scanned yet; lakefold tables explain {table.name} scans it now.")
+        out.line(f"Not scanned yet; lakefold tables explain {table['table']} scans it now.")
         return
-    logs = f", {plural(good.log_files, 'log file')} of {size(good.log_bytes)}" if good.log_files else ""
+    logs = f", {plural(good['log_files'], 'log file')} of {size(good['log_bytes'])}" if good["log_files"] else ""
     out.line(
-        f"Scanned {age(good.taken_at, now)} at instant {good.instant or '–'}: {plural(good.files, 'file')}, "
-        f"{size(good.bytes)} in {plural(good.partitions, 'partition')}{logs}"
+        f"Scanned {age(moment(good['taken_at']), now)} at instant {good['instant'] or '–'}: "
+        f"{plural(good['files'], 'file')}, {size(good['bytes'])} in {plural(good['partitions'], 'partition')}{logs}"
     )
     out.line(
-        f"Small files: {good.small_files:,} ({_share(good.small_files, good.files)}), {size(good.small_bytes)}; "
-        f"backlog: {plural(good.backlog_files, 'file')}, {size(good.backlog_bytes)}"
+        f"Small files: {good['small_files']:,} ({_share(good['small_files'], good['files'])}), "
+        f"{size(good['small_bytes'])}; backlog: {plural(good['backlog_files'], 'file')}, {size(good['backlog_bytes'])}"
     )
     out.line()
-    limits = {
-        "small_file_limit": table.policy.small_file_limit_bytes, "target_file_max": table.policy.target_file_max_bytes
-    }  # fmt: skip
-    for line in histogram_lines(good.histogram, limits):
+    limits = {name: parse_bytes(table["policy"][name]) for name in ("small_file_limit", "target_file_max")}
+    for line in histogram_lines(good["histogram"], limits):
         out.line(line)
 
 
@@ -231,30 +200,23 @@ def explain(
     config: ConfigFile = None,
 ) -> None:
     """Scan a table now and account for every file: chosen for a plan, or left alone, why, and by which setting."""
-    from service import planning
-    from service.account import account, each_file, total
-
     with command(json, config) as run:
-        found = run.table(table)
-        name = None if partition is None else partition.strip("/")
-        snapshot, decided = planning.explain(run.store, found, name)
-        lines = account(decided, snapshot, by_partition=True)
-        sums = total(lines)
+        found = run.client.explain(table, partition, files=files)
         if json:
-            rows = each_file(decided, snapshot) if files else (line.document() for line in lines)
-            run.out.many(rows, lambda: None)
-            run.out.many([{"total": True, "table": found.name, "instant": snapshot.instant, **sums}], lambda: None)
+            run.out.many(found["items"], lambda: None)
+            sums = {"total": True, "table": found["table"], "instant": found["instant"], **found["total"]}
+            run.out.many([sums], lambda: None)
             return
-        run.out.note(f"{found.name} at instant {snapshot.instant or '–'}, mode {found.mode}")
-        for note in found.policy.notes:
+        run.out.note(f"{found['table']} at instant {found['instant'] or '–'}, mode {found['mode']}")
+        for note in found["notes"]:
             run.out.note(note)
         if files:
-            _files_text(run, each_file(decided, snapshot), sums)
+            _files_text(run, found["items"], found["total"])
         else:
-            _lines_text(run, lines, sums)
+            _lines_text(run, found["items"], found["total"])
 
 
-def _lines_text(run: Run, lines: "Sequence[Line]", sums: dict[str, int]) -> None:
+def _lines_text(run: Run, lines: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
     logs = bool(sums["log_files"])
     columns = [
         Column("PARTITION"), Column("FILES", True), Column("BYTES", True),
@@ -263,17 +225,17 @@ def _lines_text(run: Run, lines: "Sequence[Line]", sums: dict[str, int]) -> None
     rows: list[tuple[Any, ...]] = []
     before = None
     for line in lines:
-        partition = partition_name(line.partition or "") if line.partition != before else ""
-        before = line.partition
-        log_cells = (f"{line.log_files:,}", size(line.log_bytes)) if logs else ()
-        text = line.text + (" …" if line.varies else "")
-        rows.append((partition, f"{line.files:,}", size(line.bytes), *log_cells, text, line.knob))
+        partition = partition_name(line["partition"]) if line["partition"] != before else ""
+        before = line["partition"]
+        log_cells = (f"{line['log_files']:,}", size(line["log_bytes"])) if logs else ()
+        text = line["text"] + (" …" if line["varies"] else "")
+        rows.append((partition, f"{line['files']:,}", size(line["bytes"]), *log_cells, text, line["knob"]))
     log_cells = (f"{sums['log_files']:,}", size(sums["log_bytes"])) if logs else ()
     rows.append(("total", f"{sums['files']:,}", size(sums["bytes"]), *log_cells, f"{sums['bytes']} bytes", ""))
     run.out.table(columns, rows)
 
 
-def _files_text(run: Run, entries: Any, sums: dict[str, int]) -> None:
+def _files_text(run: Run, entries: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
     rows: list[tuple[Any, ...]] = [
         (
             entry["path"] or f"{entry['partition']}/{entry['file_id']} (logs only)", size(entry["bytes"]),

@@ -226,6 +226,7 @@ def test_config_show_of_a_table_prints_each_value_with_its_origin(run, home, mon
     assert shown["small_file_limit"] == {
         "setting": "small_file_limit",
         "value": 64 << 20,
+        "text": "64.0 MiB",
         "origin": "lakefold.toml [[tables]] #1 match \"sales.*\" (small_file_limit = '64MiB')",
     }
     assert shown["retention"]["origin"] == "env LAKEFOLD_DEFAULTS__RETENTION (retention = '2d')"

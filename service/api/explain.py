@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/v1/tables/{table}/explain``: a fresh account of every file of a table."""
+
+import threading
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from service import exitcodes, planning
+from service.account import explanation
+from service.api.context import Here
+from service.api.paging import document
+from service.api.problems import ProblemError
+from service.exitcodes import CommandError
+
+router = APIRouter(prefix="/tables", tags=["tables"])
+
+#: listings at a time: each may read much of a lake and hold a table's whole list of files
+_MOST_AT_ONCE = 4
+#: files named in one answer; the lines by partition have no such limit
+_MOST_FILES = 100_000
+_listing = threading.BoundedSemaphore(_MOST_AT_ONCE)
+
+
+@router.get("/{table}/explain")
+def explain(
+    here: Here,
+    table: str,
+    partition: Annotated[str | None, Query(description="Only this partition.")] = None,
+    files: Annotated[bool, Query(description="An item a file instead of one a partition and reason.")] = False,
+) -> Response:
+    """List the table's files now and account for each: chosen for a plan, or left alone, why, and by which setting.
+
+    Nothing is stored. The process that answers lists the files itself and needs the same access as the scheduler.
+    """
+    found = here.configured(here.store.table_state(table))
+    if not _listing.acquire(blocking=False):
+        raise ProblemError(exitcodes.TOO_MANY, f"{_MOST_AT_ONCE} tables are being listed already", {"Retry-After": "2"})
+    try:
+        snapshot, decided = planning.explain(here.store, found, None if partition is None else partition.strip("/"))
+    except OSError as error:
+        why = f"{exitcodes.one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
+        raise CommandError(exitcodes.TRANSIENT, f"{found.name} can't be listed here: {why}") from error
+    finally:
+        _listing.release()
+    if files and snapshot.slices.num_rows > _MOST_FILES:
+        too_many = f"{found.name} has {snapshot.slices.num_rows} file slices, more than the {_MOST_FILES} of one answer"
+        raise CommandError(exitcodes.SETTING, f"{too_many}; name a partition, or leave out files")
+    return document(explanation(found, snapshot, decided, files=files))

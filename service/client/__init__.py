@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whom a command asks: the database and tables of this machine, or with ``--url`` a running lakefold over HTTP.
+
+Both give the same documents, and everything a command prints is made of them: so it prints the same either way.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableList:
+    """The tables in the order of a listing, and what of the sources could not be resolved, a line each."""
+
+    tables: list[Document]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingList:
+    """Settings in force: of the service, or of the table ``table`` at ``location``."""
+
+    settings: list[Document]
+    table: str | None = None
+    location: str | None = None
+
+
+class Client(Protocol):
+    """Everything that can be asked both here and from another machine; documents as JSON holds them.
+
+    A table is a person's word for one: its name, the unique end of it, or its path; a plan an id or its unique
+    beginning or end. Every method raises what commands turn into an exit code, see ``service.exitcodes.classify``.
+    """
+
+    def status(self) -> Document:
+        """How the lake is, who works on it and what needs a person."""
+
+    def tables(self) -> TableList:
+        """Every table, the largest backlog first."""
+
+    def table(self, table: str) -> Document:
+        """One table."""
+
+    def explain(self, table: str, partition: str | None, *, files: bool) -> Document:
+        """Lists the table's files now and accounts for them, one by one with ``files``; its items are iterable once."""
+
+    def settings(self, table: str | None) -> SettingList:
+        """The settings in force and where each came from."""
+
+    def plans(self, *, table: str | None, state: str | None, limit: int, after: str | None) -> list[Document]:
+        """Plans, newest first, at most ``limit``; those behind the plan ``after``."""
+
+    def plan(self, plan: str) -> Document:
+        """One plan."""
+
+    def watch(self, plan: str) -> Iterator[Document]:
+        """The progress of a plan as often as there is news, and now and then without; ends with the plan."""
+
+    def request(
+        self,
+        table: str,
+        *,
+        partitions: Collection[str] | None,
+        overrides: Mapping[str, str],
+        kind: str | None,
+        dry_run: bool,
+        idempotency_key: str | None,
+        timeout_seconds: float,
+    ) -> Document:
+        """Asks for plans and waits for the scheduler's answer."""
+
+    def cancel(self, plan: str, reason: str) -> Document:
+        """Cancels a plan, or asks its executor to stop before the commit."""
+
+    def retry(self, plan: str) -> Document:
+        """Requests a failed plan again."""
+
+    def pause(self, table: str | None) -> Document:
+        """Starts no more plans, of a table or of any."""
+
+    def halted_reason(self, table: str) -> str | None:
+        """Why a table is halted; None when it is not."""
+
+    def resume(self, table: str | None) -> Document:
+        """Ends a pause; of a table also its halt and its quarantine."""
+
+    def close(self) -> None:
+        """Closes what was opened."""

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The database and the tables of this machine, asked directly."""
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lake.plan import PlanKind, PlanState
+from service import documents, reading
+from service.catalog import Catalog
+from service.client import Document, SettingList, TableList
+from service.config import Config, load
+from service.output import plain
+from service.rules import configure
+from service.wiring import open_store
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+_POLL_SECONDS = 0.5
+
+
+class LocalClient:
+    """Implements ``service.client.Client``; configuration and database are opened at their first use.
+
+    ``actor`` is who acts, for the audit trail.
+    """
+
+    def __init__(self, config_file: Path | None, actor: str) -> None:
+        self._config_file, self._actor = config_file, actor
+
+    @cached_property
+    def config(self) -> Config:
+        """The configuration. Raises ConfigError."""
+        return load(self._config_file)
+
+    @cached_property
+    def store(self) -> "Store":
+        """The database, checked. Raises SchemaBehind or DatabaseUnreachable."""
+        return open_store(self.config)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The tables of the configuration, and those the database remembers."""
+        return Catalog(self.config, known=self.store.tables)
+
+    def status(self) -> Document:
+        return _document(reading.status(self.store))
+
+    def tables(self) -> TableList:
+        states = {state.name: state for state in self.store.tables()}
+        scans = self.store.last_scans()
+        tables = {table.name: table for table in self.catalog.tables()}
+        for state in states.values():  # seen before, but no source covers them now
+            tables.setdefault(state.name, configure(self.config, state.ref))
+        found = [(table, states.get(table.name), scans.get(table.name)) for table in tables.values()]
+        found.sort(key=lambda entry: (-(entry[2].backlog_bytes if entry[2] else 0), entry[0].name))
+        return TableList(
+            tables=[_document(documents.table_summary(*entry)) for entry in found],
+            problems=tuple(self.catalog.problems),
+        )
+
+    def table(self, table: str) -> Document:
+        return _document(reading.table(self.store, self.catalog.find(table)))
+
+    def explain(self, table: str, partition: str | None, *, files: bool) -> Document:
+        from service import planning
+        from service.account import explanation
+
+        found = self.catalog.find(table)
+        snapshot, decided = planning.explain(self.store, found, None if partition is None else partition.strip("/"))
+        document = explanation(found, snapshot, decided, files=files)
+        # A table may have millions of files: they are made as they are printed.
+        return _document(document | {"items": ()}) | {"items": map(_document, document["items"])}
+
+    def settings(self, table: str | None) -> SettingList:
+        if table is None:
+            return SettingList(settings=_documents(documents.service_settings(self.config)))
+        found = self.catalog.find(table)
+        return SettingList(
+            settings=_documents(documents.table_settings(found)), table=found.name, location=found.ref.location
+        )
+
+    def plans(self, *, table: str | None, state: str | None, limit: int, after: str | None) -> list[Document]:
+        name = None if table is None else self._name(table)
+        plans = self.store.plans(table=name, state=PlanState(state) if state else None, limit=limit, after=after)
+        return _documents(documents.plan_summary(plan) for plan in plans)
+
+    def plan(self, plan: str) -> Document:
+        view = self.store.plan(plan)
+        return _document(documents.plan_details(view, self.store.events(view.plan_id)))
+
+    def watch(self, plan: str) -> Iterator[Document]:
+        plan_id = self.store.plan(plan).plan_id
+        while True:
+            document = _document(documents.plan_progress(self.store.plan(plan_id)))
+            yield document
+            if document["state"] in documents.TERMINAL:
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def request(
+        self,
+        table: str,
+        *,
+        partitions: Collection[str] | None,
+        overrides: Mapping[str, str],
+        kind: str | None,
+        dry_run: bool,
+        idempotency_key: str | None,
+        timeout_seconds: float,
+    ) -> Document:
+        from service.asking import ask
+
+        return ask(
+            self.config, self.store, self.catalog.find(table), partitions=partitions, overrides=overrides,
+            dry_run=dry_run, idempotency_key=idempotency_key, actor=self._actor, timeout_seconds=timeout_seconds,
+            kind=PlanKind(kind) if kind else None,
+        ).document()  # fmt: skip
+
+    def cancel(self, plan: str, reason: str) -> Document:
+        plan_id = self.store.plan(plan).plan_id
+        state = self.store.request_cancel(plan_id, actor=self._actor, reason=reason)
+        return _document(documents.plan_cancelled(plan_id, state))
+
+    def retry(self, plan: str) -> Document:
+        plan_id = self.store.plan(plan).plan_id
+        self.store.retry(plan_id, actor=self._actor)
+        return documents.plan_retried(plan_id)
+
+    def pause(self, table: str | None) -> Document:
+        name = None if table is None else self._registered(table)
+        self.store.pause(name, self._actor)
+        return documents.paused(name, True)
+
+    def halted_reason(self, table: str) -> str | None:
+        return self.store.table_state(self._registered(table)).halted_reason
+
+    def resume(self, table: str | None) -> Document:
+        name = None if table is None else self._registered(table)
+        self.store.resume(name, self._actor)
+        return documents.paused(name, False)
+
+    def close(self) -> None:
+        if "store" in self.__dict__:
+            self.store.close()
+
+    def _name(self, word: str) -> str:
+        """The name of a table a person means, one that only the database knows included."""
+        return word if word in self._known() else self.catalog.find(word).name
+
+    def _registered(self, word: str) -> str:
+        """The name of a table, registered where the database has not seen it yet."""
+        if word in self._known():
+            return word
+        found = self.catalog.find(word)
+        self.store.register(found.ref, found.mode)
+        return found.name
+
+    def _known(self) -> set[str]:
+        return {state.name for state in self.store.tables()}
+
+
+def _document(values: Mapping[str, Any]) -> Document:
+    return dict(plain(values))
+
+
+def _documents(found: Any) -> list[Document]:
+    return [_document(values) for values in found]

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lakefold on another machine, asked over its HTTP API."""
+
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from service import exitcodes
+from service.client import Document, SettingList, TableList
+from service.client.http import Http
+from service.client.progress import progress
+from service.exitcodes import CommandError
+
+_PAGE = 1000
+#: how long the service holds a call back for an answer; then polling goes on
+_WAIT_SECONDS = 25.0
+_ANSWER_POLL_SECONDS = 0.5
+#: a fresh account lists the whole table first
+_EXPLAIN_SECONDS = 300.0
+
+
+class RemoteClient:
+    """Implements ``service.client.Client`` on a running lakefold's HTTP API."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def status(self) -> Document:
+        return self._document("/v1/status")
+
+    def tables(self) -> TableList:
+        found, problems = [], []
+        for page in self._pages("/v1/tables"):
+            found += page["items"]
+            problems += page.get("problems", [])
+        return TableList(tables=found, problems=tuple(dict.fromkeys(problems)))
+
+    def table(self, table: str) -> Document:
+        if "/" not in table:
+            try:
+                return self._document(f"/v1/tables/{quote(table, safe='')}")
+            except CommandError as error:
+                if error.problem is not exitcodes.NOT_FOUND:
+                    raise
+        return self._document(f"/v1/tables/{quote(self._find(table), safe='')}")
+
+    def explain(self, table: str, partition: str | None, *, files: bool) -> Document:
+        name = self.table(table)["table"]
+        document: Document = self._http.call(
+            "GET",
+            f"/v1/tables/{quote(name, safe='')}/explain",
+            parameters={"partition": partition, "files": "true" if files else None},
+            repeatable=True,
+            timeout_seconds=_EXPLAIN_SECONDS,
+        )
+        return document
+
+    def settings(self, table: str | None) -> SettingList:
+        if table is None:
+            return SettingList(settings=self._document("/v1/settings")["items"])
+        found = self.table(table)
+        document = self._document("/v1/settings", table=found["table"])
+        return SettingList(settings=document["items"], table=found["table"], location=found["location"])
+
+    def plans(self, *, table: str | None, state: str | None, limit: int, after: str | None) -> list[Document]:
+        name = None if table is None else self.table(table)["table"]
+        found: list[Document] = []
+        for page in self._pages("/v1/plans", table=name, state=state, limit=min(limit, _PAGE), after=after):
+            found += page["items"]
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    def plan(self, plan: str) -> Document:
+        return self._document(f"/v1/plans/{quote(plan, safe='')}")
+
+    def watch(self, plan: str) -> Iterator[Document]:
+        return progress(self._http, self.plan(plan)["plan_id"])
+
+    def request(
+        self,
+        table: str,
+        *,
+        partitions: Collection[str] | None,
+        overrides: Mapping[str, str],
+        kind: str | None,
+        dry_run: bool,
+        idempotency_key: str | None,
+        timeout_seconds: float,
+    ) -> Document:
+        deadline = time.monotonic() + timeout_seconds
+        body: dict[str, Any] = {"table": self.table(table)["table"], "overrides": dict(overrides)}
+        body |= {} if partitions is None else {"partitions": sorted(partitions)}
+        body |= {} if kind is None else {"kind": kind}
+        document: Document = self._http.call(
+            "POST",
+            "/v1/requests",
+            parameters={"dry_run": "true" if dry_run else None, "wait": min(_WAIT_SECONDS, timeout_seconds)},
+            body=body,
+            # The service knows the request again when this call is repeated.
+            headers={"Idempotency-Key": idempotency_key or str(uuid.uuid4())},
+            repeatable=True,
+        )
+        while document["answer"] is None:
+            if time.monotonic() > deadline:
+                raise CommandError(
+                    exitcodes.TRANSIENT,
+                    f"the scheduler has not answered request {document['request_id']} in {timeout_seconds:.0f} s; it "
+                    "stays open; raise --timeout to wait longer",
+                    request_id=document["request_id"],
+                )
+            time.sleep(_ANSWER_POLL_SECONDS)
+            document = self._document(f"/v1/requests/{document['request_id']}")
+        return dict(document["answer"])
+
+    def cancel(self, plan: str, reason: str) -> Document:
+        return self._post(f"/v1/plans/{self.plan(plan)['plan_id']}/cancel", {"reason": reason})
+
+    def retry(self, plan: str) -> Document:
+        return self._post(f"/v1/plans/{self.plan(plan)['plan_id']}/retry")
+
+    def pause(self, table: str | None) -> Document:
+        return self._post(f"{self._place(table)}/pause")
+
+    def halted_reason(self, table: str) -> str | None:
+        reason = self.table(table)["halted_reason"]
+        return None if reason is None else str(reason)
+
+    def resume(self, table: str | None) -> Document:
+        return self._post(f"{self._place(table)}/resume")
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _place(self, table: str | None) -> str:
+        return "/v1" if table is None else f"/v1/tables/{quote(self.table(table)['table'], safe='')}"
+
+    def _document(self, path: str, **parameters: Any) -> Document:
+        return dict(self._http.get(path, **parameters))
+
+    def _post(self, path: str, body: Mapping[str, Any] | None = None) -> Document:
+        return dict(self._http.call("POST", path, body=body))
+
+    def _pages(self, path: str, *, after: str | None = None, **parameters: Any) -> Iterator[Document]:
+        while True:
+            page = self._document(path, after=after, **parameters)
+            yield page
+            after = page["next"]
+            if after is None:
+                return
+
+    def _find(self, word: str) -> str:
+        """The name of the table whose end or location ``word`` is, looked up in the service's list."""
+        from service.catalog import unique_end
+        from service.config import nearest
+
+        locations: dict[str, str] = {table["table"]: table["location"] for table in self.tables().tables}
+        for name, location in locations.items():
+            if word.rstrip("/") == location:
+                return name
+        found = unique_end(word, locations)
+        if found is None:
+            hint = nearest(word, list(locations)) or f"; {len(locations)} tables are known, see lakefold tables list"
+            raise CommandError(exitcodes.NOT_FOUND, f"no table {word!r}{hint}", table=word)
+        return found

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents read from database and tables as they are now, for whoever asks: a command, HTTP, the page."""
+
+from typing import TYPE_CHECKING, Any
+
+from lake.formats import load_format
+from lake.plan import PlanState
+from service import documents
+
+if TYPE_CHECKING:
+    from service.rules import ConfiguredTable
+    from service.store import Store
+
+
+def status(store: "Store") -> dict[str, Any]:
+    """How the lake is, who works on it and what needs a person."""
+    return documents.status(
+        store.figures(),
+        list(store.last_scans(ok=True).values()),
+        store.plans(state=PlanState.COMPLETED, limit=documents.RECENT_PLANS),
+        store.leaders(),
+    )
+
+
+def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
+    """Everything about one table; reads its timeline. Raises what its format raises where it can't be read."""
+    states = {state.name: state for state in store.tables()}
+    scan = store.last_scan(found.name)
+    good = scan if scan is None or scan.outcome == "ok" else store.last_scan(found.name, ok=True)
+    adapter = load_format(found.ref.format)
+    facts = dict(adapter.describe(found.ref))
+    adopted = store.adoptions(found.name, [entry.instant for entry in adapter.unfinished(found.ref)])
+    if adopted:
+        facts["adopted"] = ", ".join(f"{instant} by plan {plan_id}" for instant, plan_id in sorted(adopted.items()))
+    return documents.table_details(found, states.get(found.name), scan, good, facts)
