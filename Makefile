@@ -7,6 +7,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3; do command -v $$p >/de
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLASSES := $(VENV)/classes.jsa
 PYTEST_ARGS ?=
 
 .PHONY: help setup demo test soak lint format bench bench-hudi lock clean
@@ -27,7 +28,10 @@ $(READY): requirements/dev.lock pyproject.toml
 demo: $(READY) ## a real Hudi writer, the real daemon, and the table getting healthy
 	@$(BIN)/lakefold demo $(DEMO_ARGS)
 
-test: $(READY) ## the whole suite (slice lengths), in two processes
+$(CLASSES): $(READY)
+	@$(BIN)/python tests/class_archive.py
+
+test: $(READY) $(CLASSES) ## the whole suite (slice lengths), in two processes
 	@bash tests/servers.sh
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 

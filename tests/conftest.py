@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 import postgres
 import pytest
-from support import BUNDLE, SOAK, needs_server, take_figures
+from support import BUNDLE, SOAK, jvm_options, needs_server, take_figures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# A JVM that lives for minutes earns nothing back of what the optimising compiler costs: half of its CPU time.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
 RELIABILITY = Path(__file__).parent.parent / "docs" / "reliability.md"
 
 

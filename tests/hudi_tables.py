@@ -23,6 +23,14 @@ FS_LOCK = {
 }
 """Optimistic concurrency with a lock file in the table: what writer and lakefold share in tests."""
 
+STATISTICS = {
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.partition.stats.enable": "true",
+}
+"""The indexes that Hudi's writers keep by default: half of what a small write costs."""
+COMPACT_NOW = {"hoodie.compact.inline.max.delta.commits": "1"}
+NO_STATISTICS = dict.fromkeys(STATISTICS, "false")
+
 
 def rows(spark: "SparkSession", low: int, high: int, *, version: int = 0, partitions: int = 2) -> "DataFrame":
     """Ids ``low`` ≤ id < ``high`` with a decimal, a timestamp, a nested and a nullable column; partition ``dt``."""
@@ -49,7 +57,10 @@ def write(
     partitioned: bool = True,
     options: Mapping[str, str] | None = None,
 ) -> None:
-    """One commit of ``frame`` to the Hudi table at ``base``; ``files`` is the write's parallelism."""
+    """One commit of ``frame`` to the Hudi table at ``base``; ``files`` is the write's parallelism.
+
+    Tests that statistics matter to ask for them with ``options=STATISTICS``.
+    """
     settings = {
         "hoodie.table.name": base.name,
         "hoodie.datasource.write.recordkey.field": "id",
@@ -63,6 +74,7 @@ def write(
         "hoodie.clean.automatic": "false",
         "hoodie.parquet.small.file.limit": "0",
         "hoodie.metadata.enable": "true",
+        **NO_STATISTICS,
     }
     if not partitioned:
         settings["hoodie.datasource.write.keygenerator.class"] = "org.apache.hudi.keygen.NonpartitionedKeyGenerator"
@@ -85,6 +97,12 @@ def small_files(
     for commit in range(commits):
         frame = rows(spark, commit * rows_each, (commit + 1) * rows_each, version=commit, partitions=partitions)
         write(frame.coalesce(1), base, options=options, **kwargs)  # type: ignore[arg-type]
+
+
+def run_service(spark: "SparkSession", procedure: str, base: Path, operation: str, **options: str) -> None:
+    """Run one of Hudi's table services, ``run_clustering`` or ``run_compaction``, with a writer's ``options``."""
+    given = ",".join(f"{key}={value}" for key, value in (NO_STATISTICS | options).items())
+    spark.sql(f"CALL {procedure}(path => '{base}', op => '{operation}', options => '{given}')").collect()
 
 
 def copy(template: Path, to: Path) -> Path:

@@ -2,6 +2,8 @@
 """What tests of every folder import: how long to run, and what to do without a server."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,18 @@ SOAK = os.environ.get("LAKEFOLD_SOAK") == "1"
 
 #: the Hudi bundle of this run; a JVM has one, so `make soak` runs the conformance suite again for each of the others
 BUNDLE = os.environ.get("LAKEFOLD_TEST_BUNDLE", "1.2.0")
+
+#: classes of Spark and Hudi as a JVM has them in memory, made by ``class_archive.py``
+CLASS_ARCHIVE = Path(sys.prefix) / "classes.jsa"
+
+
+def jvm_options() -> str:
+    """What the tests' JVMs are started with.
+
+    One that lives for minutes earns nothing back of what the optimising compiler costs: half of its CPU time.
+    """
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+    return f"{options} -XX:SharedArchiveFile={CLASS_ARCHIVE}" if CLASS_ARCHIVE.exists() else options
 
 
 def needs_server(reason: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hudi_tables import rows, write
+from hudi_tables import COMPACT_NOW, rows, run_service, write
 from hudi_writing import INDEXES, Table
 from support import BUNDLE, SOAK
 
@@ -130,16 +130,11 @@ def _invalid_metadata(table: Table) -> list[Any]:
 
 
 def _cluster_by_hudi(table: Table, case: Case) -> None:
-    options = ",".join(f"{key}={value}" for key, value in case.options.items())
-    call = f"CALL run_clustering(path => '{table.base}', op => 'scheduleAndExecute', options => '{options}')"
-    table.spark.sql(call).collect()
+    run_service(table.spark, "run_clustering", table.base, "scheduleAndExecute", **case.options)
 
 
 def _compact_by_hudi(table: Table, case: Case) -> None:
-    now = case.options | {"hoodie.compact.inline.max.delta.commits": "1"}
-    options = ",".join(f"{key}={value}" for key, value in now.items())
-    call = f"CALL run_compaction(path => '{table.base}', op => 'scheduleAndExecute', options => '{options}')"
-    table.spark.sql(call).collect()
+    run_service(table.spark, "run_compaction", table.base, "scheduleAndExecute", **case.options, **COMPACT_NOW)
 
 
 @dataclass(frozen=True, slots=True)

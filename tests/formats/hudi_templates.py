@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastavro
-from hudi_tables import copy, rows, small_files, write
+from hudi_tables import COMPACT_NOW, copy, rows, run_service, small_files, write
 
 from lake.model import TableRef
 
@@ -139,11 +139,10 @@ class Templates:
         done = self.root / "compacted"
         self._built["compacted"] = done
         self.copy("mor", done)
-        one = "hoodie.compact.inline.max.delta.commits=1"
-        self.spark.sql(f"CALL run_compaction(path => '{done}', op => 'schedule', options => '{one}')").collect()
+        run_service(self.spark, "run_compaction", done, "schedule", **COMPACT_NOW)
         edit_avro(timeline_file(done, "*.compaction.requested"), _stamp(COMPACTION_ID))
         copy(done, pending)
-        self.spark.sql(f"CALL run_compaction(path => '{done}', op => 'run')").collect()
+        run_service(self.spark, "run_compaction", done, "run")
 
     def _clustering_pending(self, base: Path) -> None:
         self._cluster(base)
@@ -155,10 +154,10 @@ class Templates:
         done = self.root / "clustered"
         self._built["clustered"] = done
         self.copy("cow", done)
-        self.spark.sql(f"CALL run_clustering(path => '{done}', op => 'schedule')").collect()
+        run_service(self.spark, "run_clustering", done, "schedule")
         edit_avro(timeline_file(done, "*.clustering.requested"), _stamp(PLAN_ID))
         copy(done, pending)
-        self.spark.sql(f"CALL run_clustering(path => '{done}', op => 'execute')").collect()
+        run_service(self.spark, "run_clustering", done, "execute")
 
     def _archived(self, base: Path) -> None:
         """The clustering of ``clustered`` has left the active timeline and its inputs are cleaned."""

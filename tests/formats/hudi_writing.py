@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hudi_tables import FS_LOCK, copy, rows, small_files, table_rows, write
+from hudi_tables import FS_LOCK, STATISTICS, copy, rows, small_files, table_rows, write
 
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.observe import HudiFormat
@@ -21,12 +21,14 @@ from lake.model import Concurrency, FileSlice, OnConflict, TableRef
 from lake.plan import ClusteringGroup, Commit, Plan, PlanKind, Progress, ReceiptLevel, RewriteOptions, SupersededVersion
 
 FORMAT = HudiFormat()
-INDEXES = {
-    "hoodie.metadata.index.column.stats.enable": "true",
-    "hoodie.metadata.index.partition.stats.enable": "true",
+INDEXES = STATISTICS | {
     "hoodie.metadata.index.bloom.filter.enable": "true",
     "hoodie.metadata.record.index.enable": "true",
     "hoodie.metadata.global.record.level.index.enable": "true",
+    # Hudi makes ten file groups for any record index, and every write goes through all of them.
+    "hoodie.metadata.record.index.min.filegroup.count": "1",
+    "hoodie.metadata.global.record.level.index.min.filegroup.count": "1",
+    "hoodie.metadata.index.bloom.filter.file.group.count": "1",
 }
 LOCK = FS_LOCK | {"hoodie.client.heartbeat.interval_in_ms": "60000"}
 """A writer counts as alive for as long as a test takes."""

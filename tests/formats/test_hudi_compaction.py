@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hudi_tables import copy, rows, write
+from hudi_tables import COMPACT_NOW, copy, rows, run_service, write
 from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, Table, ignore, make_table
 
 from executors.receipt import prove
@@ -77,8 +77,7 @@ def test_a_compaction_leaves_rows_keys_and_commit_times_as_hudis_own_does(table:
     assert not trips.timeline().pending
     assert trips.temporary() == []
 
-    one = "hoodie.compact.inline.max.delta.commits=1"
-    trips.spark.sql(f"CALL run_compaction(path => '{other}', op => 'scheduleAndExecute', options => '{one}')").collect()
+    run_service(trips.spark, "run_compaction", other, "scheduleAndExecute", **COMPACT_NOW)
     by_hudi = FORMAT.snapshot(Table(trips.spark, other).ref).slices["path"].to_pylist()
     assert _contents(trips.base, after["path"].to_pylist()) == _contents(other, by_hudi)
     trips.upsert(0, 120, 9, "id % 5 < 2")

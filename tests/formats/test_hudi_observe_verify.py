@@ -156,7 +156,7 @@ def test_rows_of_slices_of_logs_only_are_refused_with_a_reason(templates: Templa
         FORMAT.verify(ref(base), (), rows=True)
 
 
-def test_describe_tells_type_version_timeline_and_indexes_in_words(templates: Templates) -> None:
+def test_describe_tells_type_version_timeline_and_indexes_in_words(templates: Templates, tmp_path: Path) -> None:
     facts = FORMAT.describe(ref(templates.get("clustering_pending")))
     assert facts["type"] == "copy-on-write"
     assert facts["version"].startswith("9 (timeline layout 2")
@@ -168,10 +168,13 @@ def test_describe_tells_type_version_timeline_and_indexes_in_words(templates: Te
     last = FORMAT.snapshot(ref(templates.get("clustering_pending"))).instant
     assert re.fullmatch(rf"bulk_insert {last}, .+ ago, by another process", facts["last commit"])
     assert facts["services"] == "no clustering or clean on the active timeline"
-    assert facts["metadata table"] == "column_stats, files, partition_stats"
+    assert facts["metadata table"] == "files"
     assert facts["locks"] == facts["savepoints"] == "none"
     assert FORMAT.describe(ref(templates.get("saved")))["savepoints"].endswith(" keeps 6 files")
     assert FORMAT.describe(ref(templates.get("plain")))["metadata table"] == "none"
+    indexed = templates.copy("cow", tmp_path / "t")
+    edit_properties(indexed, {"hoodie.table.metadata.partitions": "partition_stats,files,column_stats"})
+    assert FORMAT.describe(ref(indexed))["metadata table"] == "column_stats, files, partition_stats"
 
 
 def test_plans_of_others_are_described_as_such(templates: Templates, tmp_path: Path) -> None:

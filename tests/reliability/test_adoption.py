@@ -99,7 +99,7 @@ class Lake:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", SCHEDULES)
+@pytest.mark.parametrize("kind", SCHEDULES if SOAK else ["mor"])
 def test_a_writer_that_only_schedules_keeps_its_table_healthy_through_adoption(
     spark: Any, tmp_path: Path, kind: str
 ) -> None:
