@@ -34,6 +34,7 @@ from service.catalog import Catalog
 from service.cleaning import Cleaning
 from service.config import Config
 from service.exitcodes import ExitCode, one_line
+from service.lately import Lately
 from service.leader import Leadership
 from service.metrics import Metrics
 from service.metrics_page import MetricsPage
@@ -75,6 +76,7 @@ class Daemon:
         self._opened = open_store(config)
         slots = settings.executor_slots if self._executes else 0
         self.store, self._show_slots = observed(self._opened, self.metrics, slots=slots, lease=policy.lease)
+        self._lately = Lately(self.store)
         roles = (SCAN_ROLE,) * self._schedules + (CLEAN_ROLE, SWEEP_ROLE) * self._executes
         self.leadership = Leadership(self.store, self.name, roles, settings.leader_ttl)
         self._session: Any = None
@@ -210,6 +212,7 @@ class Daemon:
             store=self.store,
             metrics=self.metrics,
             page=self._page,
+            lately=self._lately,
             not_ready=self.not_ready,
             role=self.role,
             tokens=TokenCache(self.store),
@@ -260,12 +263,13 @@ class Daemon:
         self._show_slots()
         self._show_leads()
         try:
-            figures = self.store.figures()
+            lake = self._lately.refresh()
+            tables = lake.figures.tables
             self.metrics.tables_known(
-                {table.name: table.format for table in figures.tables},
-                [table.name for table in figures.tables if table.mode == "compact"],
+                {table.name: table.format for table in tables},
+                [table.name for table in tables if table.mode == "compact"],
             )
-            self.metrics.stored.publish(figures, self.store.last_scans(), self.store.last_scans(ok=True))
+            self.metrics.stored.publish(lake.figures, lake.last, lake.good)
             self._figures_at = datetime.now(UTC)
         finally:  # what this process counted is news without a database, too
             self._page.render()

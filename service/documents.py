@@ -121,18 +121,20 @@ def table_details(
 def status(
     figures: "Figures",
     scans: "Sequence[ScanRecord]",
+    first: "Sequence[ScanRecord]",
     recent: "Sequence[PlanView]",
     leaders: "Sequence[Leader]",
 ) -> dict[str, Any]:
     """Everything about "how is the lake?".
 
-    ``scans`` are the last good ones, ``recent`` the last ``RECENT_PLANS`` completed plans: ``backlog_seconds`` goes
-    by their speed and is None without any. ``attention`` has the tables that are halted or paused, or of which files
-    can't be read.
+    ``scans`` are the last good ones, ``first`` the oldest good ones, ``recent`` the last ``RECENT_PLANS`` completed
+    plans: ``backlog_seconds`` goes by their speed and is None without any. ``attention`` has the tables that are
+    halted or paused, or of which files can't be read.
     """
     from lake.plan import PlanState
 
     files, small = sum(scan.files for scan in scans), sum(scan.small_files for scan in scans)
+    files_before, small_before = sum(scan.files for scan in first), sum(scan.small_files for scan in first)
     seconds = sum(sum(plan.milliseconds.values()) for plan in recent) / 1000
     speed = sum(plan.input_bytes for plan in recent) / seconds if seconds else 0.0
     return {
@@ -142,6 +144,9 @@ def status(
         "files": files,
         "small_files": small,
         "small_file_share": small / files if files else None,
+        "files_before": files_before,
+        "small_files_before": small_before,
+        "small_file_share_before": small_before / files_before if files_before else None,
         **{state.value: figures.count(state) for state in PlanState},
         "backlog_bytes": figures.backlog_bytes,
         "backlog_seconds": figures.backlog_bytes / speed if speed else None,
@@ -169,12 +174,13 @@ def answer_line(status: Mapping[str, Any]) -> str:
     """The one line that says how the lake is."""
     from lake.units import format_duration
 
-    share = status["small_file_share"]
+    share, before = status["small_file_share"], status["small_file_share_before"]
     left = "" if status["backlog_seconds"] is None else f" ≈ {format_duration(status['backlog_seconds'])}"
     parts = [
         f"{plural(status['files_removed'], 'file')} removed",
         f"{size(status['bytes_rewritten'])} rewritten",
-        "small-file share unknown" if share is None else f"small-file share {100 * share:.0f} %",
+        "small-file share "
+        + ("unknown" if share is None or before is None else f"{100 * before:.0f} % → {100 * share:.0f} %"),
         f"{status['inflight']} running, {status['requested']} waiting",
         f"backlog {size(status['backlog_bytes'])}{left if status['backlog_bytes'] else ''}",
         f"{len(status['halted'])} halted",

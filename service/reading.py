@@ -17,6 +17,7 @@ def status(store: "Store") -> dict[str, Any]:
     return documents.status(
         store.figures(),
         list(store.last_scans(ok=True).values()),
+        list(store.first_scans().values()),
         store.plans(state=PlanState.COMPLETED, limit=documents.RECENT_PLANS),
         store.leaders(),
     )

@@ -10,6 +10,7 @@ from service.api.context import Context, Here
 from service.api.guard import Guard
 from service.api.problems import add_handlers
 from service.api.security import require
+from service.web.app import add_pages
 
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
 ROUTERS: tuple[APIRouter, ...] = (tables.router, explain.router, plans.router)
@@ -32,6 +33,7 @@ def new_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
     if serves_api:
         for router in ROUTERS:
             app.include_router(router, prefix="/v1", dependencies=[require("read")])
+        add_pages(app)
         app.add_api_route("/openapi.json", _openapi, include_in_schema=False, dependencies=[require("read")])
     return app
 

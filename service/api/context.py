@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from service.api.tokens import TokenCache
 from service.config import Config
+from service.lately import Lately
 from service.metrics import Metrics
 from service.metrics_page import MetricsPage
 from service.rules import ConfiguredTable, configure
@@ -26,6 +27,7 @@ class Context:
     store: Store
     metrics: Metrics
     page: MetricsPage
+    lately: Lately
     not_ready: Callable[[], str | None]
     role: str
     tokens: TokenCache

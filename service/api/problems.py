@@ -50,7 +50,7 @@ def add_handlers(app: FastAPI) -> None:
     """Answer every error with a problem document."""
     for kind in (LakefoldError, PolicyError, Exception):
         app.add_exception_handler(kind, _on_error)
-    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
 
 
@@ -60,7 +60,8 @@ async def _on_error(request: Request, error: Exception) -> Response:
     return problem_response(error, request.url.path)
 
 
-async def _on_http(request: Request, error: Exception) -> Response:
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """The problem document of an HTTP error that a router or FastAPI raised."""
     assert isinstance(error, HTTPException)
     problem = _BY_STATUS.get(error.status_code, exitcodes.USAGE)
     detail = str(error.detail)

@@ -22,6 +22,7 @@ from service.store.superseded import Superseded
 from service.store.tables import Tables
 from service.store.tokens import Tokens
 from service.store.views import (
+    DeletionDay,
     Figures,
     GroupView,
     Leader,
@@ -41,6 +42,7 @@ from service.store.written import Written
 __all__ = [
     "ConstraintViolated",
     "DatabaseUnreachable",
+    "DeletionDay",
     "Figures",
     "GroupView",
     "IdempotencyMismatch",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading plans: lists, one plan, its events, and the figures behind metrics and status."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, func, select
@@ -62,6 +63,15 @@ class Listing(StorePart):
             query = query.where(PlanRow.id < after)
         with self._database.read() as connection:
             return [plan_view(row) for row in connection.execute(query)]
+
+    def last_plans(self, tables: Sequence[str]) -> dict[str, PlanView]:
+        """The newest plan of each of ``tables`` that has one."""
+        newest = (
+            select(func.max(PlanRow.id)).where(PlanRow.table_name.in_(tables)).group_by(PlanRow.table_name).subquery()
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(select(PlanRow.__table__).where(PlanRow.id.in_(select(newest))))
+            return {row.table_name: plan_view(row) for row in rows}
 
     def plan(self, plan_id: str) -> PlanView:
         """One plan with its groups and figures; a unique prefix will do. Raises NotFound, StoreError."""

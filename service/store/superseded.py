@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that completed plans replaced, from their commit until the cleaner has deleted them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Select, select, update
+from sqlalchemy import Select, case, func, literal, select, update
 
 from lake.model import TableRef
 from lake.plan import SupersededVersion
@@ -13,9 +13,11 @@ from lake.ports import Due
 from service.store.base import StorePart
 from service.store.clock import db_now, milliseconds, moment
 from service.store.models import SupersededRow
+from service.store.views import DeletionDay
 
 #: rows changed by one statement, well below what either database takes as parameters
 _CHUNK = 1000
+_DAY = timedelta(days=1)
 
 
 class Superseded(StorePart):
@@ -30,6 +32,39 @@ class Superseded(StorePart):
     def superseded(self, table: TableRef) -> Sequence[Due]:
         """All superseded versions of the table that are not deleted yet, oldest instant first."""
         return self._due(_waiting(table))
+
+    def deletion_days(self, tables: Mapping[timedelta, Collection[str]]) -> list[DeletionDay]:
+        """What waits for its deletion by table and day (UTC), earliest day first; ``tables`` are given by retention.
+
+        Days in the past are what the cleaner has not come to yet, or keeps for another reason.
+        """
+        if not tables:
+            return []
+        # The most frequent retention is everybody's, so that the others are few enough to be named.
+        usual, *others = sorted(tables, key=lambda retention: -len(tables[retention]))
+        retention: Any = literal(milliseconds(usual))
+        if others:
+            named = [(SupersededRow.table_name.in_(tables[other]), milliseconds(other)) for other in others]
+            retention = case(*named, else_=milliseconds(usual))
+        day = ((SupersededRow.superseded_at_ms + retention) // milliseconds(_DAY)).label("day")
+        query = (
+            select(
+                SupersededRow.table_name, day, func.count().label("files"), func.sum(SupersededRow.bytes).label("size")
+            )
+            .where(SupersededRow.deleted_at_ms.is_(None))
+            .group_by(SupersededRow.table_name, day)
+            .order_by(day, SupersededRow.table_name)
+        )
+        with self._database.read() as connection:
+            return [
+                DeletionDay(
+                    table=row.table_name,
+                    day=moment(row.day * milliseconds(_DAY)).date(),
+                    files=row.files,
+                    bytes=int(row.size),
+                )
+                for row in connection.execute(query)
+            ]
 
     def mark_deleted(self, rows: Sequence[int]) -> None:
         """Set ``deleted_at`` now for these rows; those that have it already keep it."""

@@ -138,6 +138,10 @@ class Tables(StorePart):
         """The oldest scan of each table that succeeded: what it was like before. Never forgotten."""
         return self._scans_at(TableRow.first_ok_scan_id)
 
+    def first_scan(self, name: str) -> ScanRecord | None:
+        """The oldest scan of a table that succeeded; None without one."""
+        return self._scans_at(TableRow.first_ok_scan_id, TableRow.name == name).get(name)
+
     def scans(self, name: str, limit: int = 288) -> list[ScanRecord]:
         """The newest scans of a table, newest first."""
         with self._database.read() as connection:

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -253,6 +253,16 @@ class SupersededFigures:
 
     table: str
     format: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionDay:
+    """Files of one table whose retention ends on ``day`` in UTC."""
+
+    table: str
+    day: date
     files: int
     bytes: int
 

@@ -10,17 +10,18 @@ from service.api.app import create_app
 from service.api.context import Context
 from service.api.tokens import TokenCache, digest, new_token
 from service.config import load
+from service.lately import Lately
 from service.metrics import Metrics
 from service.metrics_page import MetricsPage
 from service.store import Store
 
 
-def context_at(home: Path, role: str = "all", **http: object) -> Context:
-    """The context of a process whose configuration has ``http``; its database is ``home/lakefold.db``."""
+def context_at(home: Path, role: str = "all", rules: str = '[[tables]]\nmatch = "*"\n', **http: object) -> Context:
+    """The context of a process whose configuration has ``rules`` and ``http``; its database is ``home/lakefold.db``."""
     url = f"sqlite:///{home}/lakefold.db"
     lines = [f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value)}" for key, value in http.items()]
     path = home / "lakefold.toml"
-    path.write_text("\n".join([f"[database]\nurl = {url!r}", "[http]", *lines, '[[tables]]\nmatch = "*"\n']))
+    path.write_text("\n".join([f"[database]\nurl = {url!r}", "[http]", *lines, rules]))
     store = Store(url)
     store.upgrade()
     metrics = Metrics(role)
@@ -29,6 +30,7 @@ def context_at(home: Path, role: str = "all", **http: object) -> Context:
         store=store,
         metrics=metrics,
         page=MetricsPage(metrics.registry),
+        lately=Lately(store),
         not_ready=lambda: None,
         role=role,
         tokens=TokenCache(store),

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signing in: a token given once, kept in a cookie that no script can read, gone with the browser."""
+
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import RedirectResponse, Response
+
+from service.api.context import Here
+from service.api.security import COOKIE, check_same_origin
+from service.web.problems import PageRoute
+from service.web.rendering import render
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+_WHY = "Asking for plans, cancelling, retrying, pausing and resuming need a token with the write scope."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginPage:
+    """The form; ``next`` is the page to go on to."""
+
+    why: str
+    next: str
+    wrong: str
+    example: str
+
+
+def own_path(path: str) -> str:
+    """``path`` where it is a page of ours, else the first page: nobody is sent elsewhere after signing in."""
+    parts = urlsplit(path)
+    ours = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and not parts.scheme
+    return path if ours and path.isprintable() else "/"
+
+
+def _form(request: Request, path: str, wrong: str = "", status: int = 200) -> Response:
+    page = LoginPage(why=_WHY, next=own_path(path), wrong=wrong, example="me")
+    return render(request, "login.html", page, status=status)
+
+
+@router.get("/login")
+def login_form(request: Request, next: str = "/") -> Response:
+    """The form. A token that is not in force any more is forgotten here."""
+    stale = request.state.token is not None and request.state.caller is None
+    response = _form(request, next, "Your token is not in force any more; sign in with another one." if stale else "")
+    if stale:
+        response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+@router.post("/login")
+def login(
+    here: Here, request: Request, token: Annotated[str, Form()] = "", next: Annotated[str, Form()] = "/"
+) -> Response:
+    """Keep the token in the browser's cookie, if it is one in force."""
+    check_same_origin(request.method, request.headers)
+    if here.tokens.find(token.strip()) is None:
+        return _form(request, next, "This token is wrong, expired or revoked.", status=403)
+    response = RedirectResponse(own_path(next), status_code=303)
+    response.set_cookie(
+        COOKIE, token.strip(), httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"
+    )
+    return response
+
+
+@router.post("/logout")
+def logout(request: Request) -> Response:
+    """Forget the token in this browser; elsewhere it stays in force."""
+    response = RedirectResponse("/", status_code=303)
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return response

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first page: the lake in one line, what needs a person, and the tables, worst first."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlencode
+
+from lake.units import format_bytes
+from service import documents
+from service.api.context import Context
+from service.asking import SCAN_ROLE
+from service.lately import Lake
+from service.output import plural
+from service.store import PlanView, ScanRecord, TableState
+from service.web.charts import Spark, sparkline
+from service.web.rendering import table_path
+from service.web.words import ago, count, median_bytes, percent, roughly, share_of, shell
+
+TABLES_A_PAGE = 50
+#: tables that need a person and are named one by one; the state filter shows the others
+_MOST_NOTICES = 8
+STATE_WORDS = ("halted", "unreadable", "paused", "compact", "observe", "off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A figure of the answer with the words around it; ``title`` has the exact figure."""
+
+    figure: str
+    title: str
+    before: str = ""
+    after: str = ""
+    tone: str = ""
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something that a person should know or do; ``command`` is what to run."""
+
+    tone: str
+    subject: str
+    text: str
+    href: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A table in the list. ``scan`` is its last good scan; ``failing`` says why a later one failed."""
+
+    name: str
+    state: str
+    scan: ScanRecord | None
+    failing: str | None
+    spark: Spark | None
+    sizes_in_words: str
+    median: int | None
+    last_plan: PlanView | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """Everything the first page shows."""
+
+    answer: tuple[Part, ...]
+    notices: tuple[Notice, ...]
+    lines: tuple[Line, ...]
+    tables_in_all: int
+    found: int
+    search: str
+    state: str
+    previous: str
+    next: str
+    per_page: int
+    state_words: tuple[str, ...]
+    config_file: str
+    discover_seconds: float
+
+
+def overview(context: Context, lake: Lake, *, search: str, state: str, number: int, now: datetime) -> Overview:
+    """The page with this ``number`` (from 1) of the tables whose name contains ``search`` and that are in ``state``."""
+    known = [
+        (table, documents.table_state_word(context.configured(table), table), lake.good.get(table.name))
+        for table in lake.figures.tables
+    ]
+    chosen = [
+        entry
+        for entry in known
+        if search.lower() in entry[0].name.lower()
+        and (not state or state == entry[1] or (state == "unreadable" and _failing(lake, entry[0].name)))
+    ]
+    chosen.sort(key=lambda entry: _worst_first(*entry))
+    pages = max(1, -(-len(chosen) // TABLES_A_PAGE))
+    number = min(max(number, 1), pages)
+    shown = chosen[(number - 1) * TABLES_A_PAGE : number * TABLES_A_PAGE]
+    plans = context.store.last_plans([table.name for table, _, _ in shown])
+    query = {key: value for key, value in (("q", search), ("state", state)) if value}
+    return Overview(
+        answer=tuple(answer(lake)),
+        notices=tuple(notices(lake, now)),
+        lines=tuple(_line(context, lake, table, word, scan, plans.get(table.name)) for table, word, scan in shown),
+        tables_in_all=len(known),
+        found=len(chosen),
+        search=search,
+        state=state,
+        previous=f"/?{urlencode(query | {'page': number - 1})}" if number > 1 else "",
+        next=f"/?{urlencode(query | {'page': number + 1})}" if number < pages else "",
+        per_page=TABLES_A_PAGE,
+        state_words=STATE_WORDS,
+        config_file=context.config.file_name,
+        discover_seconds=context.config.daemon.discover_interval.total_seconds(),
+    )
+
+
+def _failing(lake: Lake, name: str) -> str | None:
+    scan = lake.last.get(name)
+    return scan.error if scan is not None and scan.outcome != "ok" else None
+
+
+def _worst_first(table: TableState, word: str, scan: ScanRecord | None) -> tuple[bool, bool, int, float, str]:
+    share = share_of(scan.small_files, scan.files) if scan else None
+    served = word not in ("off", "observe")
+    return (not table.halted, not served, -(scan.backlog_bytes if scan else 0), -(share or 0.0), table.name)
+
+
+def _line(
+    context: Context, lake: Lake, table: TableState, word: str, scan: ScanRecord | None, plan: PlanView | None
+) -> Line:
+    limit = context.configured(table).policy.small_file_limit_bytes
+    first = lake.first.get(table.name)
+    median = median_bytes(scan.histogram) if scan else None
+    words = ""
+    if scan is not None:
+        share = percent(share_of(scan.small_files, scan.files))
+        middle = f", median {format_bytes(median)}" if median is not None else ""
+        words = f"{plural(scan.files, 'file')}, {share} below {format_bytes(limit)}{middle}"
+    return Line(
+        name=table.name,
+        state=word,
+        scan=scan,
+        failing=_failing(lake, table.name),
+        spark=sparkline(scan.histogram, first.histogram if first else None, limit) if scan else None,
+        sizes_in_words=words,
+        median=median,
+        last_plan=plan,
+    )
+
+
+def answer(lake: Lake) -> list[Part]:
+    """The lake in one line, each figure with its exact value in the title."""
+    status = documents.status(
+        lake.figures, list(lake.good.values()), list(lake.first.values()), lake.recent, lake.leaders
+    )  # fmt: skip
+    now, before = status["small_file_share"], status["small_file_share_before"]
+    backlog, left = status["backlog_bytes"], status["backlog_seconds"]
+    halted, running, waiting = len(status["halted"]), status["inflight"], status["requested"]
+    moved = percent(now) if before is None else f"{percent(before)} → {percent(now)}"
+    speed = f", {format_bytes(status['bytes_per_second'])}/s lately" if status["bytes_per_second"] else ""
+    parts = [
+        Part(
+            figure=count(status["files_removed"]), after=" files removed",
+            title=f"{status['files_removed']:,} files fewer through {plural(status['completed'], 'completed plan')}",
+        ),
+        Part(
+            figure=format_bytes(status["bytes_rewritten"]), after=" rewritten",
+            title=f"{status['bytes_rewritten']:,} bytes written by completed plans",
+        ),
+        Part(
+            before="small-file share ", figure=moved,
+            title=f"{status['small_files']:,} of {status['files']:,} files are small; at the first scan of each table "
+            f"{status['small_files_before']:,} of {status['files_before']:,}",
+        ),
+        Part(
+            figure=str(running), after=" running" + (f", {waiting:,} waiting" if waiting else ""),
+            title=f"{running:,} plans inflight, {waiting:,} requested",
+            href="/plans?state=inflight" if running or not waiting else "/plans?state=requested",
+        ),
+        Part(
+            before="backlog ", figure=format_bytes(backlog) if backlog else "none",
+            after=f" ≈ {roughly(left)}" if backlog and left else "",
+            title=f"{backlog:,} bytes in requested and running plans{speed}; "
+            f"{status['unplanned_bytes']:,} bytes worth a plan that is not stored yet",
+        ),
+        Part(
+            figure=str(halted), after=" halted", title=f"{plural(halted, 'table')} halted by a failed proof",
+            tone="bad" if halted else "", href="/?state=halted" if halted else "",
+        ),
+    ]  # fmt: skip
+    if status["paused"]:
+        parts.append(Part(figure="paused", title="no executor takes a plan", tone="attention"))
+    return parts
+
+
+def notices(lake: Lake, now: datetime) -> list[Notice]:
+    """What needs a person, the worst first."""
+    found = []
+    if not any(leader.role == SCAN_ROLE and leader.live for leader in lake.leaders):
+        found.append(
+            Notice(
+                tone="attention", subject="No scheduler is running.", command="lakefold serve",
+                text="Nothing is scanned and no request is answered until one is started:",
+            )
+        )  # fmt: skip
+    if lake.figures.paused:
+        found.append(
+            Notice(tone="attention", subject="lakefold is paused.", text="To go on:", command="lakefold resume")
+        )
+    tables = [notice for table in lake.figures.tables for notice in _of_table(lake, table, now)]
+    tables.sort(key=lambda notice: notice.tone != "bad")
+    more = len(tables) - _MOST_NOTICES
+    if more > 0:
+        tables = tables[:_MOST_NOTICES]
+        tables.append(Notice(tone="attention", subject=f"{more:,} more", text="tables need a look; filter by state."))
+    return [*found, *tables]
+
+
+def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
+    found = []
+    name, scan = table.name, lake.last.get(table.name)
+    href = table_path(name)
+    if table.halted:
+        text = f"is halted since {ago(table.halted_at, now)}: {table.halted_reason}. After looking into it:"
+        found.append(Notice(tone="bad", subject=name, text=text, href=href, command=shell("lakefold", "resume", name)))
+    if scan is not None and scan.outcome != "ok":
+        text = f"could not be scanned {ago(scan.taken_at, now)}: {scan.error}"
+        found.append(Notice(tone="attention", subject=name, text=text, href=href))
+    if table.quarantined:
+        files = plural(len(table.quarantined), "file")
+        text = f"has {files} whose content can't be read; they are left alone."
+        found.append(Notice(tone="attention", subject=name, text=text, href=href))
+    return found

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading: every page of ``/``. Nothing here changes anything, starts a session or lists a table's storage."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from lake.plan import PlanState
+from service.api.context import Here
+from service.asking import SCAN_ROLE
+from service.documents import service_settings, table_settings
+from service.exitcodes import NOT_FOUND, CommandError
+from service.web.cleaning import cleaning_page
+from service.web.overview import overview
+from service.web.plans import plan_list, plan_page
+from service.web.problems import PageRoute
+from service.web.rendering import render, static_file
+from service.web.requests import request_page
+from service.web.settings import settings_page
+from service.web.tables import Known, table_page
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+#: served to everybody: without it the page for signing in could not look like one
+public = APIRouter(include_in_schema=False)
+
+_PLANS_OF_TABLE = 10
+
+
+@public.get("/static/{name}")
+async def static(name: str) -> Response:
+    """The style sheet, the script, the icon."""
+    found = static_file(name)
+    if found is None:
+        raise CommandError(NOT_FOUND, f"no file {name!r}")
+    return Response(found[0], media_type=found[1], headers={"Cache-Control": "public, max-age=31536000, immutable"})
+
+
+@router.get("/")
+def show_overview(
+    here: Here, request: Request, q: str = "", state: str = "", page: Annotated[int, Query(ge=1)] = 1
+) -> Response:
+    """The lake in one line, and the tables."""
+    now = datetime.now(UTC)
+    shown = overview(here, here.lately.lake(), search=q, state=state, number=page, now=now)
+    return render(request, "overview.html", shown, section="/", now=now)
+
+
+@router.get("/tables/{name:path}")
+def show_table(
+    here: Here,
+    request: Request,
+    name: str,
+    partition: str | None = None,
+    start: Annotated[int, Query(ge=0, alias="from")] = 0,
+) -> Response:
+    """One table."""
+    store, now = here.store, datetime.now(UTC)
+    state = store.table_state(name)
+    known = Known(
+        state=state,
+        scans=store.scans(name),
+        good=store.last_scan(name, ok=True),
+        first=store.first_scan(name),
+        plans=store.plans(table=name, limit=_PLANS_OF_TABLE),
+        layout=(),
+    )
+    page = table_page(here.configured(state), known, partition=partition, start=start, now=now)
+    return render(request, "table.html", page, section="/", now=now)
+
+
+@router.get("/plans")
+def show_plans(
+    here: Here, request: Request, table: str = "", state: PlanState | None = None, after: str | None = None
+) -> Response:
+    """Plans, newest first."""
+    page = plan_list(here.store, here.lately.lake().figures, table=table, state=state, after=after)
+    return render(request, "plans.html", page, section="/plans")
+
+
+@router.get("/plans/{plan_id}")
+def show_plan(here: Here, request: Request, plan_id: str) -> Response:
+    """One plan."""
+    plan, now = here.store.plan(plan_id), datetime.now(UTC)
+    page = plan_page(plan, here.store.events(plan.plan_id), now)
+    return render(request, "plan.html", page, section="/plans", now=now)
+
+
+@router.get("/requests/{request_id}")
+def show_request(here: Here, request: Request, request_id: str) -> Response:
+    """One request and its answer."""
+    scheduler = any(leader.role == SCAN_ROLE and leader.live for leader in here.store.leaders())
+    return render(request, "request.html", request_page(here.store.request(request_id), scheduler=scheduler))
+
+
+@router.get("/cleaning")
+def show_cleaning(here: Here, request: Request) -> Response:
+    """What disappears when."""
+    now = datetime.now(UTC)
+    tables: dict[timedelta, list[str]] = {}
+    for state in here.store.tables():
+        tables.setdefault(here.configured(state).policy.retention, []).append(state.name)
+    page = cleaning_page(here.store.deletion_days(tables), now.date())
+    return render(request, "cleaning.html", page, section="/cleaning", now=now)
+
+
+@router.get("/settings")
+def show_settings(here: Here, request: Request, table: str = "") -> Response:
+    """Every setting, of the service or of a table."""
+    if table:
+        settings = table_settings(here.configured(here.store.table_state(table)))
+    else:
+        settings = service_settings(here.config)
+    return render(request, "settings.html", settings_page(settings, table, here.config), section="/settings")

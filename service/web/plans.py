@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of plans, and one plan: where it is, how long each step took, what happened and what to do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
+from lake.plan import LIVE_STATES, PlanState, Step
+from service.output import partition_name
+from service.store import Figures, PlanEvent, PlanView, Store
+from service.web.charts import Span, spans
+from service.web.words import shell
+
+PLANS_A_PAGE = 50
+#: partitions of a plan listed at most; the command line lists them all
+_MOST_PARTITIONS = 200
+
+STEP_WORDS: Mapping[str, str] = {
+    "waiting": "waiting for an executor",
+    Step.ASK: "did it commit already?",
+    Step.PREPARE: "are the inputs unchanged?",
+    Step.REWRITE: "new files written, invisible",
+    Step.RECEIPT: "proof that out equals in",
+    Step.COMMIT: "the new files become the table",
+    Step.RECORD: "figures into the database",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tab:
+    """A state to filter by; ``state`` is '' for all."""
+
+    state: str
+    name: str
+    plans: int
+    href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanList:
+    """A page of plans."""
+
+    tabs: tuple[Tab, ...]
+    state: str
+    table: str
+    plans: tuple[PlanView, ...]
+    in_all: int
+    first: str
+    next: str
+    command: str
+
+
+def plan_list(store: Store, figures: Figures, *, table: str, state: PlanState | None, after: str | None) -> PlanList:
+    """Plans newest first, of one ``table`` and in one ``state`` where given, those behind plan ``after``."""
+    counts = {
+        known: sum(f.plans for f in figures.plans if f.state is known and (not table or f.table == table))
+        for known in PlanState
+    }
+    found = store.plans(table=table or None, state=state, after=after, limit=PLANS_A_PAGE + 1)
+    shown = found[:PLANS_A_PAGE]
+
+    def href(**query: str) -> str:
+        kept = {key: value for key, value in query.items() if value}
+        return f"/plans?{urlencode(kept)}" if kept else "/plans"
+
+    chosen = state.value if state else ""
+    return PlanList(
+        tabs=(
+            Tab(state="", name="all", plans=sum(counts.values()), href=href(table=table)),
+            *(
+                Tab(state=known.value, name=known.value, plans=plans, href=href(state=known.value, table=table))
+                for known, plans in counts.items()
+            ),
+        ),
+        state=chosen,
+        table=table,
+        plans=tuple(shown),
+        in_all=sum(counts.values()),
+        command=shell("lakefold", "plans", "request", table or "TABLE", "--dry-run"),
+        first=href(state=chosen, table=table) if after else "",
+        next=href(state=chosen, table=table, after=shown[-1].plan_id) if len(found) > PLANS_A_PAGE else "",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLine:
+    """A step on the plan's timeline; ``seconds`` is None where it is not known yet."""
+
+    name: str
+    words: str
+    seconds: float | None
+    span: Span | None
+    #: the executor is in it now
+    now: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLine:
+    """What a plan does to a partition, or did when ``done``."""
+
+    name: str
+    files_before: int
+    bytes_before: int
+    files_after: int
+    bytes_after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPage:
+    """One plan in full."""
+
+    plan: PlanView
+    events: tuple[PlanEvent, ...]
+    steps: tuple[StepLine, ...]
+    partitions: tuple[PartitionLine, ...]
+    more_partitions: int
+    live: bool
+    can_retry: bool
+    commands: tuple[str, ...]
+
+
+def plan_page(plan: PlanView, events: Sequence[PlanEvent], now: datetime) -> PlanPage:
+    """What the page of a plan shows."""
+    live = plan.state in LIVE_STATES
+    lines = partition_lines(plan)
+    own = f" {plan.plan_id}"
+    commands = [f"lakefold plans {'watch' if live else 'show'}{own}"]
+    if live:
+        commands.append(f"lakefold plans cancel{own}")
+    if plan.state is PlanState.FAILED:
+        commands.append(f"lakefold plans retry{own}")
+    return PlanPage(
+        plan=plan,
+        events=tuple(reversed(events)),
+        steps=tuple(step_lines(plan, now)),
+        partitions=tuple(lines[:_MOST_PARTITIONS]),
+        more_partitions=max(0, len(lines) - _MOST_PARTITIONS),
+        live=live,
+        can_retry=plan.state is PlanState.FAILED,
+        commands=tuple(commands),
+    )
+
+
+def step_lines(plan: PlanView, now: datetime) -> list[StepLine]:
+    """The wait and the steps of the last attempt, one after the other."""
+    known = {step: milliseconds / 1000 for step, milliseconds in plan.milliseconds.items()}
+    waited = ((plan.claimed_at or plan.finalized_at or now) - plan.created_at) / timedelta(seconds=1)
+    lengths: list[tuple[str, float]] = [("waiting", max(waited, 0.0))] if plan.attempts <= 1 else []
+    lengths += [(step.value, known[step.value]) for step in Step if step.value in known]
+    current = _step_under_way(plan)
+    if current is not None and plan.claimed_at is not None and current not in known:
+        spent = (now - plan.claimed_at) / timedelta(seconds=1) - sum(known.values())
+        lengths.append((current, max(spent, 0.0)))
+    drawn = {span.name: span for span in spans(lengths)}
+    seconds = dict(lengths)
+    live = plan.state in LIVE_STATES
+    names = ["waiting"] * ("waiting" in seconds) + [step.value for step in Step if live or step.value in seconds]
+    return [
+        StepLine(
+            name=name, words=STEP_WORDS[name], seconds=seconds.get(name), span=drawn.get(name), now=name == current
+        )
+        for name in names
+    ]  # fmt: skip
+
+
+def _step_under_way(plan: PlanView) -> str | None:
+    """The step an executor is in: the one after the last that ended."""
+    if plan.state is not PlanState.INFLIGHT:
+        return None
+    order = [step.value for step in Step]
+    if plan.step not in order:
+        return order[0]
+    return order[order.index(plan.step) + 1] if plan.step != order[-1] else None
+
+
+def partition_lines(plan: PlanView) -> list[PartitionLine]:
+    """Partitions as the commit left them, or as the plan means to; by name."""
+    if plan.figures:
+        return [
+            PartitionLine(
+                name=partition_name(f.partition), files_before=f.files_before, bytes_before=f.bytes_before,
+                files_after=f.files_after, bytes_after=f.bytes_after,
+            )
+            for f in plan.figures
+        ]  # fmt: skip
+    sums: dict[str, list[int]] = {}
+    for group in plan.groups:
+        entry = sums.setdefault(group.partition, [0, 0, 0])
+        for index, number in enumerate((group.input_files, group.input_bytes, group.output_files)):
+            entry[index] += number
+    return [
+        PartitionLine(
+            name=partition_name(name), files_before=files, bytes_before=size, files_after=after, bytes_after=None
+        )
+        for name, (files, size, after) in sorted(sums.items())
+    ]

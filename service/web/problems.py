@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors as pages: what a browser gets where a program gets a problem document."""
+
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.responses import RedirectResponse, Response
+
+from service import exitcodes
+from service.api.problems import on_http_error
+from service.exitcodes import CommandError, classify, one_line
+from service.web.rendering import render
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemPage:
+    """An error for a person: what is wrong, and the commands that may help."""
+
+    status: int
+    title: str
+    detail: str
+    commands: tuple[str, ...] = ()
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages; who has no token is sent to the page for signing in."""
+
+    def get_route_handler(self) -> Handler:
+        """See FastAPI."""
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except RequestValidationError as error:
+                where, message = error.errors()[0]["loc"][-1], error.errors()[0]["msg"]
+                return problem_page(request, CommandError(exitcodes.INVALID, f"{where}: {message}"))
+            except Exception as error:
+                if classify(error) is exitcodes.UNAUTHENTICATED:
+                    return to_login(request)
+                return problem_page(request, error)
+
+        return handle
+
+
+def to_login(request: Request) -> Response:
+    """To the page for signing in, and from there back to where the person was."""
+    back = request.url.path if request.method == "GET" else page_of_action(request.url.path)
+    query = f"?{request.url.query}" if request.method == "GET" and request.url.query else ""
+    return RedirectResponse(f"/login?{urlencode({'next': back + query})}", status_code=303)
+
+
+def page_of_action(path: str) -> str:
+    """The page that has the button whose form is sent to ``path``."""
+    return path.rpartition("/")[0] or "/"
+
+
+def problem_page(request: Request, error: Exception) -> Response:
+    """``error`` as a page with its status."""
+    problem = classify(error)
+    detail = one_line(error)
+    if problem is exitcodes.ERROR:  # its text may tell what is nobody's business
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        detail = "Nobody foresaw this error; the log of lakefold has it."
+    commands = ("lakefold db check",) if problem is exitcodes.DATABASE else ()
+    page = ProblemPage(status=problem.status, title=problem.title, detail=detail, commands=commands)
+    return render(request, "problem.html", page, status=problem.status)
+
+
+async def on_not_found(request: Request, error: Exception) -> Response:
+    """A page for a person who typed a wrong address, the problem document for every program."""
+    if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/v1/", "/-/")):
+        return problem_page(request, CommandError(exitcodes.NOT_FOUND, f"There is nothing at {request.url.path}"))
+    return await on_http_error(request, error)

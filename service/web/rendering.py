@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates and static files: both are read once and kept; every string is escaped unless it is a template's own."""
+
+import hashlib
+import re
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+from starlette.responses import HTMLResponse, Response
+
+from lake.units import format_bytes, format_duration
+from lake.version import __version__
+from service.api.security import WRITE, Caller
+from service.web import words
+
+#: where the choice of light or dark is kept; it is not secret and the script sets it
+THEME_COOKIE = "lakefold_theme"
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+#: nothing but our own files, nothing inline, no frame around it; a name of ours in a string can load nothing
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+@cache
+def static_file(name: str) -> tuple[bytes, str] | None:
+    """A static file and its media type; None where there is none of that name."""
+    names = {entry.name for entry in (files("service.web") / "static").iterdir()}
+    if name not in names:
+        return None
+    return (files("service.web") / "static" / name).read_bytes(), _TYPES[name.rpartition(".")[2]]
+
+
+@cache
+def asset(name: str) -> str:
+    """The address of a static file, another one for every content, so that it may be kept for ever."""
+    found = static_file(name)
+    assert found is not None, name
+    return f"/static/{name}?v={hashlib.sha256(found[0]).hexdigest()[:12]}"
+
+
+def table_path(name: str) -> str:
+    """The page of a table."""
+    return f"/tables/{quote(name, safe='')}"
+
+
+@pass_context
+def _ago(context: Context, moment: datetime) -> str:
+    return words.ago(moment, context["now"])
+
+
+def _breakable(name: str) -> Markup:
+    """A long name that may go on in the next line after an underscore or a dot."""
+    return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(name))))
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("service.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "bytes": format_bytes,
+        "count": words.count,
+        "share_of": words.share_of,
+        "percent": words.percent,
+        "duration": format_duration,
+        "ago": _ago,
+        "clock": words.clock,
+        "iso": lambda moment: moment.astimezone(UTC).isoformat(timespec="seconds"),
+        "short_id": words.short_id,
+        "breakable": _breakable,
+        "table_path": table_path,
+        "xy": lambda number: f"{number:.1f}".removesuffix(".0"),
+    }
+    environment.globals |= {"asset": asset, "states": words.STATES, "version": __version__}
+    return environment
+
+
+def render(
+    request: Request, template: str, page: Any, *, section: str = "", status: int = 200, now: datetime | None = None
+) -> Response:
+    """``template`` with ``page``; ``section`` is the entry of the navigation that is current."""
+    now = now or datetime.now(UTC)
+    caller: Caller | None = getattr(request.state, "caller", None)
+    theme = request.cookies.get(THEME_COOKIE)
+    environment = _environment()
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    html = environment.get_template(template).render(
+        page=page,
+        section=section,
+        now=now,
+        here=here,
+        theme=theme if theme in ("light", "dark") else None,
+        signed_in_as=caller.name if caller else None,
+        may_write=caller is not None and caller.name is not None and caller.scope == WRITE,
+    )
+    return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": POLICY})

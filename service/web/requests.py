@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request for plans and its answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from service.answer import Answer
+from service.store import Request
+from service.web.words import shell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestPage:
+    """A request, and what came of it once ``request.answer`` is there. ``scheduler``: somebody is there to answer."""
+
+    request: Request
+    scheduler: bool
+    failed: bool
+    text: str
+    plan_ids: tuple[str, ...]
+    plans: tuple[Mapping[str, Any], ...]
+    reasons: tuple[Mapping[str, Any], ...]
+    holders: tuple[tuple[str, str], ...]
+    command: str
+
+
+def request_page(request: Request, *, scheduler: bool) -> RequestPage:
+    """What the page of a request shows."""
+    answer = Answer.of(request.answer) if request.answer is not None else None
+    words = ["lakefold", "plans", "request", request.table]
+    for name in request.partitions or ():
+        words += ["--partition", name]
+    words += ["--kind", request.kind.value] if request.kind else []
+    for key, value in request.overrides.items():
+        words += ["--set", f"{key}={value}"]
+    return RequestPage(
+        request=request,
+        scheduler=scheduler,
+        failed=answer is not None and answer.problem is not None,
+        text=answer.text if answer else "",
+        plan_ids=answer.plan_ids if answer else (),
+        plans=answer.plans if answer else (),
+        reasons=answer.reasons if answer else (),
+        holders=tuple(answer.holders.items()) if answer else (),
+        command=shell(*words, *(["--dry-run"] if request.dry_run else [])),
+    )

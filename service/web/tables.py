@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One table: its file sizes before and now, its partitions, its plans, its last scans."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from lake.units import format_bytes
+from service import documents
+from service.output import partition_name, plural
+from service.rules import ConfiguredTable
+from service.store import PlanView, ScanRecord, TableState
+from service.web.charts import Histogram, Trend, heat, histogram, trend
+from service.web.overview import Notice
+from service.web.rendering import table_path
+from service.web.words import ago, median_bytes, percent, share_of, shell
+
+#: partitions drawn at once
+CELLS_A_PAGE = 400
+_SCANS_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A partition on the strip."""
+
+    name: str
+    heat: int
+    words: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePage:
+    """Everything the page of a table shows. ``scan`` is the last good one, ``first`` the oldest there is."""
+
+    table: TableState
+    path: str
+    state: str
+    notices: tuple[Notice, ...]
+    scan: ScanRecord | None
+    first: ScanRecord | None
+    before: bool
+    median: int | None
+    small_file_limit: int
+    chart: Histogram | None
+    narrow_chart: Histogram | None
+    sizes_in_words: str
+    cells: tuple[Cell, ...]
+    strip_of: int
+    strip_from: int
+    strip_to: int
+    strip_previous: str
+    strip_next: str
+    partition: str | None
+    partition_name: str
+    explained: tuple[Mapping[str, Any], ...] | None
+    explained_at: datetime | None
+    plans: tuple[PlanView, ...]
+    scans: tuple[ScanRecord, ...]
+    trend: Trend | None
+    trend_points: int
+    trend_in_words: str
+    scan_interval_seconds: float
+    can_pause: bool
+    can_resume: bool
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the database knows of a table. ``scans`` are the newest first; ``layout`` has the partitions in order."""
+
+    state: TableState
+    scans: Sequence[ScanRecord]
+    good: ScanRecord | None
+    first: ScanRecord | None
+    plans: Sequence[PlanView]
+    layout: Sequence[Mapping[str, Any]]
+
+
+def table_page(table: ConfiguredTable, known: Known, *, partition: str | None, start: int, now: datetime) -> TablePage:
+    """The page of ``table`` with the partitions from number ``start`` on its strip and ``partition`` explained."""
+    state, good, first = known.state, known.good, known.first
+    path, word = table_path(state.name), documents.table_state_word(table, state)
+    small, target = table.policy.small_file_limit_bytes, table.policy.target_file_max_bytes
+    limits = {"small-file limit": small, "target": target}
+    before = first.histogram if first and good and first.taken_at < good.taken_at else None
+    now_counts = good.histogram if good else ()
+    start = max(0, min(start, len(known.layout) - 1)) // CELLS_A_PAGE * CELLS_A_PAGE
+    shown = known.layout[start : start + CELLS_A_PAGE]
+    moved = [(scan.taken_at, float(scan.files)) for scan in reversed(known.scans) if scan.outcome == "ok"]
+    chosen = next((entry for entry in known.layout if entry["partition"] == partition), None)
+    only = ("--partition", partition) if partition else ()
+    return TablePage(
+        table=state,
+        path=path,
+        state=word,
+        notices=tuple(_notices(table, known, now)),
+        scan=good,
+        first=first,
+        before=before is not None,
+        median=median_bytes(now_counts),
+        small_file_limit=small,
+        chart=histogram(now_counts, before, limits, width=960, height=300) if good else None,
+        narrow_chart=histogram(now_counts, before, limits, width=360, height=250) if good else None,
+        sizes_in_words=_in_words(good, first if before else None, small),
+        cells=tuple(_cell(entry, path, start) for entry in shown),
+        strip_of=len(known.layout) or (good.partitions if good else 0),
+        strip_from=start + 1,
+        strip_to=start + len(shown),
+        strip_previous=_strip(path, start - CELLS_A_PAGE) if start else "",
+        strip_next=_strip(path, start + CELLS_A_PAGE) if start + CELLS_A_PAGE < len(known.layout) else "",
+        partition=partition,
+        partition_name=partition_name(partition or ""),
+        explained=None if partition is None else tuple(chosen["lines"]) if chosen else (),
+        explained_at=good.taken_at if good else None,
+        plans=tuple(known.plans),
+        scans=tuple(known.scans[:_SCANS_SHOWN]),
+        trend=trend(moved, width=360, height=84),
+        trend_points=len(moved),
+        trend_in_words=f"{moved[0][1]:,.0f} files at first, {moved[-1][1]:,.0f} files now" if moved else "",
+        scan_interval_seconds=table.policy.scan_interval.total_seconds(),
+        can_pause=not state.paused,
+        can_resume=state.paused or state.halted or bool(state.quarantined),
+        commands=(
+            shell("lakefold", "tables", "explain", state.name, *only),
+            shell("lakefold", "plans", "request", state.name, *only, "--dry-run"),
+        ),
+    )
+
+
+def _strip(path: str, start: int) -> str:
+    return f"{path}?{urlencode({'from': max(start, 0)})}#partitions"
+
+
+def _cell(entry: Mapping[str, Any], path: str, start: int) -> Cell:
+    share = share_of(entry["small_files"], entry["files"])
+    query = {"partition": entry["partition"]} | ({"from": start} if start else {})
+    name = partition_name(entry["partition"])
+    return Cell(
+        name=entry["partition"],
+        heat=heat(share),
+        words=f"{name}: {plural(entry['files'], 'file')}, {percent(share)} small, {format_bytes(entry['bytes'])}",
+        href=f"{path}?{urlencode(query)}#explain",
+    )
+
+
+def _in_words(now: ScanRecord | None, before: ScanRecord | None, limit: int) -> str:
+    if now is None:
+        return ""
+    small = f"{now.small_files:,} below {format_bytes(limit)}"
+    was = f"; before, {plural(before.files, 'file')}, {before.small_files:,} below" if before else ""
+    return f"Files by size: now {plural(now.files, 'file')}, {small}{was}. The table below has the numbers."
+
+
+def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice]:
+    state, last = known.state, known.scans[0] if known.scans else None
+    found = []
+    if state.halted:
+        text = (
+            f"{ago(state.halted_at, now)}: {state.halted_reason}. No plan of it is taken until somebody looks into it:"
+        )
+        found.append(Notice(tone="bad", subject="Halted", text=text, command=shell("lakefold", "resume", state.name)))
+    if state.paused:
+        text = f"by {state.paused_by}. Running plans go on, no other is begun."
+        found.append(Notice(tone="attention", subject="Paused", text=text))
+    if last is not None and last.outcome != "ok":
+        text = f"{ago(last.taken_at, now)}: {last.error}"
+        found.append(Notice(tone="attention", subject="The last scan failed", text=text))
+    for path, reason in state.quarantined.items():
+        found.append(Notice(tone="attention", subject="Quarantined", text=f"{path}: {reason}"))
+    if table.mode != "compact":
+        text = f"mode {table.mode}: lakefold looks at this table and changes nothing. To let it:"
+        rule = f'[[tables]] match = "{state.name}" mode = "compact"'
+        found.append(Notice(tone="", subject="Only observed,", text=text, command=rule))
+    return found

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures, times and states as the page writes them. The exact figure is always in the ``title`` beside it."""
+
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import accumulate
+
+from lake.model import HISTOGRAM_EDGES_BYTES
+
+#: tone and shape of a state: colour alone says nothing to many people, and nothing on paper
+STATES = {
+    "requested": ("quiet", "ring"),
+    "inflight": ("active", "half"),
+    "completed": ("good", "dot"),
+    "failed": ("bad", "square"),
+    "cancelled": ("quiet", "diamond"),
+    "compact": ("good", "dot"),
+    "observe": ("quiet", "ring"),
+    "off": ("quiet", "dash"),
+    "paused": ("attention", "triangle"),
+    "halted": ("bad", "square"),
+    "unreadable": ("attention", "triangle"),
+}
+
+
+def count(number: int) -> str:
+    """``9,999``, from there on three figures and a letter: ``12.4 k``, ``1.24 M``, ``3.10 G``."""
+    size = abs(number)
+    if size < 10_000:
+        return f"{number:,}"
+    unit, letter = (1e3, "k") if size < 999_500 else (1e6, "M") if size < 999_500_000 else (1e9, "G")
+    scaled = number / unit
+    digits = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
+    return f"{scaled:.{digits}f} {letter}"
+
+
+def percent(share: float | None) -> str:
+    """A share as a whole percentage; what is neither none nor all never looks as if it were."""
+    if share is None:
+        return "–"
+    if 0 < share < 0.01:
+        return "< 1 %"
+    if 0.99 < share < 1:
+        return "> 99 %"
+    return f"{100 * share:.0f} %"
+
+
+def share_of(part: int, whole: int) -> float | None:
+    """``part`` of ``whole``, None where there is no whole."""
+    return part / whole if whole else None
+
+
+def roughly(seconds: float) -> str:
+    """A time span in whole units: nobody needs the decimals of an age or of a guess."""
+    for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
+        if seconds < limit:
+            return f"{max(seconds, 0) / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def ago(then: datetime | None, now: datetime) -> str:
+    """How long ago; ``never`` for None."""
+    return "never" if then is None else f"{roughly((now - then).total_seconds())} ago"
+
+
+def clock(moment: datetime) -> str:
+    """A time in UTC to the second, for titles and histories."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def median_bytes(counts: Sequence[int]) -> int | None:
+    """The median file size that a histogram implies, even on the logarithmic axis within its bucket; None if empty."""
+    files = sum(counts)
+    if not files:
+        return None
+    upto, middle = list(accumulate(counts)), files / 2
+    index = next(index for index, below in enumerate(upto) if below >= middle)
+    if index >= len(HISTOGRAM_EDGES_BYTES):
+        return HISTOGRAM_EDGES_BYTES[-1]
+    # Each edge is twice the one before, so half the way up a bucket is a factor of the square root of two.
+    way_up = 1 - (upto[index] - middle) / counts[index]
+    return round(HISTOGRAM_EDGES_BYTES[index] / 2 * 2**way_up)
+
+
+def short_id(plan_id: str) -> str:
+    """The end of a plan's id: the part that tells plans apart at sight, as the command line accepts it."""
+    return plan_id[-8:]
+
+
+def shell(*words: str) -> str:
+    """A command to copy: whatever is in a name stays one word."""
+    return shlex.join(words)

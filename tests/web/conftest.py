@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page on a database with everything in it, and on an empty one; no server and no daemon."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "service"))
+sys.path.append(str(Path(__file__).parents[1] / "store"))
+
+from api_toys import add_token, client_of, context_at
+from web_lake import RULES, fill, seven_day_lead
+
+
+@pytest.fixture(scope="session")
+def lake(tmp_path_factory):
+    """The context of a process whose database has every state, and its plans by what they are."""
+    home = tmp_path_factory.mktemp("lake")
+    context = context_at(home, rules=RULES)
+    plans = fill(context.store, f"sqlite:///{home}/lakefold.db")
+    seven_day_lead(context.store)
+    yield context, {name: plan.plan_id for name, plan in plans.items()}
+    context.store.close()
+
+
+@pytest.fixture
+def page(lake):
+    """A browser that nobody signed in with."""
+    with client_of(lake[0]) as client:
+        yield client
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """The context of a process with an empty database."""
+    context = context_at(tmp_path)
+    yield context
+    context.store.close()
+
+
+@pytest.fixture
+def signed_in(fresh):
+    """A browser on the empty database, signed in with a token that may write."""
+    with client_of(fresh) as client:
+        answer = client.post("/login", data={"token": add_token(fresh.store, "write")}, headers=SAME_ORIGIN)
+        assert answer.status_code == 200
+        yield client
+
+
+SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}

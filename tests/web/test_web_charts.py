@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The geometry of the page's pictures, and figures in words."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lake.model import HISTOGRAM_EDGES_BYTES
+from service.web.charts import bucket_name, columns, heat, histogram, spans, sparkline, trend
+from service.web.words import count, median_bytes, percent, shell
+
+MIB = 1 << 20
+BUCKETS = len(HISTOGRAM_EDGES_BYTES) + 1
+LIMITS = {"small_file_limit": 256 * MIB, "target_file_max": 1 << 30}
+COUNTS = st.lists(st.integers(0, 10_000_000), min_size=BUCKETS, max_size=BUCKETS)
+
+
+def counts(**files: int) -> list[int]:
+    """A histogram with ``k32=5``: five files in the bucket up to 32 KiB."""
+    units = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+    result = [0] * BUCKETS
+    for name, number in files.items():
+        result[HISTOGRAM_EDGES_BYTES.index(int(name[1:]) * units[name[0]])] = number
+    return result
+
+
+def drawn(now, before=None, width=960, height=300):
+    chart = histogram(now, before, LIMITS, width=width, height=height)
+    assert chart is not None
+    return chart
+
+
+def test_a_table_without_files_has_no_histogram():
+    assert histogram([0] * BUCKETS, None, LIMITS, width=960, height=300) is None
+
+
+def test_a_limit_on_an_edge_stands_between_the_two_buckets_it_divides():
+    chart = drawn(counts(m256=4, m512=4))
+    small, large = (bar for bar in chart.bars if bar.files)
+    limit = next(mark for mark in chart.marks if mark.name == "small_file_limit")
+    assert (small.small, large.small) == (True, False)
+    assert small.x + small.width < limit.x < large.x
+
+
+def test_a_limit_between_two_edges_stands_inside_its_bucket_at_its_logarithm():
+    chart = histogram(counts(m256=1, m512=1), None, {"small_file_limit": 300 * MIB}, width=960, height=300)
+    inside = next(bar for bar in chart.bars if bar.name == bucket_name(HISTOGRAM_EDGES_BYTES.index(512 * MIB)))
+    assert inside.x < chart.marks[0].x < inside.x + inside.width / 3
+
+
+def test_one_file_is_still_seen_beside_ten_million():
+    chart = drawn(counts(k32=10_000_000, g1=1))
+    assert min(bar.height for bar in chart.bars if bar.files) >= 1.5
+
+
+def test_numbers_of_before_and_now_that_would_touch_are_not_both_written():
+    same = next(bar for bar in drawn(counts(m1=100), counts(m1=101)).bars if bar.files)
+    apart = next(bar for bar in drawn(counts(m1=4), counts(m1=400)).bars if bar.files)
+    assert (same.label_y is None) != (same.before_label_y is None)
+    assert None not in (apart.label_y, apart.before_label_y)
+
+
+@given(now=COUNTS, before=st.none() | COUNTS, width=st.sampled_from([360.0, 960.0]))
+def test_whatever_the_sizes_everything_is_inside_the_picture(now, before, width):
+    chart = histogram(now, before, LIMITS, width=width, height=250)
+    if chart is None:
+        assert not any(now)
+        assert not before or not any(before)
+        return
+    for bar in chart.bars:
+        assert chart.left <= bar.x <= bar.x + bar.width <= chart.right + 0.01
+        assert 0 < bar.y <= chart.base
+        assert bar.label_y is None or bar.label_y > 10
+    assert all(chart.left <= mark.x <= chart.right for mark in chart.marks)
+    assert all(chart.left <= tick.at <= chart.right + 0.01 for tick in chart.x_ticks)
+    assert sum(bar.files for bar in chart.bars) == sum(now)
+
+
+@given(now=COUNTS)
+def test_labels_of_the_axes_never_touch(now):
+    chart = histogram(now, None, LIMITS, width=360, height=250)
+    if chart is None:
+        return
+    across, up = [tick.at for tick in chart.x_ticks], sorted(tick.at for tick in chart.y_ticks)
+    assert all(right - left >= 40 for left, right in pairwise(across))
+    assert all(lower - upper >= 12 for upper, lower in pairwise(up))
+
+
+def test_in_a_column_of_small_histograms_every_size_has_its_place():
+    one, other = sparkline(counts(m1=5), None, 256 * MIB), sparkline(counts(m1=5000, g1=3), None, 256 * MIB)
+    assert one.small.split("v")[0] == other.small.split("v")[0]
+    assert one.large == ""
+    assert other.large != ""
+
+
+def test_a_trend_ends_where_the_figure_is_now_and_needs_three_points():
+    start = datetime(2026, 11, 1, tzinfo=UTC)
+    chart = trend([(start, 100.0), (start, 80.0), (start + timedelta(hours=1), 50.0)], width=100, height=42)
+    assert (chart.end_x, chart.end_y) == (94.0, 23.0)
+    assert trend([(start, 100.0), (start + timedelta(hours=1), 5.0)], width=100, height=42) is None
+    assert trend([(start, 1.0)] * 3, width=100, height=42) is None
+
+
+def test_steps_follow_each_other_and_the_shortest_is_seen():
+    ask, rewrite = spans([("ask", 0.001), ("rewrite", 100.0)])
+    assert ask.length == 0.4
+    assert rewrite.start == pytest.approx(0.0, abs=0.01)
+    assert rewrite.start + rewrite.length <= 100.0
+
+
+def test_columns_of_days_stand_side_by_side_with_linear_heights():
+    chart = columns([0, 50, 100], width=300, height=144)
+    assert [round(column.height) for column in chart.columns] == [0, 50, 100]
+    assert chart.columns[1].x > chart.columns[0].x + chart.columns[0].width
+
+
+@pytest.mark.parametrize(("share", "step"), [(None, 0), (0.0, 0), (0.001, 1), (0.25, 1), (0.26, 2), (0.9, 4), (1.0, 4)])
+def test_heat_rises_in_quarters_and_no_small_file_is_no_heat(share, step):
+    assert heat(share) == step
+
+
+@pytest.mark.parametrize(
+    ("index", "name"),
+    [(0, "up to 1.0 KiB"), (5, "16.0 – 32.0 KiB"), (10, "512 KiB – 1.0 MiB"), (25, "above 16.0 GiB")],
+)
+def test_a_bucket_is_called_by_its_sizes(index, name):
+    assert bucket_name(index) == name
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (9_999, "9,999"), (10_000, "10.0 k"), (123_456, "123 k"), (999_499, "999 k"), (999_500, "1.00 M"),
+     (1_240_000, "1.24 M"), (7_100_000_000, "7.10 G"), (-1_240_000, "-1.24 M")],
+)  # fmt: skip
+def test_large_counts_keep_three_figures(number, text):
+    assert count(number) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(None, "–"), (0.0, "0 %"), (0.004, "< 1 %"), (0.07, "7 %"), (0.996, "> 99 %"), (1.0, "100 %")]
+)
+def test_a_share_that_is_neither_none_nor_all_never_looks_so(share, text):
+    assert percent(share) == text
+
+
+def test_the_median_of_a_histogram_lies_in_the_bucket_of_the_middle_file():
+    assert median_bytes([0] * BUCKETS) is None
+    assert 16 * 1024 < median_bytes(counts(k32=9, g1=4)) < 32 * 1024
+    assert median_bytes([0] * (BUCKETS - 1) + [3]) == HISTOGRAM_EDGES_BYTES[-1]
+
+
+def test_a_command_to_copy_holds_hostile_names_as_one_word():
+    assert shell("lakefold", "tables", "explain", "a; rm -rf /") == "lakefold tables explain 'a; rm -rf /'"

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pages say in every state, and what they never do: leave a string unescaped, load from elsewhere."""
+
+import re
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from api_toys import client_of, context_at
+from web_lake import HOSTILE, add_plan, register, scan, sizes
+
+import service.web
+from service.web.login import own_path
+from service.web.rendering import table_path
+
+MIB, HOUR = 1 << 20, timedelta(hours=1)
+SHIPPED = [path for path in Path(service.web.__file__).parent.rglob("*") if path.suffix in (".html", ".css", ".js")]
+PATHS = ["/", "/plans", "/cleaning", "/settings", "/login", "/settings?table=sales.orders", "/nowhere/else"]
+
+
+class Page(HTMLParser):
+    """Every element with its attributes, and the text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.elements, self.text = [], ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("span", "b", "a", "wbr", "code", "data"):
+            self.text += " "
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def read(client, path, status=200):
+    answer = client.get(path)
+    assert answer.status_code == status, answer.text[:2000]
+    parsed = Page(answer.text)
+    parsed.words = " ".join(parsed.text.split())
+    return parsed
+
+
+def every_page(plans):
+    tables = ["sales.orders", "events.clicks", "crm.contacts", "logs.app", "web.sessions", "archive.2019", HOSTILE]
+    paths = [*PATHS[:-1], "/plans?state=failed", "/plans?table=sales.orders"]
+    return [*paths, *(table_path(name) for name in tables), *(f"/plans/{plan_id}" for plan_id in plans.values())]
+
+
+def test_the_first_line_answers_how_the_lake_is(page):
+    words = read(page, "/").words
+    assert re.search(
+        r"[\d,.]+ files removed 50\.7 GiB rewritten small-file share \d+ % → \d+ % 1 running, 2 waiting backlog "
+        r"[\d.]+ GiB ≈ \d+ (s|min) 1 halted",
+        words,
+    ), words[:600]
+
+
+def test_tables_are_listed_worst_first_and_what_needs_a_person_is_said_above(page):
+    found = read(page, "/")
+    names = [a["href"].removeprefix("/tables/") for a in found.all("a") if a.get("href", "").startswith("/tables/")]
+    listed = list(dict.fromkeys(names))
+    assert listed[:3] == ["crm.contacts", "logs.app", "events.clicks"]
+    assert listed.index("sales.orders") < listed.index("web.sessions")
+    assert (
+        "3 rows fewer than were read in dt=2026-11-09. After looking into it: lakefold resume crm.contacts"
+        in found.words
+    )
+    assert "logs.app could not be scanned 3 min ago" in found.words
+
+
+def test_every_figure_has_its_raw_bytes_in_a_title(page):
+    found = read(page, "/")
+    assert all(re.fullmatch(r"[\d,]+ (bytes|files|log files|partitions)", d["title"]) for d in found.all("data"))
+    assert len(found.all("data")) > 15
+
+
+def test_filters_are_in_the_url_and_in_the_links_to_more(page):
+    found = read(page, "/?q=CONT&state=halted")
+    assert "No table is like that." not in found.words
+    assert [a["value"] for a in found.all("input") if a.get("name") == "q"] == ["CONT"]
+    assert "1 of 9 tables" in found.words
+    assert "No table is like that." in read(page, "/?q=nothing-is-called-so").words
+
+
+def test_a_plan_says_what_happened_at_each_attempt_and_what_to_type(page, lake):
+    found = read(page, f"/plans/{lake[1]['retried']}")
+    assert "the lock of the table was not free for 60 s" in found.words
+    assert "Connection reset by peer: /data/lake/finance/ledger" in found.words
+    assert "dt=2026-11-06/5.parquet changed since the plan was made" in found.words
+    assert f"lakefold plans cancel {lake[1]['retried']}" in found.words
+    failed = read(page, f"/plans/{lake[1]['failed']}").words
+    assert f"lakefold plans retry {lake[1]['failed']}" in failed
+    assert "lakefold plans cancel" not in failed
+
+
+def test_a_running_plan_shows_its_bytes_and_where_more_come_from(page, lake):
+    found = read(page, f"/plans/{lake[1]['inflight']}")
+    assert "23.2 GiB of 37.5 GiB" in found.words
+    assert found.all("progress")[0]["max"] == str(6 * 800 * 8 * MIB)
+    followed = [attributes["data-progress"] for _, attributes in found.elements if "data-progress" in attributes]
+    assert followed == [f"/v1/plans/{lake[1]['inflight']}/progress"]
+
+
+def test_plans_have_a_tab_for_each_state_with_its_count(page):
+    found = read(page, "/plans")
+    assert "all9 requested2 inflight1 completed3 failed2 cancelled1" in found.words
+    assert [a["href"] for a in found.all("a") if "state=failed" in a.get("href", "")] == ["/plans?state=failed"]
+    assert "No plan is" not in read(page, "/plans?state=cancelled").words
+
+
+def test_plans_go_on_behind_the_last_one(fresh):
+    register(fresh.store, "a.b", "compact")
+    plans = [add_plan(fresh.store, "a.b", f"dt={n}").plan_id for n in range(60)]
+    with client_of(fresh) as client:
+        first = read(client, "/plans?table=a.b&state=requested")
+        more = next(a["href"] for a in first.all("a") if a.get("rel") == "next")
+        assert "table=a.b" in more
+        assert "state=requested" in more
+        rest = read(client, more)
+        seen = [a["href"].rpartition("/")[2] for p in (first, rest) for a in p.all("a") if "/plans/" in a["href"]]
+        assert seen == list(reversed(plans))
+
+
+def test_tables_go_on_behind_the_fiftieth(fresh):
+    for n in range(51):
+        register(
+            fresh.store, f"a.t{n:02}", "compact", scan(f"a.t{n:02}", sizes(9, MIB), ago=HOUR, backlog_bytes=99 - n)
+        )
+    with client_of(fresh) as client:
+        assert "a.t50" not in read(client, "/?q=a.").words
+        last = read(client, "/?q=a.&page=2")
+        assert "a.t50" in last.words
+        assert [a["href"] for a in last.all("a") if a.get("rel") == "prev"] == ["/?q=a.&page=1"]
+
+
+def test_what_disappears_tomorrow_is_said_first(page):
+    words = read(page, "/cleaning").words
+    assert re.search(
+        r"Cleaning [\d.]+ GiB in [\d,]+ superseded files disappear tomorrow\. 50\.7 GiB wait in all\.", words
+    )
+
+
+def test_settings_say_where_each_value_came_from(page):
+    words = read(page, "/settings?table=sales.orders").words
+    assert 'mode compactlakefold.toml [[tables]] #1 match "*"' in words
+    assert "small_file_limit 300 MiBdefault" in words
+
+
+def test_an_empty_database_says_how_to_begin(fresh):
+    with client_of(fresh) as client:
+        words = read(client, "/").words
+        assert "No table yet" in words
+        assert '[[sources]] path = "/data/lake"' in words
+        assert "No scheduler is running." in words
+        assert "No plan yet" in read(client, "/plans").words
+        assert "Nothing to delete" in read(client, "/cleaning").words
+
+
+def test_a_table_that_was_not_scanned_says_so(page):
+    assert "Not scanned yet" in read(page, "/tables/archive.2019").words
+
+
+def test_without_a_database_there_is_an_honest_page(lake, tmp_path):
+    context = context_at(tmp_path)
+    with client_of(context) as client:
+        register(context.store, "a.b", "compact")
+        context.store.close()
+        for file in tmp_path.glob("lakefold.db*"):
+            file.unlink()
+        (tmp_path / "lakefold.db").mkdir()
+        for path in ("/", "/plans", "/tables/a.b", "/cleaning"):
+            found = read(client, path, 503)
+            assert "The database can't be used" in found.words
+            assert "lakefold db check" in found.words
+
+
+def test_what_does_not_exist_is_a_page_with_its_status(page):
+    for path in ("/tables/sales.order", "/plans/ffffffff", "/requests/none"):
+        assert "No such thing" in read(page, path, 404).words
+    assert "No such" not in read(page, "/plans?state=sideways", 422).words
+
+
+@pytest.mark.parametrize("which", range(24))
+def test_no_string_is_ever_markup(page, lake, which):
+    paths = every_page(lake[1])
+    if which >= len(paths):
+        paths = [f"/?q={HOSTILE}", f"/plans?table={HOSTILE}", f"/login?next={HOSTILE}"]
+        which %= 3
+    answer = page.get(paths[which])
+    found = Page(answer.text)
+    assert [s.get("src", "").partition("?")[0] for s in found.all("script")] == ["/static/lakefold.js"]
+    assert "alert('x')" not in answer.text
+    for _, attributes in found.elements:
+        assert not {name for name in attributes if name.startswith("on") or name == "style"}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_answer_forbids_what_the_page_does_not_need(page, path):
+    policy = page.get(path).headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert page.get(path).headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_nothing_we_ship_names_another_host_or_needs_an_inline_script_or_style():
+    assert len(SHIPPED) > 10
+    for path in SHIPPED:
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|src=\"//|url\(|@import|\sstyle=|\son[a-z]+=\"|<style|javascript:", text), path
+
+
+def test_static_files_are_kept_for_ever_and_nothing_else_is_served(page):
+    address = next(s["href"] for s in read(page, "/").all("link") if s["rel"] == "stylesheet")
+    answer = page.get(address)
+    assert "immutable" in answer.headers["Cache-Control"]
+    assert answer.headers["Content-Type"].startswith("text/css")
+    for name in ("../pages.py", "..%2Fpages.py", "%2e%2e%2fpages.py", "none.css"):
+        assert page.get(f"/static/{name}").status_code == 404
+
+
+def test_landmarks_skip_link_captions_and_one_heading_are_on_every_page(page, lake):
+    for path in every_page(lake[1]):
+        found = read(page, path)
+        assert len(found.all("h1")) == 1, path
+        assert [len(found.all(tag)) for tag in ("header", "main", "footer")] == [1, 1, 1], path
+        assert found.all("a")[0] == {"class": "skip", "href": "#main"}
+        assert len(found.all("table")) == len(found.all("caption")), path
+        pictures = [s for s in found.all("svg") if s.get("role") == "img"]
+        assert all(picture["aria-label"] for picture in pictures), path
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_the_chosen_theme_is_there_before_any_script_runs(page, theme):
+    page.cookies.set("lakefold_theme", theme)
+    assert read(page, "/").all("html")[0]["data-theme"] == theme
+
+
+def test_a_theme_nobody_knows_is_none(page):
+    page.cookies.set("lakefold_theme", "pink")
+    assert "data-theme" not in read(page, "/").all("html")[0]
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "", "/a\r\nb"])
+def test_signing_in_never_leads_elsewhere(path):
+    assert own_path(path) == "/"

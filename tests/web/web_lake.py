@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database with tables and plans in every state, made through the store; no table is behind it."""
+
+import math
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from store_plans import commit_of, figures_of, make_plan, sql
+
+from lake.model import HISTOGRAM_EDGES_BYTES, TableRef
+from lake.plan import Claim, LeftOut, Plan, Progress, Step
+from service.store import ScanRecord, Store
+
+HOSTILE = "<script>alert('x')</script>&\"'"
+#: the configuration that goes with it
+RULES = """
+[[tables]]
+match = "*"
+mode = "compact"
+[[tables]]
+match = "web.*"
+mode = "observe"
+[[tables]]
+match = "archive.*"
+mode = "off"
+"""
+MIB = 1 << 20
+
+
+def table(name: str) -> TableRef:
+    """A table nobody has to find."""
+    return TableRef(name=name, format="hudi", location=f"/data/lake/{name.replace('.', '/')}")
+
+
+def sizes(files: int, middle_bytes: float, spread: float = 0.8, seed: int = 7) -> tuple[int, ...]:
+    """A histogram of ``files`` files around ``middle_bytes``, log-normal as real ones are."""
+    chance, counts = random.Random(seed), [0] * (len(HISTOGRAM_EDGES_BYTES) + 1)
+    for _ in range(min(files, 4000)):
+        size = 2 ** chance.gauss(math.log2(middle_bytes), spread)
+        counts[min(max(math.ceil(math.log2(size)) - 10, 0), len(counts) - 1)] += 1
+    scale = files / max(sum(counts), 1)
+    return tuple(round(count * scale) for count in counts)
+
+
+def added(*histograms: tuple[int, ...]) -> tuple[int, ...]:
+    """One histogram of several."""
+    return tuple(map(sum, zip(*histograms, strict=True)))
+
+
+def scan(
+    name: str, histogram: tuple[int, ...], *, ago: timedelta, limit: int = 300 * MIB, **more: object
+) -> ScanRecord:
+    """A scan that found files of these sizes."""
+    middles = [edge * 0.72 for edge in HISTOGRAM_EDGES_BYTES] + [HISTOGRAM_EDGES_BYTES[-1] * 1.5]
+    files = sum(histogram)
+    small = sum(count for count, middle in zip(histogram, middles, strict=True) if middle < limit)
+    return ScanRecord(
+        table=name, taken_at=datetime.now(UTC) - ago, seconds=0.084, instant="20261121221503112", files=files,
+        bytes=round(sum(c * m for c, m in zip(histogram, middles, strict=True))), small_files=small,
+        small_bytes=round(sum(c * m for c, m in zip(histogram, middles, strict=True) if m < limit)), partitions=36,
+        histogram=histogram, **more,
+    )  # fmt: skip
+
+
+def add_plan(store: Store, name: str, *partitions: str, files: int = 40) -> Plan:
+    """A plan of a table, requested."""
+    plan = make_plan(*partitions, table=table(name), files=files)
+    store.add_plan(plan, request_id=None, actor="scheduler host-1", estimate={"output_files": len(partitions)})
+    return plan
+
+
+def claim_of(store: Store, plan: Plan) -> Claim:
+    """This plan's claim."""
+    claim = store.claim("host-1.example.org:4711")
+    assert claim is not None
+    assert claim.plan.plan_id == plan.plan_id
+    return claim
+
+
+def run_steps(store: Store, claim: Claim, milliseconds: Mapping[Step, int]) -> None:
+    """Record these steps as done."""
+    for step, spent in milliseconds.items():
+        store.step(claim, step, milliseconds=spent, instant="20261121223000001" if step is Step.PREPARE else None)
+
+
+EVERY_STEP = {Step.ASK: 41, Step.PREPARE: 920, Step.REWRITE: 48_200, Step.RECEIPT: 3_100, Step.COMMIT: 1_450}
+
+
+def completed(store: Store, name: str, *partitions: str, files: int = 40) -> Plan:
+    """A plan that has run to its end."""
+    plan = add_plan(store, name, *partitions, files=files)
+    claim = claim_of(store, plan)
+    run_steps(store, claim, EVERY_STEP)
+    store.complete(claim, commit_of(plan), figures_of(plan), {step.value: ms for step, ms in EVERY_STEP.items()})
+    return plan
+
+
+def failed(store: Store, name: str, partition: str, error: str, *, halt: bool = False) -> Plan:
+    """A plan that was given up."""
+    plan = add_plan(store, name, partition)
+    claim = claim_of(store, plan)
+    run_steps(store, claim, {Step.ASK: 38, Step.PREPARE: 850})
+    store.fail(claim, error, halt=halt)
+    return plan
+
+
+def register(store: Store, name: str, mode: str, *scans: ScanRecord) -> None:
+    """A table with these scans, oldest first."""
+    store.register(table(name), mode)
+    for record in scans:
+        store.record_scan(record)
+
+
+def fill(store: Store, url: str) -> dict[str, Plan]:
+    """Every state there is; the plans by what they are."""
+    hours, minutes = (lambda n: timedelta(hours=n)), (lambda n: timedelta(minutes=n))
+    orders_before = added(sizes(11_800, 2.2 * MIB), sizes(260, 410 * MIB, 0.5))
+    orders_now = added(sizes(41, 5 * MIB), sizes(318, 640 * MIB, 0.4))
+    between = [
+        scan("sales.orders", added(sizes(round(11_800 * (1 - n / 24)), 2.2 * MIB), sizes(260 + 2 * n, 560 * MIB, 0.4)),
+             ago=hours(26 - n), backlog_files=900, backlog_bytes=900 << 20)
+        for n in range(1, 24)
+    ]  # fmt: skip
+    register(
+        store, "sales.orders", "compact", scan("sales.orders", orders_before, ago=hours(26)), *between,
+        scan("sales.orders", orders_now, ago=minutes(2)),
+    )  # fmt: skip
+    clicks = added(sizes(38_000, 0.9 * MIB, 1.3), sizes(21_900, 500 * MIB, 0.6))
+    clicks_before = added(sizes(1_120_000, 0.7 * MIB, 1.2), sizes(12_700, 500 * MIB, 0.6))
+    register(
+        store, "events.clicks", "compact", scan("events.clicks", clicks_before, ago=hours(70)),
+        scan("events.clicks", clicks, ago=minutes(4), backlog_files=31_000, backlog_bytes=212 << 30,
+             log_files=1204, log_bytes=9 << 30),
+    )  # fmt: skip
+    contacts = added(sizes(4_300, 12 * MIB, 1.0), sizes(90, 700 * MIB, 0.4))
+    register(store, "crm.contacts", "compact",
+             scan("crm.contacts", contacts, ago=minutes(11), backlog_files=4_300, backlog_bytes=51 << 30))  # fmt: skip
+    logs = sizes(7_200, 33 * MIB, 1.4)
+    register(
+        store, "logs.app", "compact",
+        scan("logs.app", logs, ago=hours(9), backlog_files=7_000, backlog_bytes=238 << 30),
+        ScanRecord(table="logs.app", taken_at=datetime.now(UTC) - minutes(3), outcome="error",
+                   error="/data/lake/logs/app/.hoodie/hoodie.properties: Permission denied"),
+    )  # fmt: skip
+    register(store, "web.sessions", "observe", scan("web.sessions", sizes(16_000, 3 * MIB), ago=minutes(1),
+                                                    backlog_files=15_900, backlog_bytes=48 << 30))  # fmt: skip
+    register(store, "inventory.stock", "compact", scan("inventory.stock", sizes(88, 700 * MIB, 0.3), ago=minutes(1)))
+    register(store, "finance.ledger", "compact", scan("finance.ledger", sizes(1_204, 780 * MIB, 0.3), ago=minutes(5)))
+    register(store, "archive.2019", "off")
+    register(store, HOSTILE, "compact", scan(HOSTILE, sizes(300, 1 * MIB), ago=minutes(7), backlog_files=300,
+                                             backlog_bytes=300 * MIB))  # fmt: skip
+    days = [f"dt=2026-11-{day:02}" for day in range(1, 22)]
+    plans = {"completed": completed(store, "sales.orders", *days[:12], files=240)}
+    plans["older"] = completed(store, "events.clicks", *days[:4], files=900)
+    plans["ledger"] = completed(store, "finance.ledger", days[3], files=12)
+    plans["failed"] = failed(store, "crm.contacts", days[8], "3 rows fewer than were read in dt=2026-11-09", halt=True)
+    plans["hostile"] = failed(store, HOSTILE, HOSTILE, f"no good: {HOSTILE}")
+    cancelled = add_plan(store, "sales.orders", days[13])
+    store.request_cancel(cancelled.plan_id, actor="ada@host-2", reason="cancelled by hand")
+    plans["cancelled"] = cancelled
+    plans["retried"] = _retried(store, url, days)
+    plans["inflight"] = _inflight(store, days)
+    plans["requested"] = add_plan(store, "events.clicks", *days[10:14], files=700)
+    store.pause("logs.app", "ada@host-2")
+    _spread_deletions(url)
+    return plans
+
+
+def _retried(store: Store, url: str, days: list[str]) -> Plan:
+    plan = add_plan(store, "finance.ledger", *days[4:6])
+    claim = claim_of(store, plan)
+    run_steps(store, claim, {Step.ASK: 30})
+    store.requeue(claim, "the lock of the table was not free for 60 s")
+    sql(url, "UPDATE plan SET not_before_ms = 0 WHERE id = :id", id=plan.plan_id)
+    claim = claim_of(store, plan)
+    run_steps(store, claim, {Step.ASK: 30, Step.PREPARE: 700})
+    store.leave_out(claim, [LeftOut(group=1, reason="dt=2026-11-06/5.parquet changed since the plan was made")])
+    store.requeue(claim, "Connection reset by peer: /data/lake/finance/ledger")
+    return plan
+
+
+def _inflight(store: Store, days: list[str]) -> Plan:
+    plan = add_plan(store, "events.clicks", *days[4:10], files=800)
+    claim = claim_of(store, plan)
+    run_steps(store, claim, {Step.ASK: 44, Step.PREPARE: 1_300})
+    store.heartbeat(claim, Progress(bytes_done=round(plan.bytes * 0.62), bytes_total=plan.bytes, rows_done=40_000_000))
+    return plan
+
+
+def _spread_deletions(url: str) -> None:
+    """Superseded over the last days, so that they go over the next."""
+    sql(url, "UPDATE superseded_version SET superseded_at_ms = superseded_at_ms - (id * 91234567 % 604800000)")
+
+
+def seven_day_lead(store: Store) -> None:
+    """Somebody leads the scans for a week."""
+    assert store.acquire_leader("scan", "host-1.example.org:4711", timedelta(days=7))
