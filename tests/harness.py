@@ -16,6 +16,11 @@ from unittest import mock
 
 from hudi_tables import FS_LOCK
 
+from executors.worker import Worker, WorkerSettings
+from service.config import load
+from service.rules import default_policy
+from service.wiring import open_store
+
 LAKEFOLD = [str(Path(sys.executable).with_name("lakefold"))]
 #: commands that start a JVM or are killed
 _PROCESSES = frozenset({"serve", "worker", "clean", "demo"})
@@ -135,6 +140,16 @@ class Installation:
         """The JSON lines that ``lakefold ARGUMENTS --json`` prints."""
         output = self.run(*arguments, "--json", expect=expect).stdout
         return [json.loads(line) for line in output.splitlines() if line.strip()]
+
+    def work(self, spark: Any) -> None:
+        """What ``lakefold worker --once`` does, in this process and its Spark session, which are there already."""
+        config = load(self.config)
+        settings = WorkerSettings(heartbeat=default_policy(config).heartbeat, idle=config.daemon.claim_interval)
+        store = open_store(config)
+        try:
+            Worker(store=store, spark=lambda: spark, settings=settings).run_once()
+        finally:
+            store.close()
 
     def start(self, *arguments: str, failpoints: str = "", log: Path | None = None) -> "subprocess.Popen[bytes]":
         """Start ``lakefold ARGUMENTS`` in a process group of its own; its output goes to ``log``."""

@@ -115,7 +115,7 @@ def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_c
     try:
         wait_until_stopped(sleeper.pid)
         # SIGSTOP until well past two leases; the successor waits for the lease by itself.
-        installation.run("worker", "--once", timeout=300)
+        installation.work(spark)
         check_plan_landed_once(installation, "t.sleeper", base, plan)
         os.killpg(sleeper.pid, signal.SIGCONT)
         sleeper.wait(timeout=120)
@@ -156,7 +156,7 @@ def test_a_compaction_killed_at_a_step_lands_exactly_once_and_a_writers_upsert_m
         write(again, base, "upsert", merge_on_read=True, options={**FS_LOCK, "hoodie.table.name": made.name})
         before[table] = table_rows(spark, base)
     expire_leases(url)
-    installation.run("worker", "--once", timeout=600)
+    installation.work(spark)
     for table, base in tables.items():
         check_plan_landed_once(installation, table, base, plans[table])
         assert table_rows(spark, base) == before[table]

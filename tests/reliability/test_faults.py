@@ -46,7 +46,7 @@ def test_a_disk_that_fills_up_while_rewriting_fails_the_plan_in_one_line_and_los
     )
     plan = installation.json("plans", "request", "t.full")[0]["plan_ids"][0]
     resize(small_disk, shutil.disk_usage(small_disk).used + 300_000)
-    installation.run("worker", "--once", expect=None)
+    installation.work(spark)
     shown = installation.json("plans", "show", plan)[0]
     assert shown["state"] == "failed", shown
     assert "no space left" in shown["error"].lower() or "disk" in shown["error"].lower(), shown["error"]
@@ -55,7 +55,7 @@ def test_a_disk_that_fills_up_while_rewriting_fails_the_plan_in_one_line_and_los
 
     resize(small_disk, 1 << 30)
     installation.run("plans", "retry", plan)
-    installation.run("worker", "--once")
+    installation.work(spark)
     check_plan_landed_once(installation, "t.full", base, plan)
     assert table_rows(spark, base) == before
 
