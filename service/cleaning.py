@@ -4,7 +4,7 @@
 import logging
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from executors.cleaner import CleanJob, CleanReport, clean_tables
 from executors.observer import Observer
@@ -49,9 +49,18 @@ def _held(state: TableState, mode: str, *, paused: bool) -> str | None:
 class Cleaning:
     """Ticks of the clean loop and of the sweep loop of one process."""
 
-    def __init__(self, config: Config, store: Store, spark: SparkProvider, observer: Observer) -> None:
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        spark: SparkProvider,
+        observer: Observer,
+        succeeded: Callable[[], None] = lambda: None,
+    ) -> None:
         self._config, self._store, self._spark, self._observer = config, store, spark, observer
+        self._succeeded = succeeded
         self._failing: set[str] = set()
+        self._clean_failing: set[str] = set()
         #: table → when its services last ran
         self._maintained: dict[str, float] = {}
 
@@ -67,7 +76,20 @@ class Cleaning:
                     report.files,
                     format_bytes(report.bytes_freed),
                 )
+            self._tell(report)
+        if not any(report.error for report in reports):
+            self._succeeded()
         return reports
+
+    def _tell(self, report: CleanReport) -> None:
+        """Tell the webhook where a table's cleaning begins to fail and where it works again."""
+        table, error = report.table, report.error
+        if error is not None and table not in self._clean_failing:
+            self._store.notify("clean.failing", table=table, reason=error)
+            self._clean_failing.add(table)
+        elif error is None and table in self._clean_failing:
+            self._store.notify("clean.recovered", table=table, reason="")
+            self._clean_failing.discard(table)
 
     def maintain(self) -> list[str]:
         """The services that tables asked for and that are due, table by table; what was done.

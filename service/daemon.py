@@ -38,6 +38,8 @@ from service.lately import Lately
 from service.leader import Leadership
 from service.metrics import Metrics
 from service.metrics_page import MetricsPage
+from service.notify.delivery import NOTIFY_ROLE, Delivery, open_webhook
+from service.notify.heartbeat import Heartbeat
 from service.observed import observed
 from service.rules import check_rules, default_policy
 from service.scanning import Scanning
@@ -49,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 ROLES = ("all", "scheduler", "executor", "api")
 CLEAN_ROLE, SWEEP_ROLE = "clean", "sweep"
-_SCAN_TICK = timedelta(seconds=1)
+_SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
 #: a loop that keeps failing in the same way says so again after a while
 _TELL_AGAIN_SECONDS = 300
 #: figures older than so many refreshes mean that the database does not answer
@@ -73,18 +75,27 @@ class Daemon:
         settings, policy = config.daemon, default_policy(config)
         self.metrics = Metrics(role)
         self._page = MetricsPage(self.metrics.registry)
+        webhook = open_webhook(config) if self._schedules else None
         self._opened = open_store(config)
         slots = settings.executor_slots if self._executes else 0
         self.store, self._show_slots = observed(self._opened, self.metrics, slots=slots, lease=policy.lease)
         self._lately = Lately(self.store)
         roles = (SCAN_ROLE,) * self._schedules + (CLEAN_ROLE, SWEEP_ROLE) * self._executes
+        roles += (NOTIFY_ROLE,) * (webhook is not None)
         self.leadership = Leadership(self.store, self.name, roles, settings.leader_ttl)
         self._session: Any = None
+        self._scan_beat = Heartbeat(config.notify.heartbeat_url, config.notify.heartbeat_interval)
+        self._clean_beat = Heartbeat(config.notify.clean_heartbeat_url, config.notify.heartbeat_interval)
         catalog = Catalog(config, known=self.store.tables, spark=self._spark if self._executes else None)
         self.scanning = Scanning(
-            config, self.store, catalog, self.metrics, leads=self._leads(SCAN_ROLE), actor=f"scheduler {self.name}"
+            config, self.store, catalog, self.metrics, leads=self._leads(SCAN_ROLE), actor=f"scheduler {self.name}",
+            succeeded=self._scan_beat.beat,
+        )  # fmt: skip
+        self.cleaning = Cleaning(config, self.store, self._spark, self.metrics, succeeded=self._clean_beat.beat)
+        self._webhook = webhook
+        self.delivery = (
+            Delivery(config.notify, self.store, webhook, self.metrics, leads=self._delivers) if webhook else None
         )
-        self.cleaning = Cleaning(config, self.store, self._spark, self.metrics)
         self.worker = Worker(
             store=self.store,
             spark=self._spark,
@@ -106,6 +117,10 @@ class Daemon:
     ) -> None:
         if self._session is not None and not drop_dead_session():
             self._session.stop()
+        self._scan_beat.close()
+        self._clean_beat.close()
+        if self._webhook is not None:
+            self._webhook.close()
         self._opened.close()
 
     def run(self) -> ExitCode:
@@ -156,6 +171,8 @@ class Daemon:
                 self._sweep()
                 self._clean()
             self._upkeep.stop()
+        if self.delivery is not None:
+            self.delivery.tick()
         self.scanning.stop()
         self._release()
         return ExitCode.INTERRUPTED if self._draining.is_set() else result
@@ -227,6 +244,8 @@ class Daemon:
         if self._schedules:
             self._work.every(_SCAN_TICK, "scan", self.scanning.tick)
             self._work.every(daemon.request_interval, "requests", self.scanning.answer_requests)
+        if self.delivery is not None:
+            self._work.every(_NOTIFY_TICK, "notify", self.delivery.tick)
             self._work.every(daemon.request_interval, "written", self.scanning.look_at_written)
         if self._executes:
             self._work.every(daemon.rescue_interval, "rescue", self._rescue)
@@ -244,6 +263,9 @@ class Daemon:
     def _leads(self, role: str) -> Callable[[], bool]:
         return lambda: self.leadership.holds(role)
 
+    def _delivers(self) -> bool:
+        return self.leadership.holds(NOTIFY_ROLE) and not self._draining.is_set()
+
     def _renew(self) -> None:
         try:
             self.leadership.renew()
@@ -251,7 +273,7 @@ class Daemon:
             self._show_leads()
 
     def _show_leads(self) -> None:
-        for role in (SCAN_ROLE, CLEAN_ROLE, SWEEP_ROLE):
+        for role in {SCAN_ROLE, CLEAN_ROLE, SWEEP_ROLE, *self.leadership.roles}:
             self.metrics.leads(role, self.leadership.holds(role))
 
     def _release(self) -> None:

@@ -221,7 +221,9 @@ def service_settings(config: "Config") -> list[dict[str, Any]]:
 
     spark = [
         setting(
-            key, value, origins.get(f"spark.{key}") or origins.get(f"spark.{key.removeprefix('spark.')}", "default")
+            key,
+            shown(key, value),
+            origins.get(f"spark.{key}") or origins.get(f"spark.{key.removeprefix('spark.')}", "default"),
         )
         for key, value in config.spark.items()
     ]

@@ -66,6 +66,8 @@ class Metrics:
         for reason in _LEFT_ALONE:
             self._counter("planner_partitions_skipped_total", reason=reason)
         self._histogram("http_request_duration_seconds", method="GET", route="/metrics", status="200")
+        for outcome in ("delivered", "failed", "dead"):
+            self._counter("notification_attempts_total", outcome=outcome)
         for format_ in FORMATS:
             for outcome in ("ok", "error"):
                 self._counter("planner_runs_total", format=format_, outcome=outcome)
@@ -135,6 +137,10 @@ class Metrics:
     def leads(self, role: str, leads: bool) -> None:
         """Whether this process holds the leader row of ``role``."""
         self._gauge("leader", role=role).set(leads)
+
+    def notified(self, outcome: str) -> None:
+        """One attempt to deliver a message to the webhook ended: delivered, failed or dead."""
+        self._counter("notification_attempts_total", outcome=outcome).inc()
 
     def database_error(self) -> None:
         """One call to the database failed."""

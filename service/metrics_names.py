@@ -178,6 +178,18 @@ SECTIONS: tuple[Section, ...] = (
         ),
     ),
     Section(
+        "Notifications",
+        (
+            _stored("lakefold_notifications", ("state",), "Messages to the webhook: waiting, or given up (dead)."),
+            Spec(
+                "lakefold_notification_attempts_total",
+                "counter",
+                ("outcome",),
+                "Attempts of this process to deliver a message: delivered, failed (tried again), dead (given up).",
+            ),
+        ),
+    ),
+    Section(
         "Service",
         (
             Spec("lakefold_leader", "gauge", ("role",), "1 where this process holds the leader row of the loop."),

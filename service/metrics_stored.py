@@ -81,6 +81,8 @@ class StoredFigures(Collector):
         superseded = tables | {(s.table, s.format): (s.files, s.bytes) for s in figures.superseded}
         yield _gauge("lakefold_superseded_files", ((labels, files) for labels, (files, _) in superseded.items()))
         yield _gauge("lakefold_superseded_bytes", ((labels, bytes_) for labels, (_, bytes_) in superseded.items()))
+        messages = {"waiting": figures.notifications_waiting, "dead": figures.notifications_dead}
+        yield _gauge("lakefold_notifications", (((state,), count) for state, count in messages.items()))
         yield _gauge("lakefold_paused", [((), figures.paused)])
         yield _gauge("lakefold_figures_timestamp_seconds", [((), figures.taken_at.timestamp())])
 

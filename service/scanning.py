@@ -44,9 +44,10 @@ class Scanning:
         *,
         leads: Callable[[], bool],
         actor: str,
+        succeeded: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._store, self._catalog, self._metrics = config, store, catalog, metrics
-        self._leads, self._actor = leads, actor
+        self._leads, self._actor, self._succeeded = leads, actor, succeeded
         self._scans, self._requests = Lanes("scan", _SCAN_LANES), Lanes("request", _REQUEST_LANES)
         self._looks = Lanes("written", _WRITTEN_LANES)
         self._tables: dict[str, ConfiguredTable] = {}
@@ -77,6 +78,7 @@ class Scanning:
         self._tables = tables
         if not tables:
             self._metrics.planner_alive()
+            self._succeeded()
 
     def tick(self, *, everything: bool = False) -> None:
         """Hand every table that is due to a lane; looks for tables when that is due. Raises what the store raises.
@@ -132,10 +134,11 @@ class Scanning:
                 self._scan_failed(table, error, time.monotonic() - began)
             else:
                 self._metrics.scanned(table.ref.format, "ok", time.monotonic() - began, _skipped(answer))
+                self._succeeded()
                 if table.name in self._failing:
                     self._failing.discard(table.name)
                     logger.info("table %s: can be scanned again", table.name)
-                _tell_plans(answer)
+                _tell_plans(table.name, answer.plan_ids)
 
         return log_fields(table=table.name)(scan)
 
@@ -155,7 +158,7 @@ class Scanning:
                 with suppress(StoreError):
                     self._store.answer_request(request.request_id, plan_ids=(), answer=given.document())
             logger.info("request %s by %s for %s: %s", request.request_id, request.actor, request.table, given.text)
-            _tell_plans(given)
+            _tell_plans(given.table, given.plan_ids)
 
         return log_fields(request=request.request_id)(answer)
 
@@ -173,8 +176,7 @@ class Scanning:
                 if partitions:
                     found = plan_written(self._config, self._store, table, partitions, actor=self._actor)
                     again_in = found.again_in
-                    for plan_id in found.plan_ids:
-                        logger.info("plan %s: requested for table %s, partitions just written", plan_id, name)
+                    _tell_plans(name, found.plan_ids, ", partitions just written")
             except (Transient, OSError) as error:
                 again_in = dict.fromkeys((entry.partition for entry in written), _TRY_AGAIN)
                 wait = _TRY_AGAIN.total_seconds()
@@ -189,7 +191,7 @@ class Scanning:
             with suppress(StoreError):
                 self._store.looked_at(written, again_in)
 
-        return look
+        return log_fields(table=name)(look)
 
     def _scan_failed(self, table: ConfiguredTable, error: Exception, seconds: float) -> None:
         """One line when a table begins to fail, not one at each scan; a traceback where nobody foresaw the error."""
@@ -221,10 +223,10 @@ class Scanning:
         self._problems = list(self._catalog.problems)
 
 
-def _tell_plans(answer: Answer) -> None:
-    for plan_id in answer.plan_ids:
-        fields = {"plan": plan_id, "table": answer.table, "epoch": 0}
-        logger.info("plan %s: requested for table %s", plan_id, answer.table, extra=fields)
+def _tell_plans(table: str, plan_ids: Collection[str], why: str = "") -> None:
+    for plan_id in plan_ids:
+        fields = {"plan": plan_id, "table": table, "epoch": 0}
+        logger.info("plan %s: requested for table %s%s", plan_id, table, why, extra=fields)
 
 
 def _skipped(answer: Answer) -> dict[str, int]:

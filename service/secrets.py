@@ -75,7 +75,7 @@ def remember(values: Iterable[str]) -> None:
 
 def remember_those_of(config: "Config") -> None:
     """``remember`` every secret that a configuration holds."""
-    for section in (config.database, config.daemon, config.notify):
+    for section in (config.database, config.daemon, config.http, config.notify):
         for name, value in section:
             if isinstance(value, _Secret):
                 remember(_parts(value.get_secret_value()))

@@ -16,6 +16,7 @@ from service.store.errors import (
 from service.store.leaders import Leaders
 from service.store.lifecycle import Lifecycle
 from service.store.listing import Listing
+from service.store.notifications import Notifications
 from service.store.planning import Planning
 from service.store.requests import Requests
 from service.store.superseded import Superseded
@@ -26,6 +27,7 @@ from service.store.views import (
     Figures,
     GroupView,
     Leader,
+    Notification,
     PlanEvent,
     PlanFigures,
     PlanView,
@@ -48,6 +50,7 @@ __all__ = [
     "IdempotencyMismatch",
     "Leader",
     "NotFound",
+    "Notification",
     "PartitionsTaken",
     "PlanEvent",
     "PlanFigures",
@@ -66,7 +69,7 @@ __all__ = [
 ]
 
 
-class Store(Lifecycle, Superseded, Planning, Listing, Requests, Written, Tables, Leaders, Tokens):
+class Store(Lifecycle, Superseded, Planning, Listing, Requests, Written, Tables, Leaders, Tokens, Notifications):
     """Implements ``lake.ports.PlanStore`` and everything the scheduler and the command line need. Thread-safe.
 
     Connects at the first use. Every method raises DatabaseUnreachable, or SchemaBehind, where the database can't

@@ -25,6 +25,7 @@ from lake.plan import (
 from service.store.base import StorePart, locked, record_event, storable
 from service.store.clock import db_now, milliseconds, moment
 from service.store.models import GroupRow, LivePartitionRow, PlanRow, SupersededRow, TableRow
+from service.store.notifications import tell
 from service.store.rows import load_plan
 from service.store.tables import served
 
@@ -32,6 +33,7 @@ from service.store.tables import served
 _CLAIM_ATTEMPTS = 50
 #: how long past its lease an executor that may only be asleep keeps an adopted plan
 ADOPTED_SILENCE = timedelta(minutes=30)
+_FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 
 
 class Lifecycle(StorePart):
@@ -205,7 +207,7 @@ class Lifecycle(StorePart):
                 "step": Step.RECORD.value,
                 "error": None,
             }
-            _leave_inflight(
+            self._leave_inflight(
                 connection, claim, PlanState.COMPLETED, values, claim.executor, f"committed as {commit.instant}"
             )
             now = connection.execute(select(db_now())).scalar_one()
@@ -229,14 +231,16 @@ class Lifecycle(StorePart):
             if row.cancel_requested_at_ms is not None:
                 values = {"error": storable(error)}
                 reason = row.cancel_reason or "cancel requested"
-                _leave_inflight(connection, claim, PlanState.CANCELLED, values, row.cancel_requested_by, reason)
+                self._leave_inflight(connection, claim, PlanState.CANCELLED, values, row.cancel_requested_by, reason)
                 return False
             if row.attempts >= self._settings.max_attempts:
                 reason = f"attempt {row.attempts} of {self._settings.max_attempts} (max_attempts): {error}"
-                _leave_inflight(connection, claim, PlanState.FAILED, {"error": storable(error)}, claim.executor, reason)
+                self._leave_inflight(
+                    connection, claim, PlanState.FAILED, {"error": storable(error)}, claim.executor, reason
+                )
                 return False
             wait_ms = self._backoff_ms(row.attempts)
-            _leave_inflight(
+            self._leave_inflight(
                 connection, claim, PlanState.REQUESTED,
                 {"error": storable(error), "not_before_ms": db_now() + wait_ms, "step": None},
                 claim.executor, f"attempt {row.attempts}, again in {wait_ms / 1000:g} s: {error}",
@@ -247,20 +251,45 @@ class Lifecycle(StorePart):
         """Rejected or Integrity: failed, partitions freed; with ``halt`` the table is halted. Raises LeaseLost."""
         with self._database.write() as connection:
             row = _hold(connection, claim)
-            _leave_inflight(connection, claim, PlanState.FAILED, {"error": storable(error)}, claim.executor, error)
+            self._leave_inflight(connection, claim, PlanState.FAILED, {"error": storable(error)}, claim.executor, error)
             if halt:
                 # A second integrity error keeps the first one's reason: that is where the search begins.
-                connection.execute(
+                why = f"plan {row.id}: {error}"
+                halted = connection.execute(
                     update(TableRow)
                     .where(TableRow.name == row.table_name, TableRow.halted_at_ms.is_(None))
-                    .values(halted_at_ms=db_now(), halted_reason=storable(f"plan {row.id}: {error}"))
+                    .values(halted_at_ms=db_now(), halted_reason=storable(why))
                 )
+                if halted.rowcount:
+                    tell(
+                        connection, self._settings, "table.halted", table=row.table_name, plan=row.id,
+                        epoch=claim.epoch, reason=why,
+                    )  # fmt: skip
 
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
         """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
         with self._database.write() as connection:
             _hold(connection, claim)
-            _leave_inflight(connection, claim, PlanState.CANCELLED, {"error": storable(reason)}, actor, reason)
+            self._leave_inflight(connection, claim, PlanState.CANCELLED, {"error": storable(reason)}, actor, reason)
+
+    def _leave_inflight(
+        self, connection: Connection, claim: Claim, to: PlanState, values: Mapping[str, Any], actor: str, reason: str
+    ) -> None:
+        """One of the four ways out of inflight, with its event; the partitions are freed unless the plan stays live."""
+        final, plan = to is not PlanState.REQUESTED, claim.plan
+        _fenced_update(
+            connection, claim,
+            {**values, "state": to, "lease_until_ms": None, "finalized_at_ms": db_now() if final else None},
+        )  # fmt: skip
+        record_event(connection, plan.plan_id, PlanState.INFLIGHT, to, epoch=claim.epoch, actor=actor, reason=reason)
+        if final:
+            connection.execute(delete(LivePartitionRow).where(LivePartitionRow.plan_id == plan.plan_id))
+            figures = {"input_files": plan.input_files, "input_bytes": plan.bytes, "attempts": claim.attempt}
+            figures |= {key: values[key] for key in _FIGURES if key in values}
+            tell(
+                connection, self._settings, f"plan.{to}", table=plan.table.name, plan=plan.plan_id, epoch=claim.epoch,
+                reason=reason, figures=figures,
+            )  # fmt: skip
 
     @property
     def _lease_ms(self) -> int:
@@ -333,17 +362,3 @@ def _hold(connection: Connection, claim: Claim) -> Row[Any]:
 def _fenced_update(connection: Connection, claim: Claim, values: Mapping[str, Any]) -> None:
     if connection.execute(update(PlanRow).where(*_fence(claim)).values(**values)).rowcount != 1:
         raise _lost(claim)
-
-
-def _leave_inflight(
-    connection: Connection, claim: Claim, to: PlanState, values: Mapping[str, Any], actor: str, reason: str
-) -> None:
-    """One of the four ways out of inflight, with its event; the partitions are freed unless the plan stays live."""
-    final = to is not PlanState.REQUESTED
-    _fenced_update(
-        connection, claim,
-        {**values, "state": to, "lease_until_ms": None, "finalized_at_ms": db_now() if final else None},
-    )  # fmt: skip
-    if final:
-        connection.execute(delete(LivePartitionRow).where(LivePartitionRow.plan_id == claim.plan.plan_id))
-    record_event(connection, claim.plan.plan_id, PlanState.INFLIGHT, to, epoch=claim.epoch, actor=actor, reason=reason)

@@ -11,6 +11,7 @@ from service.store.base import StorePart
 from service.store.clock import db_now, moment
 from service.store.errors import NotFound, StoreError
 from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, SupersededRow, TableRow
+from service.store.notifications import counted
 from service.store.rows import group_view, plan_view, table_state
 from service.store.tables import is_paused
 from service.store.views import Figures, PlanEvent, PlanFigures, PlanView, SupersededFigures
@@ -146,6 +147,7 @@ class Listing(StorePart):
                 ),
                 tables=tuple(tables),
                 paused=is_paused(connection),
+                **counted(connection),
             )
 
 

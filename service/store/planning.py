@@ -13,6 +13,7 @@ from service.store.clock import db_now
 from service.store.errors import ConstraintViolated, PartitionsTaken, StoreError, WrongState
 from service.store.listing import plan_id_of
 from service.store.models import GroupRow, LivePartitionRow, PlanRow, TableRow
+from service.store.notifications import tell
 from service.store.rows import options_document
 from service.store.tables import table_values
 
@@ -91,6 +92,11 @@ class Planning(StorePart):
                 )
                 connection.execute(delete(LivePartitionRow).where(LivePartitionRow.plan_id == plan_id))
                 after = PlanState.CANCELLED
+                figures = {"input_files": row.input_files, "input_bytes": row.input_bytes, "attempts": row.attempts}
+                tell(
+                    connection, self._settings, "plan.cancelled", table=row.table_name, plan=plan_id, epoch=row.epoch,
+                    reason=reason, figures=figures,
+                )  # fmt: skip
             elif row.state == PlanState.INFLIGHT:
                 if row.cancel_requested_at_ms is not None:
                     return PlanState.INFLIGHT

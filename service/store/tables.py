@@ -11,6 +11,7 @@ from service.store.base import StorePart, insert_if_absent, storable
 from service.store.clock import db_now, moment, to_ms
 from service.store.errors import NotFound
 from service.store.models import ALL_TABLES, ScanRow, TableRow
+from service.store.notifications import tell
 from service.store.rows import table_state
 from service.store.views import ScanRecord, TableState
 
@@ -67,6 +68,7 @@ class Tables(StorePart):
             if name is None:
                 everything = TableRef(name=ALL_TABLES, format="", location="")
                 insert_if_absent(connection, TableRow, **table_values(everything, "observe"))
+            self._tell_change(connection, "table.paused", name, actor, TableRow.paused_at_ms.is_(None))
             self._change(connection, name, paused_at_ms=db_now(), paused_by=actor)
 
     def resume(self, name: str | None, actor: str) -> None:
@@ -75,6 +77,8 @@ class Tables(StorePart):
         With None the pause of the whole service ends; tables that are paused or halted by themselves stay so.
         """
         with self._database.write() as connection:
+            held = TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None)
+            self._tell_change(connection, "table.resumed", name, actor, held)
             if name is None:
                 self._set(connection, ALL_TABLES, paused_at_ms=None, paused_by=None)
                 return
@@ -111,6 +115,7 @@ class Tables(StorePart):
                     "last_ok_scan_id": added,
                     "first_ok_scan_id": func.coalesce(TableRow.first_ok_scan_id, added),
                 }
+            self._tell_scan(connection, scan, error)
             self._set(connection, scan.table, **pointers)
             oldest_kept = (
                 select(ScanRow.id)
@@ -169,6 +174,20 @@ class Tables(StorePart):
     def _change(self, connection: Any, name: str | None, **values: Any) -> None:
         if name == ALL_TABLES or self._set(connection, name or ALL_TABLES, **values) != 1:
             raise NotFound(f"no table {name!r} is registered")
+
+    def _tell_change(self, connection: Any, event: str, name: str | None, actor: str, changes: Any) -> None:
+        """Tell the webhook of a table, None for the service, that a person is about to change."""
+        here = select(TableRow.name).where(TableRow.name == (name or ALL_TABLES), changes)
+        if connection.execute(here).one_or_none() is not None:
+            tell(connection, self._settings, event, table=name, reason=f"by {actor}")
+
+    def _tell_scan(self, connection: Any, scan: ScanRecord, error: str | None) -> None:
+        """Tell the webhook where a scan fails after one that did not, or the other way round."""
+        last = select(ScanRow.outcome).join(TableRow, TableRow.last_scan_id == ScanRow.id)
+        before = connection.execute(last.where(TableRow.name == scan.table)).scalar_one_or_none() or "ok"
+        if before != scan.outcome:
+            event = "scan.recovered" if error is None else "scan.failing"
+            tell(connection, self._settings, event, table=scan.table, reason=error or "")
 
     @staticmethod
     def _set(connection: Any, name: str, **values: Any) -> int:

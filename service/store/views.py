@@ -22,6 +22,8 @@ class StoreSettings:
     max_inflight_per_table: int = 1
     #: scans remembered for each table; a day of them at the default interval
     scans_kept: int = 288
+    #: events of which a webhook is told; without one none
+    notify_events: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +207,28 @@ class PlanEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """A message to the webhook. ``body`` is what is sent, but for its link; ``error`` is of the last failed attempt."""
+
+    number: int
+    event: str
+    body: Mapping[str, Any]
+    created_at: datetime
+    attempts: int
+    not_before: datetime
+    delivered_at: datetime | None
+    dead_at: datetime | None
+    error: str | None
+
+    @property
+    def state(self) -> str:
+        """Waiting, delivered or dead."""
+        if self.dead_at is not None:
+            return "dead"
+        return "waiting" if self.delivered_at is None else "delivered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
     """Who holds a singleton role. ``live`` compares the expiry with the database's clock."""
 
@@ -276,6 +300,8 @@ class Figures:
     superseded: tuple[SupersededFigures, ...]
     tables: tuple[TableState, ...]
     paused: bool
+    notifications_waiting: int = 0
+    notifications_dead: int = 0
 
     def _sum(self, name: str, *states: PlanState) -> int:
         return sum(getattr(figures, name) for figures in self.plans if figures.state in states)

@@ -42,7 +42,8 @@ COMMANDS = [
     ("status",), ("pause",), ("resume",), ("tables", "list"), ("tables", "show", "t"), ("tables", "explain", "t"),
     ("plans", "list"), ("plans", "show", "p"), ("plans", "request", "t"), ("plans", "cancel", "p"),
     ("plans", "retry", "p"), ("plans", "watch", "p"), ("clean",), ("clean", "-n"), ("verify", "t"),
-    ("config", "show", "t"), ("db", "check"), ("serve",), ("worker", "--once"),
+    ("config", "show", "t"), ("db", "check"), ("notifications", "list"), ("notifications", "drop", "--all"),
+    ("serve",), ("worker", "--once"),
 ]  # fmt: skip
 
 
@@ -91,6 +92,7 @@ def test_the_commands_are_those_of_the_contract():
         "tables list", "tables show", "tables explain", "tables rollback",
         "plans list", "plans show", "plans request", "plans cancel", "plans retry", "plans watch",
         "config check", "config show", "db upgrade", "db check",
+        "notifications list", "notifications retry", "notifications drop", "notifications test",
     }  # fmt: skip
 
 
@@ -102,7 +104,7 @@ def test_each_commands_help_has_json_and_lists_its_exit_codes(path, run):
     listed = dict(re.findall(r"^ +(\d+)  (.+)$", out.partition("Exit codes:")[2], re.MULTILINE))
     assert {"0", "1", "2", "130"} <= set(listed)
     assert all(MEANING[ExitCode(int(number))] == meaning for number, meaning in listed.items())
-    if path[0] not in ("demo",) and path != ("config", "check"):
+    if path[0] not in ("demo",) and path not in (("config", "check"), ("notifications", "test")):
         assert "13" in listed
 
 

@@ -264,11 +264,11 @@ def test_a_database_that_goes_away_is_counted_and_found_again(toys, home, store,
     path, away = home / "lakefold.db", home / "away.db"
     with running(daemon_at(home, mode="observe")) as daemon:
         wait_for(lambda: store.last_scan("t1"), "a scan")
-        store.close()
-        daemon.store.close()
         for name in home.glob("lakefold.db*"):
             name.rename(away.with_name(name.name.replace("lakefold", "away")))
         path.mkdir()  # nothing can open this
+        store.close()
+        daemon.store.close()  # only now: a connection opened before still reaches the file under its new name
         wait_for(lambda: value(daemon, "database_errors_total") >= 3, "errors counted")
         wait_for(daemon.not_ready, "not ready")
         path.rmdir()

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold notifications``: what the webhook was told, what it could not be told, and whether it listens."""
+
+from typing import Annotated, Any
+
+import typer
+
+from service.commands.common import ConfigFile, Json, command, plural
+from service.exitcodes import TRANSIENT, USAGE, CommandError, ExitCode, exit_codes
+from service.output import Column, age
+
+app = typer.Typer(help="Messages to the webhook: sent, waiting, given up.", no_args_is_help=True)
+_CODES = exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE)
+_LONGEST_ERROR = 60
+
+Numbers = Annotated[list[int] | None, typer.Argument(metavar="NUMBER…", help="Notifications that were given up.")]
+All = Annotated[bool, typer.Option("--all", help="All that were given up.")]
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the commands."""
+    root.add_typer(app, name="notifications")
+
+
+@app.command("list", epilog=exit_codes(ExitCode.DATABASE))
+def list_(
+    state: Annotated[str | None, typer.Option("--state", help="Only waiting, delivered or dead ones.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many, newest first.")] = 50,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """List messages, newest first. Dead ones were given up: retry sends them again, drop forgets them."""
+    if state not in (None, "waiting", "delivered", "dead"):
+        raise CommandError(USAGE, f"--state {state!r}: use waiting, delivered or dead")
+    with command(json, config) as run:
+        found, now = run.store.notifications(state, limit), run.store.figures().taken_at
+        documents = [
+            {
+                "number": message.number, "event": message.event, "table": message.body["table"],
+                "plan": message.body["plan"], "state": message.state, "attempts": message.attempts,
+                "created_at": message.created_at, "not_before": message.not_before,
+                "delivered_at": message.delivered_at, "dead_at": message.dead_at, "error": message.error,
+            }
+            for message in found
+        ]  # fmt: skip
+
+        def text() -> None:
+            rows = (
+                (m["number"], m["event"], m["table"] or "(all)", m["state"], m["attempts"], age(m["created_at"], now),
+                 (m["error"] or "")[:_LONGEST_ERROR])
+                for m in documents
+            )  # fmt: skip
+            titles = ("NUMBER", "EVENT", "TABLE", "STATE", "ATTEMPTS", "WRITTEN", "LAST ERROR")
+            run.out.table([Column(title, title in ("NUMBER", "ATTEMPTS")) for title in titles], rows)
+
+        run.out.many(documents, text if documents else lambda: run.out.note("No notifications."))
+
+
+@app.command("retry", epilog=_CODES)
+def retry(numbers: Numbers = None, everything: All = False, json: Json = False, config: ConfigFile = None) -> None:
+    """Send messages again that were given up, with all their attempts."""
+    _chosen(numbers, everything)
+    with command(json, config) as run:
+        count = run.store.retry_notifications(None if everything else numbers)
+        run.out.one({"retried": count}, lambda: run.out.line(f"{plural(count, 'notification')} will be sent again"))
+
+
+@app.command("drop", epilog=_CODES)
+def drop(numbers: Numbers = None, everything: All = False, json: Json = False, config: ConfigFile = None) -> None:
+    """Forget messages that were given up."""
+    _chosen(numbers, everything)
+    with command(json, config) as run:
+        count = run.store.drop_notifications(None if everything else numbers)
+        run.out.one({"dropped": count}, lambda: run.out.line(f"{plural(count, 'notification')} dropped"))
+
+
+@app.command("test", epilog=exit_codes())
+def try_out(json: Json = False, config: ConfigFile = None) -> None:
+    """Send one signed message of the event "test" to the webhook now and say what it answered."""
+    from datetime import UTC, datetime
+
+    from uuid_utils import uuid7
+
+    from service.notify.delivery import open_webhook
+
+    with command(json, config) as run:
+        webhook = open_webhook(run.config)
+        if webhook is None:
+            raise CommandError(USAGE, "no webhook is configured; set notify.webhook_url and notify.webhook_secret")
+        body: dict[str, Any] = {
+            "id": str(uuid7()), "event": "test", "at": datetime.now(UTC).isoformat(), "table": None, "plan": None,
+            "epoch": None, "reason": "lakefold notifications test", "figures": {}, "link": None,
+        }  # fmt: skip
+        with webhook:
+            answer = webhook.send(body)
+        if answer.error is not None:
+            raise CommandError(TRANSIENT, f"webhook {webhook.shown}: {answer.error}", answered=answer.status)
+        data = {"webhook": webhook.shown, "answered": answer.status, "id": body["id"]}
+        run.out.one(data, lambda: run.out.line(f"{webhook.shown} answered {answer.status}"))
+
+
+def _chosen(numbers: list[int] | None, everything: bool) -> None:
+    if bool(numbers) == everything:
+        raise CommandError(USAGE, "name notifications by their numbers, or --all of them")

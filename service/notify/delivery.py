@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop that empties the webhook's outbox: at least once, by one process at a time, for as long as it takes."""
+
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from service.config import Config, ConfigError
+from service.exitcodes import one_line
+from service.metrics import Metrics
+from service.notify.settings import Notify, signing_keys
+from service.notify.webhook import GONE, Answer, Webhook
+from service.secrets import remember
+from service.store import Notification, Store
+
+logger = logging.getLogger(__name__)
+
+#: the leader row under which messages are delivered
+NOTIFY_ROLE = "notify"
+_FIRST_WAIT = timedelta(seconds=5)
+_LONGEST_WAIT = timedelta(hours=6)
+_JITTER_SHARE = 0.2
+_MOST_AT_ONCE = 50
+_PRUNE_SECONDS = 3600.0
+
+
+def open_webhook(config: Config) -> Webhook | None:
+    """The configured webhook, None without one. Raises ConfigError for a bad file of secrets."""
+    notify = config.notify
+    if notify.webhook_url is None:
+        return None
+    return Webhook(notify.webhook_url.get_secret_value(), _keys(config), notify.webhook_timeout)
+
+
+def linked(body: Any, notify: Notify) -> dict[str, Any]:
+    """A message as it is sent: with a link to its plan's or table's page where ``page_url`` is set."""
+    link = None
+    if notify.page_url is not None:
+        kind, name = ("plans", body["plan"]) if body["plan"] else ("tables", body["table"] or "")
+        link = f"{notify.page_url.rstrip('/')}/{kind}/{quote(name, safe='')}".rstrip("/")
+    return {**body, "link": link}
+
+
+class Delivery:
+    """Ticks of the delivering loop. ``leads`` says whether this process may go on."""
+
+    def __init__(
+        self, notify: Notify, store: Store, webhook: Webhook, metrics: Metrics, *, leads: Callable[[], bool]
+    ) -> None:
+        self._notify, self._store, self._webhook, self._metrics = notify, store, webhook, metrics
+        self._leads = leads
+        self._failing = False
+        self._pruned_at = -math.inf
+
+    def tick(self) -> None:
+        """Send what is due, oldest first, until the receiver is silent. Raises what the store raises."""
+        for message in self._store.due_notifications(_MOST_AT_ONCE) if self._leads() else ():
+            if not self._leads():
+                return
+            answer = self._webhook.send(linked(message.body, self._notify))
+            self._record(message, answer)
+            if answer.status is None:
+                return  # nobody is there; the others wait for the next tick and keep their attempts
+        if self._leads() and time.monotonic() - self._pruned_at > _PRUNE_SECONDS:
+            self._store.prune_notifications(delivered=self._notify.keep_delivered, dead=self._notify.keep_dead)
+            self._pruned_at = time.monotonic()
+
+    def _record(self, message: Notification, answer: Answer) -> None:
+        attempt = message.attempts + 1
+        if answer.error is None:
+            self._store.notification_delivered(message.number)
+            self._metrics.notified("delivered")
+            if self._failing:
+                self._failing = False
+                logger.info("webhook %s takes messages again", self._webhook.shown)
+            return
+        again = None
+        if answer.status != GONE and attempt < self._notify.webhook_attempts:
+            again = max(wait(attempt), answer.retry_after or timedelta(0))
+        self._store.notification_failed(message.number, answer.error, again)
+        self._metrics.notified("failed" if again else "dead")
+        if again is None:
+            logger.error(
+                "notification %d (%s) given up after attempt %d: %s; to send it again: lakefold notifications retry %d",
+                *(message.number, message.event, attempt, answer.error, message.number),
+            )
+        elif not self._failing:
+            self._failing = True
+            logger.warning("webhook %s: %s; trying again", self._webhook.shown, answer.error)
+
+
+def wait(attempt: int) -> timedelta:
+    """How long after failed ``attempt`` (counted from 1) the next one is: doubling, and never quite the same."""
+    doubled = min(_FIRST_WAIT * (1 << min(attempt - 1, 32)), _LONGEST_WAIT)
+    return doubled * random.uniform(1 - _JITTER_SHARE, 1 + _JITTER_SHARE)
+
+
+def _keys(config: Config) -> tuple[bytes, ...]:
+    notify, path = config.notify, config.notify.webhook_secret_file
+    if notify.webhook_secret is not None:
+        return signing_keys(notify.webhook_secret.get_secret_value())
+    assert path is not None, "a webhook without a secret is no valid configuration"
+    path = (config.file.parent if config.file else Path()) / path.expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+        remember(text.split())
+        return signing_keys(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"notify.webhook_secret_file = {path}: {one_line(error)}") from error

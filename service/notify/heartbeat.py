@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signs of life for a dead man's switch: somebody else raises the alarm when they stay away."""
+
+import logging
+import threading
+import time
+from datetime import timedelta
+
+import httpx
+from pydantic import SecretStr
+
+from service.exitcodes import one_line
+from service.secrets import hide_address
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS = 10.0
+
+
+class Heartbeat:
+    """GETs an address after each success of a loop, at most once in ``every``; does nothing without an address.
+
+    ``beat`` returns at once. A beat that fails is told in the log when the failing begins, not each time.
+    """
+
+    def __init__(self, url: SecretStr | None, every: timedelta) -> None:
+        self._url = url.get_secret_value() if url is not None else None
+        self._every = every.total_seconds()
+        self._next = 0.0
+        self._lock = threading.Lock()
+        self._sending: threading.Thread | None = None
+        self._failing = False
+
+    def beat(self) -> None:
+        """The loop has succeeded."""
+        with self._lock:
+            due = self._url is not None and time.monotonic() >= self._next
+            if due and (self._sending is None or not self._sending.is_alive()):
+                self._next = time.monotonic() + self._every
+                self._sending = threading.Thread(target=self._send, args=(self._url,), name="heartbeat", daemon=True)
+                self._sending.start()
+
+    def close(self) -> None:
+        """Wait for the beat under way."""
+        if self._sending is not None:
+            self._sending.join(_TIMEOUT_SECONDS)
+
+    def _send(self, url: str) -> None:
+        try:
+            httpx.get(url, timeout=_TIMEOUT_SECONDS, follow_redirects=False).raise_for_status()
+        except httpx.HTTPStatusError as error:
+            self._failed(url, f"answered {error.response.status_code}")
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            self._failed(url, one_line(error))
+        else:
+            if self._failing:
+                self._failing = False
+                logger.info("heartbeat address %s answers again", hide_address(url))
+
+    def _failed(self, url: str, why: str) -> None:
+        if not self._failing:
+            self._failing = True
+            logger.warning("heartbeat address %s: %s; going on", hide_address(url), why)

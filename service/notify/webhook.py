@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One message to one webhook, signed as Standard Webhooks has it, so that receivers can check it with its libraries."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from lake.version import __version__
+from service.exitcodes import one_line
+from service.secrets import hide_address
+
+GONE = 410
+#: a receiver may ask for more patience, but not for ever
+_LONGEST_RETRY_AFTER = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of an attempt: delivered where there is no ``error``.
+
+    ``status`` is None where the receiver did not answer; ``retry_after`` is what it asked for.
+    """
+
+    status: int | None = None
+    error: str | None = None
+    retry_after: timedelta | None = None
+
+
+class Webhook:
+    """Sends to ``url``, signing with each of ``keys``; follows no redirect. Close it, or use it in a ``with`` block."""
+
+    def __init__(self, url: str, keys: Sequence[bytes], timeout: timedelta) -> None:
+        self._url, self._keys = url, tuple(keys)
+        self._client = httpx.Client(
+            timeout=timeout.total_seconds(),
+            follow_redirects=False,
+            headers={"user-agent": f"lakefold/{__version__}", "content-type": "application/json"},
+        )
+
+    def __enter__(self) -> "Webhook":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def shown(self) -> str:
+        """Where it leads, without what lets in whoever knows it."""
+        return hide_address(self._url)
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._client.close()
+
+    def send(self, body: Mapping[str, Any]) -> Answer:
+        """POST ``body``, whose ``id`` is the message's at every attempt. Never raises but for what ends the process."""
+        payload = json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
+        headers = signed(str(body["id"]), int(time.time()), payload, self._keys)
+        try:
+            # The answer's body is never read: it may be endless.
+            with self._client.stream("POST", self._url, content=payload, headers=headers) as response:
+                return _answer(response)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            return Answer(error=one_line(error))
+
+
+def signed(message_id: str, at: int, payload: bytes, keys: Sequence[bytes]) -> dict[str, str]:
+    """The headers of a message sent ``at`` seconds since 1970: HMAC-SHA256 over id, time and payload by each key."""
+    content = f"{message_id}.{at}.".encode() + payload
+    signatures = (base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode() for key in keys)
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(at),
+        "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
+    }
+
+
+def _answer(response: httpx.Response) -> Answer:
+    status = response.status_code
+    if response.is_success:
+        return Answer(status=status)
+    if response.has_redirect_location:
+        error = f"answered {status}, a redirect, which is not followed; set the address it leads to"
+    else:
+        error = f"answered {status} {response.reason_phrase}".strip()
+    return Answer(status=status, error=error, retry_after=_retry_after(response.headers.get("retry-after", "")))
+
+
+def _retry_after(text: str) -> timedelta | None:
+    """The header's seconds or date, as a time from now; None without a usable one."""
+    try:
+        wanted = timedelta(seconds=int(text)) if text.isdecimal() else parsedate_to_datetime(text) - datetime.now(UTC)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(wanted, timedelta(0)), _LONGEST_RETRY_AFTER)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages to the webhook: written in the transaction of what they tell, kept until delivered or given up (dead)."""
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from uuid_utils import uuid7
+
+from service.store.base import StorePart, storable
+from service.store.clock import db_now, milliseconds, moment, optional_moment
+from service.store.errors import NotFound
+from service.store.models import NotificationRow
+from service.store.views import Notification, StoreSettings
+
+_WAITS = (NotificationRow.delivered_at_ms.is_(None), NotificationRow.dead_at_ms.is_(None))
+_STATES: Mapping[str, Any] = {
+    "waiting": _WAITS,
+    "delivered": (NotificationRow.delivered_at_ms.is_not(None),),
+    "dead": (NotificationRow.dead_at_ms.is_not(None),),
+}
+
+
+def tell(
+    connection: Connection,
+    settings: StoreSettings,
+    event: str,
+    *,
+    table: str | None,
+    reason: str = "",
+    plan: str | None = None,
+    epoch: int | None = None,
+    figures: Mapping[str, int] | None = None,
+) -> None:
+    """Write a message in the transaction of what happened; nothing where nobody wants to be told of ``event``.
+
+    ``table`` is None for the whole service.
+    """
+    if event not in settings.notify_events:
+        return
+    now = connection.execute(select(db_now())).scalar_one()
+    body = {
+        "id": str(uuid7()),
+        "event": event,
+        "at": moment(now).isoformat(),
+        "table": table,
+        "plan": plan,
+        "epoch": epoch,
+        "reason": storable(reason),
+        "figures": dict(figures or {}),
+    }
+    connection.execute(insert(NotificationRow).values(event=event, body=body, created_at_ms=now, not_before_ms=now))
+
+
+def counted(connection: Connection) -> dict[str, int]:
+    """How many messages wait and how many were given up, as fields of ``Figures``."""
+    return {
+        f"notifications_{state}": connection.execute(
+            select(func.count()).select_from(NotificationRow).where(*_STATES[state])
+        ).scalar_one()
+        for state in ("waiting", "dead")
+    }
+
+
+class Notifications(StorePart):
+    """The outbox of the webhook."""
+
+    def notify(self, event: str, *, table: str | None, reason: str) -> None:
+        """Write a message about something that is no row of the database."""
+        if event in self._settings.notify_events:
+            with self._database.write() as connection:
+                tell(connection, self._settings, event, table=table, reason=reason)
+
+    def due_notifications(self, limit: int) -> list[Notification]:
+        """Waiting messages whose time has come, oldest first."""
+        due = select(NotificationRow.__table__).where(*_WAITS, NotificationRow.not_before_ms <= db_now())
+        with self._database.read() as connection:
+            rows = connection.execute(due.order_by(NotificationRow.not_before_ms, NotificationRow.id).limit(limit))
+            return [_notification(row) for row in rows]
+
+    def notification_delivered(self, number: int) -> None:
+        """The receiver has accepted a message."""
+        self._attempted(number, delivered_at_ms=db_now(), error=None)
+
+    def notification_failed(self, number: int, error: str, again: timedelta | None) -> None:
+        """An attempt failed: try again after that time, or with None never."""
+        end = {"dead_at_ms": db_now()} if again is None else {"not_before_ms": db_now() + milliseconds(again)}
+        self._attempted(number, error=storable(error), **end)
+
+    def notifications(self, state: str | None = None, limit: int = 50) -> list[Notification]:
+        """Messages newest first; ``state`` is waiting, delivered or dead."""
+        query = select(NotificationRow.__table__).where(*(_STATES[state] if state else ()))
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(NotificationRow.id.desc()).limit(limit))
+            return [_notification(row) for row in rows]
+
+    def retry_notifications(self, numbers: Collection[int] | None) -> int:
+        """Let dead messages (all of them with None) begin anew; how many. Raises NotFound for one that is not dead."""
+        values = {"dead_at_ms": None, "attempts": 0, "not_before_ms": db_now()}
+        return self._of_dead(update(NotificationRow).values(**values), numbers)
+
+    def drop_notifications(self, numbers: Collection[int] | None) -> int:
+        """Delete dead messages (all of them with None); how many. Raises NotFound for one that is not dead."""
+        return self._of_dead(delete(NotificationRow), numbers)
+
+    def prune_notifications(self, *, delivered: timedelta, dead: timedelta) -> int:
+        """Delete messages delivered or given up longer ago than that; how many."""
+        with self._database.write() as connection:
+            return sum(
+                connection.execute(delete(NotificationRow).where(ended < db_now() - milliseconds(kept))).rowcount
+                for ended, kept in ((NotificationRow.delivered_at_ms, delivered), (NotificationRow.dead_at_ms, dead))
+            )
+
+    def _attempted(self, number: int, **values: Any) -> None:
+        this = update(NotificationRow).where(NotificationRow.id == number, *_WAITS)
+        with self._database.write() as connection:
+            connection.execute(this.values(attempts=NotificationRow.attempts + 1, **values))
+
+    def _of_dead(self, change: Any, numbers: Collection[int] | None) -> int:
+        dead = change.where(NotificationRow.dead_at_ms.is_not(None))
+        with self._database.write() as connection:
+            if numbers is None:
+                return int(connection.execute(dead).rowcount)
+            for number in numbers:
+                if connection.execute(dead.where(NotificationRow.id == number)).rowcount != 1:
+                    raise NotFound(f"no dead notification {number}")
+        return len(numbers)
+
+
+def _notification(row: Row[Any]) -> Notification:
+    return Notification(
+        number=row.id,
+        event=row.event,
+        body=row.body,
+        created_at=moment(row.created_at_ms),
+        attempts=row.attempts,
+        not_before=moment(row.not_before_ms),
+        delivered_at=optional_moment(row.delivered_at_ms),
+        dead_at=optional_moment(row.dead_at_ms),
+        error=row.error,
+    )

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The webhook's outbox on SQLite and PostgreSQL: what is written with which change, and how a message ends."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
+
+from lake.errors import LeaseLost
+from service.notify.settings import EVENTS
+from service.store import NotFound, ScanRecord, Store, StoreSettings
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    store = Store(database_url, StoreSettings(notify_events=frozenset(EVENTS), max_attempts=1))
+    store.register(TRIPS, "compact")
+    yield store
+    store.close()
+
+
+def told(store: Store) -> list[tuple[str, str | None, str | None]]:
+    """Event, table and reason of each message, oldest first."""
+    return [(m.event, m.body["table"], m.body["reason"]) for m in reversed(store.notifications())]
+
+
+def test_without_a_webhook_nothing_is_written(database_url: str) -> None:
+    store = Store(database_url)
+    store.register(TRIPS, "compact")
+    plan = add(store)
+    store.request_cancel(plan.plan_id, "ada")
+    store.pause(TRIPS.name, "ada")
+    store.notify("clean.failing", table=TRIPS.name, reason="x")
+    assert store.notifications() == []
+    store.close()
+
+
+def test_only_the_events_asked_for_are_written(database_url: str) -> None:
+    store = Store(database_url, StoreSettings(notify_events=frozenset({"plan.failed"})))
+    store.request_cancel(add(store).plan_id, "ada")
+    add(store)
+    store.fail(claimed(store), "broken")
+    assert [event for event, _, _ in told(store)] == ["plan.failed"]
+    store.close()
+
+
+def test_each_end_of_a_plan_is_told_with_its_figures_in_the_transaction_that_ends_it(store: Store) -> None:
+    plan = add(store, "dt=1")
+    claim = claimed(store)
+    commit = commit_of(plan)
+    store.complete(claim, commit, figures_of(plan), {})
+    store.complete(claim, commit, figures_of(plan), {})
+    [message] = store.notifications()
+    body = message.body
+    assert (body["event"], body["table"], body["plan"], body["epoch"]) == (
+        "plan.completed", TRIPS.name, plan.plan_id, 1,
+    )  # fmt: skip
+    assert body["figures"]["files_before"] == 2
+    assert body["figures"]["input_files"] == 2
+    assert datetime.fromisoformat(body["at"]) == message.created_at
+    stale = add(store, "dt=2")
+    claim = claimed(store)
+    store.requeue(claim, "the last attempt")
+    with pytest.raises(LeaseLost):
+        store.fail(claim, "too late")
+    store.request_cancel(add(store, "dt=3").plan_id, "ada", "not today")
+    assert told(store)[1:] == [
+        ("plan.failed", TRIPS.name, "attempt 1 of 1 (max_attempts): the last attempt"),
+        ("plan.cancelled", TRIPS.name, "not today"),
+    ]
+    assert store.notifications()[1].body["plan"] == stale.plan_id
+
+
+def test_a_halt_is_told_once_and_so_are_pause_and_resume(store: Store) -> None:
+    first = add(store, "dt=1")
+    store.fail(claimed(store), "rows differ", halt=True)
+    store.resume(TRIPS.name, "ada")
+    store.resume(TRIPS.name, "ada")
+    for _ in range(2):
+        store.pause(TRIPS.name, "ada")
+        store.pause(None, "bob")
+    store.resume(None, "bob")
+    assert told(store) == [
+        ("plan.failed", TRIPS.name, "rows differ"),
+        ("table.halted", TRIPS.name, f"plan {first.plan_id}: rows differ"),
+        ("table.resumed", TRIPS.name, "by ada"),
+        ("table.paused", TRIPS.name, "by ada"),
+        ("table.paused", None, "by bob"),
+        ("table.resumed", None, "by bob"),
+    ]
+
+
+def test_a_table_that_can_not_be_scanned_is_told_of_when_that_begins_and_ends(store: Store) -> None:
+    for outcome in ("ok", "error", "error", "ok", "ok"):
+        error = "no such directory" if outcome == "error" else None
+        store.record_scan(ScanRecord(table=TRIPS.name, taken_at=NOW, outcome=outcome, error=error))
+    assert told(store) == [
+        ("scan.failing", TRIPS.name, "no such directory"),
+        ("scan.recovered", TRIPS.name, ""),
+    ]
+
+
+def test_a_message_waits_is_tried_again_later_and_ends_delivered_or_dead(store: Store) -> None:
+    for number in range(3):
+        store.notify("clean.failing", table=TRIPS.name, reason=str(number))
+    first, second, third = store.due_notifications(10)
+    assert len({message.body["id"] for message in (first, second, third)}) == 3
+    store.notification_delivered(first.number)
+    store.notification_failed(second.number, "answered 500", timedelta(hours=1))
+    store.notification_failed(third.number, "answered 410", None)
+    assert store.due_notifications(10) == []
+    figures = store.figures()
+    assert (figures.notifications_waiting, figures.notifications_dead) == (1, 1)
+    states = {m.number: (m.state, m.attempts, m.error) for m in store.notifications()}
+    assert states == {
+        first.number: ("delivered", 1, None),
+        second.number: ("waiting", 1, "answered 500"),
+        third.number: ("dead", 1, "answered 410"),
+    }
+    assert [m.number for m in store.notifications("dead")] == [third.number]
+    store.notification_delivered(third.number)
+    assert store.notifications("dead"), "what was given up does not change behind a person's back"
+
+
+def test_dead_messages_are_tried_again_or_dropped_one_by_one_or_all(store: Store) -> None:
+    for _ in range(4):
+        store.notify("clean.failing", table=None, reason="")
+    numbers = [message.number for message in store.due_notifications(10)]
+    for number in numbers[:3]:
+        store.notification_failed(number, "gone", None)
+    assert store.retry_notifications([numbers[0]]) == 1
+    assert [m.number for m in store.due_notifications(10)] == [numbers[3], numbers[0]]
+    with pytest.raises(NotFound, match=str(numbers[3])):
+        store.drop_notifications([numbers[1], numbers[3]])
+    assert len(store.notifications("dead")) == 2, "both or neither"
+    assert store.drop_notifications([numbers[1]]) == 1
+    assert store.retry_notifications(None) == 1
+    assert store.drop_notifications(None) == 0
+
+
+def test_ended_messages_are_forgotten_after_their_time_and_waiting_ones_never(store: Store, database_url: str) -> None:
+    for _ in range(4):
+        store.notify("clean.failing", table=None, reason="")
+    delivered, dead, fresh, _ = (message.number for message in store.due_notifications(10))
+    store.notification_delivered(delivered)
+    store.notification_delivered(fresh)
+    store.notification_failed(dead, "gone", None)
+    day = 86_400_000
+    sql(database_url, f"UPDATE notification SET delivered_at_ms = delivered_at_ms - {4 * day} WHERE id = {delivered}")
+    sql(database_url, f"UPDATE notification SET dead_at_ms = dead_at_ms - {4 * day} WHERE id = {dead}")
+    assert store.prune_notifications(delivered=timedelta(days=3), dead=timedelta(days=30)) == 1
+    assert store.prune_notifications(delivered=timedelta(days=3), dead=timedelta(days=3)) == 1
+    assert len(store.notifications()) == 2
