@@ -127,7 +127,8 @@ class Daemon:
         """Work until told to end. Raises Rejected where the address can't be bound, or may not be without a token."""
         context = self._context()
         check_exposure(context)
-        with HttpServer(self.config.http, create_app(context)) as server:
+        app = create_app(context)
+        with HttpServer(self.config.http, app, on_stop=app.state.progress.close) as server:
             logger.info(
                 "lakefold %s, role %s, as %s on %s; listening on %s",
                 *(__version__, self.role, self.name, self.store.url, server.url),

@@ -82,8 +82,11 @@ class ObservedStore:
         lost = isinstance(error, (DatabaseUnreachable, SchemaBehind))
         if lost or type(error) is StoreError:  # its other kinds are answers, such as that a partition is taken
             self._metrics.database_error()
-        if lost and not self._down:
-            self._down = True
+        if not lost:
+            return
+        with self._lock:
+            told, self._down = self._down, True
+        if not told:
             logger.error("%s; going on and trying again", one_line(error))
 
     def _answered(self) -> None:

@@ -5,7 +5,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import JSONResponse
 
 from lake.version import __version__
-from service.api import explain, plans, process, tables
+from service.api import changes, events, explain, plans, process, progress, requests, tables
 from service.api.context import Context, Here
 from service.api.guard import Guard
 from service.api.problems import add_handlers
@@ -13,7 +13,9 @@ from service.api.security import require
 from service.web.app import add_pages
 
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
-ROUTERS: tuple[APIRouter, ...] = (tables.router, explain.router, plans.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    tables.router, explain.router, plans.router, progress.router, requests.router, changes.router, events.router
+)  # fmt: skip
 
 _DESCRIPTION = """\
 Plans, tables and requests of one lakefold. Times are ISO 8601 in UTC, bytes are integers. Lists are
@@ -33,6 +35,7 @@ def new_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
     if serves_api:
         for router in ROUTERS:
             app.include_router(router, prefix="/v1", dependencies=[require("read")])
+        app.include_router(events.callback_router, prefix="/v1")
         add_pages(app)
         app.add_api_route("/openapi.json", _openapi, include_in_schema=False, dependencies=[require("read")])
     return app
@@ -42,6 +45,7 @@ def create_app(context: Context) -> FastAPI:
     """The application of a process."""
     app = new_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
     app.state.context = context
+    app.state.progress = progress.Progress(context.store)
     app.add_middleware(Guard, context=context)
     return app
 

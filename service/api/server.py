@@ -3,6 +3,7 @@
 
 import socket
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 import uvicorn
@@ -17,9 +18,13 @@ _BACKLOG = 512
 
 
 class HttpServer:
-    """Serves ``app`` until left; port 0 takes a free port. Raises Rejected where the address can't be bound."""
+    """Serves ``app`` until left; port 0 takes a free port. Raises Rejected where the address can't be bound.
 
-    def __init__(self, http: Http, app: ASGIApp) -> None:
+    ``on_stop`` is called before open responses are waited for.
+    """
+
+    def __init__(self, http: Http, app: ASGIApp, on_stop: Callable[[], None] = lambda: None) -> None:
+        self._on_stop = on_stop
         self._address, self._socket = http.address, _bound(http.address, http.port)
         self.port: int = self._socket.getsockname()[1]
         self._server = uvicorn.Server(
@@ -45,6 +50,7 @@ class HttpServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._on_stop()
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()

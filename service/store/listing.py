@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading plans: lists, one plan, its events, and the figures behind metrics and status."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, func, select
@@ -83,6 +83,12 @@ class Listing(StorePart):
                 select(*_GROUP_COLUMNS).where(GroupRow.plan_id == plan_id).order_by(GroupRow.number)
             )
             return plan_view(row, tuple(group_view(group) for group in groups))
+
+    def plans_by_id(self, plan_ids: Collection[str]) -> dict[str, PlanView]:
+        """Those of ``plan_ids`` that there are, as a listing shows them."""
+        query = select(PlanRow.__table__).where(PlanRow.id.in_(plan_ids))
+        with self._database.read() as connection:
+            return {row.id: plan_view(row) for row in connection.execute(query)}
 
     def plan_state(self, plan_id: str) -> PlanState | None:
         """The state of a plan, None when this database does not know it."""

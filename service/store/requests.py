@@ -59,6 +59,12 @@ class Requests(StorePart):
             )
         return str(first.id)
 
+    def has_request(self, idempotency_key: str) -> bool:
+        """Whether a request has come under this key."""
+        known = select(RequestRow.id).where(RequestRow.idempotency_key == idempotency_key)
+        with self._database.read() as connection:
+            return connection.execute(known).one_or_none() is not None
+
     def open_requests(self) -> list[Request]:
         """Requests without an answer, oldest first."""
         with self._database.read() as connection:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What bodies of writes are made of."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+#: more than that is said more shortly by naming none: the whole table
+MOST_PARTITIONS = 10_000
+
+
+def _inside_the_table(path: str) -> str:
+    if {".", ".."} & set(path.split("/")):
+        raise ValueError("a partition is a path inside its table; . and .. are none")
+    return path
+
+
+class Body(BaseModel):
+    """A JSON object without members that nobody reads."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+TableName = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$")]
+#: a partition's path, such as ``dt=2026-03-01/hour=7``; empty for the one of an unpartitioned table
+PartitionPath = Annotated[
+    str, StringConstraints(max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$"), AfterValidator(_inside_the_table)
+]
+Partitions = Annotated[list[PartitionPath], Field(min_length=1, max_length=MOST_PARTITIONS)]

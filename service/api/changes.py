@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators do to plans, tables and the service: cancel, retry, pause, resume."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.responses import Response
+
+from lake.plan import PlanState
+from service.api.bodies import Body
+from service.api.context import Here
+from service.api.naming import named
+from service.api.paging import document
+from service.api.security import Caller, require
+from service.documents import paused, plan_cancelled, plan_retried
+
+router = APIRouter()
+
+Writer = Annotated[Caller, require("write")]
+
+
+class Cancel(Body):
+    """Why a plan is cancelled, for its history."""
+
+    reason: Annotated[str, Field(max_length=1000)] = "cancelled over HTTP"
+
+
+@router.post("/plans/{plan_id}/cancel", tags=["plans"])
+def cancel_plan(here: Here, caller: Writer, plan_id: str, cancel: Cancel | None = None) -> Response:
+    """Cancel a plan: at once while requested; 202 where its executor was asked to stop before the commit."""
+    plan_id = here.store.plan(plan_id).plan_id
+    state = here.store.request_cancel(plan_id, actor=caller.actor, reason=(cancel or Cancel()).reason)
+    response = document(plan_cancelled(plan_id, state))
+    response.status_code = 200 if state is PlanState.CANCELLED else 202
+    return response
+
+
+@router.post("/plans/{plan_id}/retry", tags=["plans"])
+def retry_plan(here: Here, caller: Writer, plan_id: str) -> Response:
+    """Request a failed plan again; 409 where its partitions are not free."""
+    plan_id = here.store.plan(plan_id).plan_id
+    here.store.retry(plan_id, caller.actor)
+    return document(plan_retried(plan_id))
+
+
+@router.post("/tables/{name}/pause", tags=["tables"])
+def pause_table(here: Here, caller: Writer, name: str) -> Response:
+    """Begin no more plans of a table; what runs goes on to its end."""
+    table = named(here, name).name
+    here.store.pause(table, caller.actor)
+    return document(paused(table, True))
+
+
+@router.post("/tables/{name}/resume", tags=["tables"])
+def resume_table(here: Here, caller: Writer, name: str) -> Response:
+    """End a table's pause, its halt and its quarantine."""
+    table = named(here, name).name
+    here.store.resume(table, caller.actor)
+    return document(paused(table, False))
+
+
+@router.post("/pause", tags=["service"])
+def pause(here: Here, caller: Writer) -> Response:
+    """Begin no more plans of any table."""
+    here.store.pause(None, caller.actor)
+    return document(paused(None, True))
+
+
+@router.post("/resume", tags=["service"])
+def resume(here: Here, caller: Writer) -> Response:
+    """End the pause of the whole service; tables that are paused by themselves stay so."""
+    here.store.resume(None, caller.actor)
+    return document(paused(None, False))

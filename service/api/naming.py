@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table a caller means: by the name it is registered under, or by its location. No path is ever looked at."""
+
+import re
+
+from service import exitcodes
+from service.api.context import Context
+from service.catalog import local_location
+from service.config import nearest
+from service.exitcodes import CommandError
+from service.output import plural
+from service.rules import ConfiguredTable
+from service.store import NotFound
+
+_S3 = re.compile(r"^s3[an]://")
+
+
+def named(here: Context, word: str) -> ConfiguredTable:
+    """The registered table called ``word``. Raises CommandError with the nearest name."""
+    try:
+        return here.configured(here.store.table_state(word))
+    except NotFound:
+        known = [state.name for state in here.store.tables()]
+    hint = nearest(word, known) or f"; {plural(len(known), 'table')} known"
+    raise CommandError(exitcodes.NOT_FOUND, f"no table {word!r}{hint}", table=word)
+
+
+def located(here: Context, location: str) -> ConfiguredTable:
+    """The registered table at ``location``, however its URI is spelled. Raises CommandError."""
+    wanted = same_location(location)
+    found = next((state for state in here.store.tables() if same_location(state.location) == wanted), None)
+    if found is None:
+        raise CommandError(exitcodes.NOT_FOUND, f"no table is known at {location!r}", location=location)
+    return here.configured(found)
+
+
+def named_or_located(here: Context, word: str) -> ConfiguredTable:
+    """The registered table called ``word`` or at the path or URI ``word``. Raises CommandError."""
+    return located(here, word) if "/" in word else named(here, word)
+
+
+def same_location(location: str) -> str:
+    """``location`` in the one spelling that all spellings of the same place share."""
+    return _S3.sub("s3://", re.sub(r"(?<!:)/{2,}", "/", local_location(location)))

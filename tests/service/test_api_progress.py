@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server-sent events of a plan's progress, from a real server: changes, heartbeat, resume, end, bounds."""
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from api_toys import context_at
+from daemon_toys import wait_for
+
+sys.path.append(str(Path(__file__).parents[1] / "store"))
+
+from store_plans import TRIPS, add, commit_of, figures_of
+
+from lake.plan import Progress, Step
+from service.api import progress
+from service.api.app import create_app
+from service.api.server import HttpServer
+from service.api.settings import Http
+
+
+@pytest.fixture
+def context(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_ROUND_SECONDS", 0.1)
+    context = context_at(tmp_path)
+    context.store.register(TRIPS, "compact")
+    yield context
+    context.store.close()
+
+
+@pytest.fixture
+def server(context):
+    app = create_app(context)
+    with HttpServer(Http(port=0), app, on_stop=app.state.progress.close) as server:
+        yield server
+
+
+class Listener:
+    """Hears the progress of a plan in a thread; ``events`` are (id, data), ``status`` is None until the answer."""
+
+    def __init__(self, server, plan_id, **headers):
+        self.events, self.lines, self.status, self.ended = [], [], None, threading.Event()
+        self._url, self._headers = f"{server.url}/v1/plans/{plan_id}/progress", headers
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self):
+        try:
+            with httpx.stream("GET", self._url, headers=self._headers, timeout=30) as answer:
+                self.status, self.headers = answer.status_code, answer.headers
+                event = {}
+                for line in answer.iter_lines():
+                    self.lines.append(line)
+                    name, _, value = line.partition(": ")
+                    event[name] = value
+                    if not line and "data" in event:
+                        assert event["event"] == "progress"
+                        self.events.append((event["id"], json.loads(event["data"])))
+                        event = {}
+        finally:
+            self.ended.set()
+
+    def hears(self, **facts):
+        """Wait for an event with these ``facts``."""
+        wait_for(lambda: any(facts.items() <= data.items() for _, data in self.events), f"{facts}", 10)
+
+
+def test_a_plan_is_followed_through_its_steps_and_bytes_to_its_end(context, server):
+    plan = add(context.store, "dt=1")
+    listener = Listener(server, plan.plan_id[:20])
+    listener.hears(state="requested", progress_bytes_done=0)
+    claim = context.store.claim("executor")
+    listener.hears(state="inflight")
+    context.store.step(claim, Step.PREPARE)
+    listener.hears(step="prepare")
+    context.store.heartbeat(claim, Progress(bytes_done=5, bytes_total=plan.bytes))
+    listener.hears(progress_bytes_done=5, progress_bytes_total=plan.bytes)
+    context.store.complete(claim, commit_of(plan), figures_of(plan), {})
+    assert listener.ended.wait(10)
+    assert listener.events[-1][1]["state"] == "completed"
+    assert listener.events[-1][1]["files_after"] == 1
+    ids = [event_id for event_id, _ in listener.events]
+    assert len(ids) == len(set(ids)), "an event for each change and none for none"
+    assert listener.headers["Content-Type"].startswith("text/event-stream")
+    assert listener.headers["Cache-Control"] == "no-store"
+
+
+def test_who_has_heard_the_last_event_of_an_ended_plan_is_told_not_to_come_again(context, server):
+    plan = add(context.store, "dt=1")
+    context.store.request_cancel(plan.plan_id, "ada")
+    first = Listener(server, plan.plan_id)
+    assert first.ended.wait(10)
+    ((event_id, data),) = first.events
+    assert data["state"] == "cancelled"
+    again = Listener(server, plan.plan_id, **{"Last-Event-ID": event_id})
+    assert again.ended.wait(10)
+    assert (again.status, again.events) == (204, [])
+
+
+def test_a_stream_taken_up_again_tells_only_what_is_new_whatever_the_id(context, server):
+    plan = add(context.store, "dt=1")
+    first = Listener(server, plan.plan_id)
+    first.hears(state="requested")
+    knowing = Listener(server, plan.plan_id, **{"Last-Event-ID": first.events[0][0]})
+    strange = Listener(server, plan.plan_id, **{"Last-Event-ID": "<b>1' OR 1=1"})
+    strange.hears(state="requested")
+    context.store.request_cancel(plan.plan_id, "ada")
+    assert all(listener.ended.wait(10) for listener in (first, knowing, strange))
+    assert [data["state"] for _, data in knowing.events] == ["cancelled"]
+    assert [data["state"] for _, data in strange.events] == ["requested", "cancelled"]
+
+
+def test_all_listeners_cost_one_query_a_round_and_none_when_they_have_gone(context, server, monkeypatch):
+    asked = []
+    real = type(context.store).plans_by_id
+
+    def plans_by_id(self, plan_ids):
+        asked.append(len(plan_ids))
+        return real(self, plan_ids)
+
+    monkeypatch.setattr(type(context.store), "plans_by_id", plans_by_id)
+    plans = [add(context.store, f"dt={n}") for n in range(3)]
+    listeners = [Listener(server, plan.plan_id) for plan in plans for _ in range(4)]
+    for listener in listeners:
+        listener.hears(state="requested")
+    asked.clear()
+    time.sleep(1)
+    assert 1 <= len(asked) <= 11
+    assert set(asked) == {3}
+    for plan in plans:
+        context.store.request_cancel(plan.plan_id, "ada")
+    assert all(listener.ended.wait(10) for listener in listeners)
+    time.sleep(0.3)
+    asked.clear()
+    time.sleep(0.3)
+    assert asked == []
+
+
+def test_silence_is_broken_by_comments(context, server, monkeypatch):
+    monkeypatch.setattr(progress, "_HEARTBEAT_SECONDS", 0.2)
+    listener = Listener(server, add(context.store, "dt=1").plan_id)
+    wait_for(lambda: sum(line.startswith(":") for line in listener.lines) >= 2, "two comments", 10)
+    assert len(listener.events) == 1
+
+
+def test_a_database_that_is_away_for_a_moment_ends_no_stream(context, server, monkeypatch):
+    from service.store import DatabaseUnreachable
+
+    plan = add(context.store, "dt=1")
+    listener = Listener(server, plan.plan_id)
+    listener.hears(state="requested")
+
+    def away(self, plan_ids):
+        raise DatabaseUnreachable("the database does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(context.store), "plans_by_id", away)
+        time.sleep(0.4)
+        assert not listener.ended.is_set()
+    context.store.request_cancel(plan.plan_id, "ada")
+    listener.hears(state="cancelled")
+
+
+def test_more_streams_than_there_may_be_are_refused(context, server, monkeypatch):
+    monkeypatch.setattr(progress, "MOST_STREAMS", 2)
+    plan = add(context.store, "dt=1")
+    for _ in range(2):
+        Listener(server, plan.plan_id).hears(state="requested")
+    answer = httpx.get(f"{server.url}/v1/plans/{plan.plan_id}/progress")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "10")
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_an_unknown_plan_is_a_problem_and_no_stream(server):
+    assert httpx.get(f"{server.url}/v1/plans/nope/progress").status_code == 404
+
+
+def test_a_server_that_ends_closes_its_streams(context):
+    app = create_app(context)
+    with HttpServer(Http(port=0), app, on_stop=app.state.progress.close) as server:
+        listener = Listener(server, add(context.store, "dt=1").plan_id)
+        listener.hears(state="requested")
+        began = time.monotonic()
+    assert listener.ended.wait(5)
+    assert time.monotonic() - began < 2.5, "without waiting for the server's grace"

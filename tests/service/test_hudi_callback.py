@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Hudi writer whose own commit callback has exactly the partitions of each commit scanned."""
+
+from dataclasses import replace
+
+import pytest
+from api_toys import context_at
+from daemon_toys import running, wait_for
+from hudi_tables import rows, small_files, write
+from pyspark.sql import functions as f
+
+from lake.formats.hudi import FORMAT
+from service.api.app import create_app
+from service.api.server import HttpServer
+from service.api.settings import Http
+from service.config import load
+from service.daemon import Daemon
+
+pytestmark = pytest.mark.spark
+KEY = "a key that nobody guesses"
+WITHOUT_METADATA = {"hoodie.metadata.enable": "false"}  # which would triple the time of each commit
+
+
+def days(spark, low, high, *wanted):
+    """Rows of the days ``wanted`` only."""
+    return rows(spark, low, high, partitions=5).filter(f.col("dt").isin(*wanted)).coalesce(1)
+
+
+def test_each_commit_of_a_hudi_writer_has_exactly_its_partitions_scanned(spark, tmp_path, monkeypatch):
+    base = tmp_path / "lake" / "trips"
+    small_files(spark, base, commits=1, partitions=5, options=WITHOUT_METADATA)
+    path = tmp_path / "trips.toml"
+    context = context_at(tmp_path)
+    path.write_text(
+        f'[database]\nurl = "sqlite:///{tmp_path}/lakefold.db"\n'
+        f'[http]\nport = 0\nhudi_callback_key = "{KEY}"\n'
+        '[daemon]\nrequest_interval = "100ms"\nreport_delay = "100ms"\n'
+        f'[[sources]]\npath = "{tmp_path}/lake"\n'
+        '[defaults]\nquiet_period = "0s"\nscan_interval = "1h"\n[[tables]]\nmatch = "*"\nmode = "compact"\n'
+    )
+    looks, real = [], FORMAT.snapshot
+
+    def snapshot(table, partitions=None):
+        looks.append(None if partitions is None else sorted(partitions))
+        return real(table, partitions)
+
+    monkeypatch.setattr(FORMAT, "snapshot", snapshot, raising=False)
+    config, store = load(path), context.store
+    app = create_app(replace(context, config=config))
+    with HttpServer(Http(port=0), app) as server, running(Daemon(config, "scheduler")):
+        wait_for(lambda: store.last_scan("trips"), "the first scan")
+        callback = {
+            **WITHOUT_METADATA,
+            "hoodie.write.commit.callback.on": "true",
+            "hoodie.write.commit.callback.http.url": f"{server.url}/v1/events/hudi",
+            "hoodie.write.commit.callback.http.api.key": KEY,
+        }
+        write(days(spark, 1000, 1100, "2026-01-02", "2026-01-04"), base, "bulk_insert", options=callback)
+        wait_for(lambda: len(looks) == 2, "a look after the bulk insert")
+        write(days(spark, 0, 100, "2026-01-03"), base, "upsert", options=callback)
+        wait_for(lambda: len(looks) == 3, "a look after the upsert")
+        wait_for(lambda: store.written() == [], "every report looked at")
+    assert looks == [None, ["dt=2026-01-02", "dt=2026-01-04"], ["dt=2026-01-03"]]
+    (plan,) = store.plans()  # the upsert has rewritten the file it changed, so that there is nothing to do after it
+    assert store.plan(plan.plan_id).partitions == ("dt=2026-01-02", "dt=2026-01-04")
+    store.close()

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What docs/writers.md tells writers to run is run, word for word."""
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from api_toys import add_token, context_at
+from daemon_toys import write_config
+
+from lake.model import TableRef
+from service.api.app import create_app
+from service.api.server import HttpServer
+from service.api.settings import Http
+from service.config import load
+
+PAGE = (Path(__file__).parents[2] / "docs" / "writers.md").read_text()
+
+
+def block(language, word):
+    """The block of code in ``language`` that has ``word``."""
+    (found,) = [text for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) if word in text]
+    return found
+
+
+@pytest.mark.parametrize(
+    "command", [["sh", "-ec", block("sh", "curl")], [sys.executable, "-c", block("python", "urllib")]]
+)
+def test_a_writer_that_runs_what_the_page_says_reports_its_partition(tmp_path, command):
+    (tmp_path / "lake").mkdir()
+    context = context_at(tmp_path)
+    context.store.register(TableRef(name="demo.trips", format="toy", location="/lake/trips"), "compact")
+    app = create_app(replace(context, config=load(write_config(tmp_path))))
+    with HttpServer(Http(port=0), app) as server:
+        environment = {
+            "PATH": "/usr/bin:/bin", "LAKEFOLD_URL": server.url, "LAKEFOLD_TOKEN": add_token(context.store, "write")
+        }  # fmt: skip
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0, done.stderr
+    assert [(entry.table, entry.partition) for entry in context.store.written()] == [("demo.trips", "dt=2026-03-01")]
+    context.store.close()
