@@ -10,6 +10,7 @@ from service.api.context import Context, Here
 from service.api.guard import Guard
 from service.api.problems import add_handlers
 from service.api.security import require
+from service.api.timing import Timing
 from service.web.app import add_pages
 
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
@@ -47,6 +48,8 @@ def create_app(context: Context) -> FastAPI:
     app.state.context = context
     app.state.progress = progress.Progress(context.store)
     app.add_middleware(Guard, context=context)
+    # Around the guard: what it refuses is answered, too.
+    app.add_middleware(Timing, metrics=context.metrics, routes=app.routes)
     return app
 
 

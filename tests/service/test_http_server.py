@@ -107,3 +107,46 @@ def test_a_process_that_only_shows_metrics_needs_no_token_unless_they_do(tmp_pat
     check_exposure(context_at(tmp_path, "executor", address="0.0.0.0"))
     with pytest.raises(Rejected, match="no token is stored"):
         check_exposure(context_at(tmp_path, "executor", address="0.0.0.0", metrics_token=True))
+
+
+def answered(context):
+    """(method, route, status) → how many answers have been counted."""
+    (family,) = (f for f in context.metrics.registry.collect() if f.name == "lakefold_http_request_duration_seconds")
+    return {
+        (sample.labels["method"], sample.labels["route"], sample.labels["status"]): sample.value
+        for sample in family.samples
+        if sample.name.endswith("_count") and sample.value
+    }
+
+
+def test_each_answer_is_counted_under_the_template_of_its_route(context):
+    with client_of(context) as client:
+        for path in ("/metrics", "/v1/plans", "/v1/plans?limit=1", "/v1/plans/0198"):
+            client.get(path)
+    assert answered(context) == {
+        ("GET", "/metrics", "200"): 1,
+        ("GET", "/v1/plans", "200"): 2,
+        ("GET", "/v1/plans/{plan_id}", "404"): 1,
+    }
+
+
+def test_no_caller_can_make_new_series_and_refusals_and_faults_are_counted(context, monkeypatch):
+    with client_of(context) as client:
+        client.get("/v1/nowhere/at-all")
+        client.get("/elsewhere")
+        client.request("BREW", "/v1/plans")
+        client.get("/v1/plans", headers={"Host": "other.example"})
+        monkeypatch.setattr(context.store, "plans", lambda **_: 1 / 0)
+        client.get("/v1/plans")
+    assert answered(context) == {
+        ("GET", "other", "404"): 2,
+        ("other", "/v1/plans", "405"): 1,
+        ("GET", "other", "421"): 1,
+        ("GET", "/v1/plans", "500"): 1,
+    }
+
+
+def test_the_second_part_of_an_answer_does_not_wait_for_the_first_to_be_acknowledged(context):
+    with HttpServer(Http(port=0), create_app(context)) as server, socket.create_connection(("127.0.0.1", server.port)):
+        # asyncio turns Nagle's algorithm off for sockets that name their protocol, and only for those.
+        assert server._socket.proto == socket.IPPROTO_TCP
