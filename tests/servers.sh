@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes sure that the programs some tests start are installed: a PostgreSQL server and promtool. Starts nothing,
-# says nothing where all is there, and never fails: what could not be installed is named here and again by each
-# test that is skipped for it.
+# Makes sure that the programs some tests start are installed: a PostgreSQL server, Prometheus and its promtool. Starts
+# nothing, says nothing where all is there, and never fails: what could not be installed is named here and again by
+# each test that is skipped for it.
 set -uo pipefail
 
 have_postgres() {
@@ -13,11 +13,11 @@ have_postgres() {
   done
   return 1
 }
-have_promtool() { command -v promtool >/dev/null; }
+have_prometheus() { command -v prometheus >/dev/null && command -v promtool >/dev/null; }
 
 missing=()
 have_postgres || missing+=(postgresql)
-have_promtool || missing+=(prometheus)
+have_prometheus || missing+=(prometheus)
 [[ ${#missing[@]} == 0 ]] && exit 0
 
 give_up() {
@@ -48,4 +48,4 @@ install() {
 }
 install || { timeout 120 apt-get update -qq >"$work/update" 2>&1; install; } ||
   give_up "apt-get install failed: $(grep -m1 '^E:' "$work/log" || tail -n1 "$work/log")"
-have_postgres && have_promtool || give_up "apt-get installed it, but its programs are not there"
+have_postgres && have_prometheus || give_up "apt-get installed it, but its programs are not there"

@@ -20,6 +20,7 @@ from support import needs_server
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 SCRAPE = ROOT / "deploy" / "prometheus" / "scrape.yaml"
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "deploy" / "grafana").glob("*.json"))}
 PANELS = [
     (f"{name}: {panel['title']}", panel)
@@ -32,6 +33,24 @@ PANELS = [
 def rules(kind: str = "expr") -> list[dict[str, Any]]:
     """The shipped rules that have ``kind``: alert, record, or expr, which is all."""
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"] if kind in rule]
+
+
+def section(alert: str) -> str:
+    """The runbook's entry of an alert."""
+    return RUNBOOK.split(f"\n## {alert}\n")[1].split("\n## ")[0].strip()
+
+
+def entry(alert: str, step: str) -> str:
+    """One step of an alert's entry, ``Look`` or ``Clear``: from that word to the end of the first code block."""
+    text = re.search(rf"^{step}\b.*?^```$", section(alert), re.MULTILINE | re.DOTALL)
+    assert text, f"{alert}: no step {step} with a code block"
+    return text[0]
+
+
+def commands(text: str) -> list[str]:
+    """The lines of the code blocks, which are commands."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [line for line in "".join(blocks).splitlines() if line]
 
 
 def metrics_in(text: str) -> set[str]:

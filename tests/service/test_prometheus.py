@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus scrapes real processes of lakefold: dashboards show data, alerts fire, the runbook clears them.
+
+The processes are ``lakefold serve`` on toy tables: a scheduler, which also takes over leases and cleans, and an
+executor. The rules are the shipped ones with shorter durations.
+"""
+
+import io
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import daemon_toys
+import pytest
+from alembic import command
+from daemon_toys import wait_for, write_config
+from monitoring import DASHBOARDS, RULES, commands, entry, free_port, metrics_in, prometheus, queries, rules
+from toy_format import ToyFormat, create
+
+import lake.formats
+from lake.plan import PlanState
+from service import cli
+from service.exitcodes import ExitCode
+from service.metrics_names import SPECS
+from service.store import SchemaBehind, Store
+from service.store.engine import Database
+from service.store.schema import alembic_config
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def shortened(text):
+    """The rules with what they wait for, look back at and call old cut short; nothing else changes."""
+
+    def span(match):
+        return f"{match[1]}{max(5, int(match[2]) * SECONDS[match[3]] // 400)}s"
+
+    text = re.sub(r"(for: )\d+[smhd]", r"\g<1>1s", text)
+    text = re.sub(r"(\[|offset )(\d+)([smhd])", span, text)
+    return re.sub(r"\b(\d+) \* (60|3600)\b", lambda match: f"{int(match[1]) * int(match[2]) // 400} * 1", text)
+
+
+class Lakefold:
+    """An installation in ``home``: processes, commands, tables."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.lake = home, home / "lake"
+        self.lake.mkdir(parents=True)
+        self.config = write_config(
+            home,
+            daemon={"executor_slots": 3},
+            policy={"lease": "2s", "heartbeat": "400ms", "backoff": "100ms", "retention": "4s"},
+        )
+        self.config.write_text(f'{self.config.read_text()}\n[[sources]]\npath = "{self.lake}/*"\nformat = "toy"\n')
+        program = home / "bin" / "lakefold"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("toy_lakefold.py")} "$@"\n')
+        program.chmod(0o755)
+        self.path = f"{program.parent}:{os.environ['PATH']}"
+        self.ports = {"all": free_port(), "executor": free_port()}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.store = Store(f"sqlite:///{home}/lakefold.db")
+        self.store.upgrade()
+
+    def serve(self, command: str = "lakefold serve") -> None:
+        """Start a process in its role; the one that does all claims no plan but at its very start."""
+        role = "executor" if "--role executor" in command else "all"
+        own = {"LAKEFOLD_HTTP__PORT": str(self.ports[role])}
+        if role == "all":
+            own["LAKEFOLD_DAEMON__CLAIM_INTERVAL"] = "1h"
+        with (self.home / f"{role}.log").open("ab") as log:
+            self.processes[role] = subprocess.Popen(
+                shlex.split(command), env={**os.environ, **own}, stdout=log, stderr=log, cwd=self.home
+            )
+
+    def run(self, line: str, names: Mapping[str, str]) -> tuple[int, str]:
+        """Exit code and output of a command as the runbook has it; TABLE and PLAN stand for ``names``."""
+        name, *words = shlex.split(line)
+        assert name == "lakefold", line
+        out = io.StringIO()
+        with redirect_stdout(out), redirect_stderr(out):  # in this process: half of a command's time is its start
+            code = cli.run([names.get(word, word) for word in words])
+        return code, out.getvalue()
+
+    def follow(self, alert: str, what: str, **names: str) -> None:
+        """The commands of one step of an alert's entry, as they are written there."""
+        for line in commands(entry(alert, what)):
+            if line.startswith("lakefold serve"):
+                self.serve(line)
+            else:
+                code, said = self.run(line, names)
+                assert code == ExitCode.OK, f"{line}: {said}"
+
+    def table(self, name: str, *troubles: str, files: int = 3) -> Path:
+        """A new table under the source, with its troubles from the start."""
+        folder = self.home / f"new {name}"
+        create(folder, name=name, files=files)
+        for trouble in troubles:
+            (folder / trouble).touch()
+        return folder.rename(self.lake / name)
+
+    def plans(self, state: PlanState, *tables: str) -> list[str]:
+        """Ids of the plans in ``state`` of these tables."""
+        return [plan.plan_id for plan in self.store.plans(state=state) if plan.table in tables]
+
+    def completed(self, *tables: str) -> bool:
+        """Whether each of the tables has a completed plan."""
+        return all(self.plans(PlanState.COMPLETED, table) for table in tables)
+
+    def end(self) -> None:
+        """End every process and close the database."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.store.close()
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """(lakefold, Prometheus): an installation without tables, which commands find, and who watches it."""
+    home = tmp_path_factory.mktemp("watched")
+    fast = home / "rules.yaml"
+    fast.write_text(shortened(RULES.read_text()))
+    lakefold = Lakefold(home / "lakefold")
+    patch = pytest.MonkeyPatch()
+    patch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
+    daemon_toys.install(ToyFormat())
+    patch.setenv("LAKEFOLD_CONFIG", str(lakefold.config))
+    patch.setenv("PATH", lakefold.path)
+    try:
+        lakefold.serve()
+        lakefold.serve("lakefold serve --role executor")
+        with prometheus(home / "prometheus", [f"127.0.0.1:{port}" for port in lakefold.ports.values()], fast) as server:
+            wait_for(lambda: len(server.query("up == 1")) == 2, "both processes scraped")
+            yield lakefold, server
+    finally:
+        lakefold.end()
+        patch.undo()
+
+
+def fires(server, alert, **labels):
+    return wait_for(lambda: server.firing(alert, **labels), f"{alert} firing", 40)
+
+
+def clears(server, alert, **labels):
+    wait_for(lambda: not server.firing(alert, **labels), f"{alert} cleared", 40)
+
+
+def test_only_durations_differ_from_the_shipped_rules():
+    def without_durations(text):
+        return re.sub(r"\b\d+[smhd]\b|\b\d+ \* \d+\b", "…", text)
+
+    shipped = RULES.read_text()
+    assert shortened(shipped) != shipped
+    assert without_durations(shortened(shipped)) == without_durations(shipped)
+
+
+def test_leases_expiring_fires_for_a_deadly_plan_and_the_runbook_saves_the_others(watched):
+    lakefold, server = watched
+    deadly = lakefold.table("deadly", "deadly", "wait")
+    others = [lakefold.table(f"other{number}", "wait") for number in (1, 2)]
+    names = ["deadly", "other1", "other2"]
+    wait_for(lambda: len(lakefold.plans(PlanState.INFLIGHT, *names)) == 3, "the executor has taken all three")
+    (deadly / "wait").unlink()
+    fires(server, "LeasesExpiring")
+    for table in others:
+        (table / "wait").unlink()
+    assert lakefold.processes["executor"].wait(10) == -signal.SIGKILL
+    (plan,) = wait_for(lambda: lakefold.plans(PlanState.REQUESTED, "deadly"), "requested again")
+    lakefold.follow("LeasesExpiring", "Look", TABLE="deadly", PLAN=plan)
+    lakefold.follow("LeasesExpiring", "Clear", TABLE="deadly", PLAN=plan)
+    wait_for(lambda: lakefold.completed("other1", "other2"), "the plans of other tables got through")
+    clears(server, "LeasesExpiring")
+
+
+def test_table_halted_fires_for_a_spoiled_rewrite_and_the_runbook_resumes_the_table(watched):
+    lakefold, server = watched
+    folder = lakefold.table("spoilt", "spoiled")
+    (alert,) = fires(server, "TableHalted", table="spoilt")
+    assert alert["labels"]["severity"] == "critical"
+    (plan,) = lakefold.plans(PlanState.FAILED, "spoilt")
+    lakefold.follow("TableHalted", "Look", TABLE="spoilt", PLAN=plan)
+    (folder / "spoiled").unlink()
+    lakefold.follow("TableHalted", "Clear", TABLE="spoilt")
+    clears(server, "TableHalted", table="spoilt")
+    wait_for(lambda: lakefold.completed("spoilt"), "compacted after all")
+
+
+def test_superseded_bytes_growing_fires_for_a_forgotten_pause_and_the_runbook_ends_it(watched):
+    lakefold, server = watched
+    lakefold.table("paused", files=12)
+    wait_for(lambda: lakefold.completed("paused"), "compacted")
+    lakefold.store.pause("paused", "somebody")
+    (alert,) = fires(server, "SupersededBytesGrowing", table="paused")
+    assert float(alert["value"]) > 2
+    lakefold.follow("SupersededBytesGrowing", "Look", TABLE="paused")
+    lakefold.follow("SupersededBytesGrowing", "Clear", TABLE="paused")
+    clears(server, "SupersededBytesGrowing", table="paused")
+
+
+def test_every_registered_metric_is_scraped_and_every_query_of_the_dashboards_returns_data(watched):
+    lakefold, server = watched
+    lakefold.table("shown")
+    where = '{job="lakefold", table="shown"}'
+    wait_for(lambda: server.query(f"lakefold_cleaner_deleted_files_total{where} > 0"), "compacted and cleaned")
+    named = {name for rule in rules() for name in metrics_in(rule["expr"])} | set(SPECS)
+    scraped = {name for sample in server.get("label/__name__/values") for name in metrics_in(sample)}
+    # No plan may be waiting at this moment, and then there is no oldest one.
+    assert named - scraped <= {"lakefold_plan_oldest_requested_timestamp_seconds"}
+    values = {"job": "lakefold", "table": ".*", "stage": ".*", "__range": "1m", "__rate_interval": "10s"}
+    without = []
+    for board in DASHBOARDS.values():
+        for title, query in queries(board):
+            filled = re.sub(r"\$(\w+)", lambda match: values[match[1]], query)
+            if not server.query(filled):
+                without.append(f"{title}: {filled}")
+    assert without == []
+
+
+def test_planner_not_running_fires_without_a_scheduler_and_the_runbook_starts_one(watched):
+    lakefold, server = watched
+    lakefold.processes["all"].terminate()
+    fires(server, "PlannerNotRunning")
+    lakefold.follow("PlannerNotRunning", "Look")
+    assert lakefold.processes["all"].wait(20) == 0
+    lakefold.follow("PlannerNotRunning", "Clear")
+    clears(server, "PlannerNotRunning")
+
+
+def test_database_errors_fires_for_a_backup_of_an_older_lakefold_and_the_runbook_upgrades_it(watched):
+    lakefold, server = watched
+    config, database = alembic_config(), Database(lakefold.store.url)
+    with database.write() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "-1")
+    database.close()
+    with pytest.raises(SchemaBehind):
+        lakefold.store.check()
+    fires(server, "DatabaseErrors")
+    (look,) = commands(entry("DatabaseErrors", "Look"))
+    code, said = lakefold.run(look, {})
+    assert code == ExitCode.DATABASE
+    assert "lakefold db upgrade" in said
+    lakefold.follow("DatabaseErrors", "Clear")
+    clears(server, "DatabaseErrors")
