@@ -114,6 +114,8 @@ def classify(error: BaseException) -> Problem:
         return LIVE_PLAN
     if "NotFound" in names:
         return NOT_FOUND
+    if "Ambiguous" in names:
+        return USAGE
     if "ConfigError" in names:
         return CONFIGURATION
     if names & {"PolicyError", "IdempotencyMismatch"}:

@@ -4,6 +4,7 @@
 from service.store import schema
 from service.store.engine import Database
 from service.store.errors import (
+    Ambiguous,
     ConstraintViolated,
     DatabaseUnreachable,
     IdempotencyMismatch,
@@ -42,6 +43,7 @@ from service.store.views import (
 from service.store.written import Written
 
 __all__ = [
+    "Ambiguous",
     "ConstraintViolated",
     "DatabaseUnreachable",
     "DeletionDay",

@@ -26,6 +26,10 @@ class NotFound(StoreError):
     """No such table, plan or request."""
 
 
+class Ambiguous(StoreError):
+    """Several plans have ids of which a word is the beginning or the end."""
+
+
 class WrongState(StoreError):
     """The plan is in a state in which this can't be done."""
 

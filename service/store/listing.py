@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 from lake.plan import PlanKind, PlanState
 from service.store.base import StorePart
 from service.store.clock import db_now, moment
-from service.store.errors import NotFound, StoreError
+from service.store.errors import Ambiguous, NotFound
 from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, SupersededRow, TableRow
 from service.store.notifications import counted
 from service.store.rows import group_view, plan_view, table_state
@@ -26,7 +26,7 @@ _SHORTEST_END = 6
 def plan_id_of(connection: Connection, prefix: str) -> str:
     """The id of the one plan whose id begins with ``prefix``, or ends with it: the part that tells ids apart at sight.
 
-    Raises NotFound, StoreError when there are several.
+    Raises NotFound, Ambiguous.
     """
     # A range and not LIKE: an index serves it on both databases, and % means nothing. Ids are hexadecimal.
     found = connection.execute(
@@ -39,7 +39,7 @@ def plan_id_of(connection: Connection, prefix: str) -> str:
     if not prefix or not ids:
         raise NotFound(f"no plan {prefix!r}")
     if ids[0] != prefix and len(ids) > 1:
-        raise StoreError(f"plan {prefix!r} is ambiguous: {ids[0]}, {ids[1]} and maybe more begin or end with it")
+        raise Ambiguous(f"plan {prefix!r} is ambiguous: {ids[0]}, {ids[1]} and maybe more begin or end with it")
     return ids[0]
 
 
@@ -75,7 +75,7 @@ class Listing(StorePart):
             return {row.table_name: plan_view(row) for row in rows}
 
     def plan(self, plan_id: str) -> PlanView:
-        """One plan with its groups and figures; a unique prefix will do. Raises NotFound, StoreError."""
+        """One plan with its groups and figures; a unique prefix will do. Raises NotFound, Ambiguous."""
         with self._database.read() as connection:
             plan_id = plan_id_of(connection, plan_id)
             row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
@@ -97,7 +97,7 @@ class Listing(StorePart):
         return None if state is None else PlanState(state)
 
     def events(self, plan_id: str) -> list[PlanEvent]:
-        """What happened to a plan, oldest first; a unique prefix will do. Raises NotFound, StoreError."""
+        """What happened to a plan, oldest first; a unique prefix will do. Raises NotFound, Ambiguous."""
         with self._database.read() as connection:
             plan_id = plan_id_of(connection, plan_id)
             rows = connection.execute(

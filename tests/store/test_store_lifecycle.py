@@ -22,7 +22,7 @@ from store_plans import (
 from lake.errors import LeaseLost
 from lake.model import TableRef
 from lake.plan import Claim, LeftOut, PlanState, Progress, Step
-from service.store import NotFound, PartitionsTaken, Store, StoreSettings, WrongState
+from service.store import Ambiguous, NotFound, PartitionsTaken, Store, StoreSettings, WrongState
 
 OTHER = TableRef(name="demo.other", format="hudi", location="/lake/other")
 
@@ -355,7 +355,7 @@ def test_unknown_and_ambiguous_ids_are_refused(store: Store) -> None:
         store.plan("")
     with pytest.raises(NotFound):
         store.plan("%")
-    with pytest.raises(Exception, match="is ambiguous"):
+    with pytest.raises(Ambiguous, match="is ambiguous"):
         store.plan(one.plan_id[:4])
     assert store.plan(two.plan_id).plan_id == two.plan_id
     assert store.plan(two.plan_id[-8:]).plan_id == two.plan_id
