@@ -5,7 +5,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import JSONResponse
 
 from lake.version import __version__
-from service.api import changes, events, explain, plans, process, progress, requests, tables
+from service.api import changes, events, explain, overview, plans, process, progress, requests, tables
 from service.api.context import Context, Here
 from service.api.guard import Guard
 from service.api.problems import add_handlers
@@ -15,7 +15,8 @@ from service.web.app import add_pages
 
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
 ROUTERS: tuple[APIRouter, ...] = (
-    tables.router, explain.router, plans.router, progress.router, requests.router, changes.router, events.router
+    overview.router, tables.router, explain.router, plans.router, progress.router, requests.router, changes.router,
+    events.router,
 )  # fmt: skip
 
 _DESCRIPTION = """\

@@ -307,9 +307,9 @@ def test_a_reader_that_leaves_a_pipe_gets_no_complaint(run):
 def test_each_error_has_its_exit_code_and_one_line():
     for error, code in (
         (Rejected("r"), 1), (Conflict("c"), 1), (Transient("t"), 1), (Integrity("i"), 1), (CommitUnknown("u"), 1),
-        (ConfigError("c"), 1), (PolicyError("p"), 2), (NotFound("n"), 10), (Ambiguous("a"), 2), (PartitionsTaken({"a": "p1"}), 11),
-        (WrongState("w"), 1), (SchemaBehind("s"), 13), (DatabaseUnreachable("d"), 13), (KeyboardInterrupt(), 130),
-        (RuntimeError("surprise"), 1),
+        (ConfigError("c"), 1), (PolicyError("p"), 2), (NotFound("n"), 10), (PartitionsTaken({"a": "p1"}), 11),
+        (Ambiguous("a"), 2), (WrongState("w"), 1), (SchemaBehind("s"), 13), (DatabaseUnreachable("d"), 13),
+        (KeyboardInterrupt(), 130), (RuntimeError("surprise"), 1),
     ):  # fmt: skip
         assert classify(error).code == code, error
     assert one_line(RuntimeError("two\nlines")) == "RuntimeError: two lines"

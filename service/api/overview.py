@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/v1/status`` and ``/v1/settings``: one look at the service, and what it was told."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from service import reading
+from service.api.context import Here
+from service.api.paging import document, page
+from service.documents import service_settings, table_settings
+
+router = APIRouter(tags=["service"])
+
+
+@router.get("/status")
+def status(here: Here) -> Response:
+    """How the lake is, who works on it and what needs a person."""
+    return document(reading.status(here.store))
+
+
+@router.get("/settings")
+def settings(
+    here: Here,
+    request: Request,
+    table: Annotated[str | None, Query(description="The settings of this table instead of the service's.")] = None,
+) -> Response:
+    """Every setting in force and where it came from; secrets are hidden."""
+    if table is None:
+        return page(request, service_settings(here.config))
+    return page(request, table_settings(here.configured(here.store.table_state(table))))

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold --url``: each command on the machine itself and against its HTTP API, the same to the byte."""
+
+import os
+import socket
+from datetime import datetime
+
+import daemon_toys
+import pytest
+import typer
+from api_toys import add_token
+from daemon_toys import running, wait_for, write_config
+from test_cli import every_command
+from toy_format import ToyFormat, create
+
+from lake.plan import PlanState
+from service import cli
+from service.commands import operate, plans, tables
+from service.config import load
+from service.daemon import Daemon
+from service.store import Store
+
+#: what is the same from another machine; everything else is refused there
+REMOTE = {
+    "status", "pause", "resume", "tables list", "tables show", "tables explain", "plans list", "plans show",
+    "plans request", "plans cancel", "plans retry", "plans watch", "config show",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch, tmp_path):
+    for name in list(os.environ):
+        if name.startswith("LAKEFOLD_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs a command in this process: exit code, stdout, stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = cli.run(arguments)
+        return code, *capsys.readouterr()
+
+    return call
+
+
+class Later(datetime):
+    """A clock for commands that stands still, so that ages are the same in two runs."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return datetime(2100, 1, 1, tzinfo=tz)
+
+
+class Service:
+    """A scheduler and an API process without an executor: plans stay requested until ``execute``."""
+
+    def __init__(self, home, store, port, run):
+        self.home, self.store, self.url, self.run = home, store, f"http://127.0.0.1:{port}", run
+
+    def execute(self):
+        """Run the plans there are."""
+        with Daemon(load(self.home / "lakefold.toml"), "executor") as daemon:
+            assert daemon.run_once() == 0
+
+    def there(self, *arguments):
+        """A command from another machine."""
+        return self.run("--url", self.url, *arguments)
+
+    def both(self, *arguments):
+        """A command here and there with the same exit code and output: code, output and the other machine's errors.
+
+        Leases are renewed between the two; a difference that stays is one.
+        """
+        for _ in range(10):
+            here, there = self.run(*arguments), self.there(*arguments)
+            if here[:2] == there[:2]:
+                break
+        assert here[:2] == there[:2], there[2]
+        return there
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch, run):
+    import lake.formats
+
+    for module in (operate, plans, tables):
+        monkeypatch.setattr(module, "datetime", Later)
+    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
+    daemon_toys.install(ToyFormat())
+    for name in ("t1", "t2"):
+        create(tmp_path / "lake" / name, name=name)
+    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    store.upgrade()
+    monkeypatch.setenv("LAKEFOLD_TOKEN", add_token(store, "write"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = load(write_config(tmp_path, http={"port": port}))
+    scheduler = load(write_config(tmp_path, policy={"scan_interval": "1h"}))
+    write_config(tmp_path, http={"port": port})
+    with running(Daemon(scheduler, "scheduler")), running(Daemon(config, "api")):
+        wait_for(lambda: store.figures().count(PlanState.REQUESTED) == 2, "both tables planned")
+        yield Service(tmp_path, store, port, run)
+    store.close()
+
+
+def plan_of(service, table):
+    return service.store.plans(table=table)[0].plan_id
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["text", "json"])
+def test_each_reading_command_prints_the_same_from_another_machine(service, as_json):
+    service.store.pause("t2", "somebody")
+    service.execute()
+    done, waiting = plan_of(service, "t1"), plan_of(service, "t2")
+    for command, code in {
+        ("status",): 0,
+        ("status", "--exit-code"): 4,
+        ("tables", "list"): 0,
+        ("tables", "list", "--exit-code"): 4,
+        ("tables", "show", "t1"): 0,
+        ("tables", "show", str(service.home / "lake" / "t2")): 0,
+        ("tables", "explain", "t2"): 0,
+        ("tables", "explain", "t2", "--files"): 0,
+        ("tables", "explain", "t2", "--partition", "dt=0"): 0,
+        ("plans", "list"): 0,
+        ("plans", "list", "--exit-code"): 4,
+        ("plans", "list", "--table", "t1", "--state", "completed", "--limit", "1"): 0,
+        ("plans", "list", "--after", waiting): 0,
+        ("plans", "show", done): 0,
+        ("plans", "show", waiting[-10:]): 0,
+        ("plans", "watch", done): 0,
+        ("config", "show"): 0,
+        ("config", "show", "t1"): 0,
+    }.items():
+        assert service.both(*command, *as_json)[0] == code, command
+
+
+def test_the_environment_names_the_service_and_the_option_wins(service, monkeypatch):
+    monkeypatch.setenv("LAKEFOLD_URL", service.url)
+    (service.home / "lakefold.toml").unlink()
+    assert service.run("plans", "list")[0] == 0
+    code, _, err = service.run("--url", "http://127.0.0.1:1", "plans", "list")
+    assert (code, "http://127.0.0.1:1: can't connect" in err) == (13, True)
+
+
+def needed(path):
+    """The arguments and options without which a command is wrong usage anyway."""
+    command = typer.main.get_command(cli.app)
+    for word in path:
+        command = command.commands[word]
+    required = [parameter for parameter in command.params if parameter.required]
+    words = {"argument": lambda parameter: ["x"], "option": lambda parameter: [parameter.opts[0], "read"]}
+    return [word for parameter in required for word in words[parameter.param_type_name](parameter)]
+
+
+@pytest.mark.parametrize("command", [path for path in every_command() if " ".join(path) not in REMOTE], ids=" ".join)
+def test_a_command_of_its_own_machine_is_refused_with_an_address(command, run):
+    code, out, err = run("--url", "http://127.0.0.1:1", *command, *needed(command))
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0] == (
+        "lakefold: this command works on its own machine only; leave out --url and LAKEFOLD_URL, and run it there"
+    )
+    assert err.splitlines()[1:] == [f"Try: lakefold {' '.join(command)} --help"]
+
+
+def test_a_configuration_file_makes_no_sense_with_an_address(run, tmp_path):
+    code, _, err = run("--url", "http://127.0.0.1:1", "status", "--config", str(tmp_path / "x.toml"))
+    assert (code, "--config names a file of this machine" in err) == (2, True)
