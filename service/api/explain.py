@@ -10,6 +10,7 @@ from starlette.responses import Response
 from service import exitcodes, planning
 from service.account import explanation
 from service.api.context import Here
+from service.api.naming import named
 from service.api.paging import document
 from service.api.problems import ProblemError
 from service.exitcodes import CommandError
@@ -34,7 +35,7 @@ def explain(
 
     Nothing is stored. The process that answers lists the files itself and needs the same access as the scheduler.
     """
-    found = here.configured(here.store.table_state(table))
+    found = named(here, table)
     if not _listing.acquire(blocking=False):
         raise ProblemError(exitcodes.TOO_MANY, f"{_MOST_AT_ONCE} tables are being listed already", {"Retry-After": "2"})
     try:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from service import reading
 from service.api.context import Here
+from service.api.naming import named
 from service.api.paging import document, page
 from service.documents import service_settings, table_settings
 
@@ -29,4 +30,4 @@ def settings(
     """Every setting in force and where it came from; secrets are hidden."""
     if table is None:
         return page(request, service_settings(here.config))
-    return page(request, table_settings(here.configured(here.store.table_state(table))))
+    return page(request, table_settings(named(here, table)))

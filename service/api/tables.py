@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from service import reading
 from service.api.context import Here
+from service.api.naming import named
 from service.api.paging import document, page
 from service.documents import table_summary
 
@@ -24,4 +25,4 @@ def list_tables(here: Here, request: Request) -> Response:
 @router.get("/{table}")
 def show_table(here: Here, table: str) -> Response:
     """One table: what its format says of it, its last scan, and the policy in force."""
-    return document(reading.table(here.store, here.configured(here.store.table_state(table))))
+    return document(reading.table(here.store, named(here, table)))

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``lakefold --url``: each command on the machine itself and against its HTTP API, the same to the byte."""
 
+import json
 import os
+import re
 import socket
+import threading
 from datetime import datetime
 
 import daemon_toys
@@ -139,6 +142,91 @@ def test_each_reading_command_prints_the_same_from_another_machine(service, as_j
         assert service.both(*command, *as_json)[0] == code, command
 
 
+def test_each_error_ends_with_the_same_exit_code_and_one_line(service):
+    service.execute()
+    done, kind = plan_of(service, "t1"), ("type", "title", "status", "exit_code")
+    for command, code in {
+        ("tables", "show", "t9"): 10,
+        ("tables", "explain", "t1", "--partition", "no/such"): 10,
+        ("plans", "show", "ffffffff"): 10,
+        ("plans", "watch", "ffffffff"): 10,
+        ("plans", "list", "--table", "t9"): 10,
+        ("plans", "request", "t9"): 10,
+        ("plans", "request", "t1", "--partition", "no/such"): 10,
+        ("plans", "request", "t1", "--set", "frobs=3"): 2,
+        ("plans", "request", "t1", "--set", "small_file_limit=lots"): 2,
+        ("plans", "request", "t1", "--kind", "frobbing"): 2,
+        ("plans", "retry", done): 1,
+        ("plans", "cancel", done): 1,
+        ("pause", "t9"): 10,
+        ("config", "show", "t9"): 10,
+    }.items():
+        got, out, err = service.both(*command)
+        assert (got, out, err.count("\n")) == (code, "", 2 if code == 2 else 1), command
+        here, there = (json.loads(run(*command, "--json")[2]) for run in (service.run, service.there))
+        assert [here[key] for key in kind] == [there[key] for key in kind], command
+
+
+def test_a_dry_run_prints_the_same_plan_and_stores_none(service):
+    def same_plan(text):
+        return re.sub(r'("(plan_id|taken_at)":)"[^"]*"', r"\1…", text)
+
+    assert service.run("plans", "cancel", plan_of(service, "t1"))[0] == 0
+    assert service.both("plans", "request", "t1", "-n", "--files")[0] == 0
+    here, there = (run("plans", "request", "t1", "-n", "--json") for run in (service.run, service.there))
+    assert same_plan(here[1]) == same_plan(there[1])
+    assert service.store.figures().count(PlanState.REQUESTED) == 1
+
+
+def test_a_plan_is_requested_refused_cancelled_and_watched_from_another_machine(service):
+    first = plan_of(service, "t1")
+    assert service.both("plans", "request", "t1")[0] == 11
+    assert "is held by live plan" in service.there("plans", "request", "t1")[2]
+    assert service.there("plans", "cancel", first[-10:], "--reason", "not now") == (0, f"Plan {first} cancelled\n", "")
+    assert service.store.plan(first).cancel_reason == "not now"
+    assert service.both("plans", "watch", first, "--json")[0] == 3
+
+    executor = threading.Timer(1.5, service.execute)
+    executor.start()
+    code, out, err = service.there("plans", "request", "t1", "--wait", "--json")
+    executor.join()
+    answer, *changes = map(json.loads, out.splitlines())
+    (plan_id,) = answer["plan_ids"]
+    assert (code, err) == (0, "")
+    assert {change["plan_id"] for change in changes} == {plan_id}
+    assert (changes[0]["state"], changes[-1]["state"]) == ("requested", "completed")
+    assert changes[-1]["files_after"] < changes[-1]["files_before"]
+
+
+def test_the_same_idempotency_key_asks_once_from_wherever_it_comes(service):
+    service.run("plans", "cancel", plan_of(service, "t1"))
+    ask = ("plans", "request", "t1", "--idempotency-key", "k1", "--json")
+    here, there = service.run(*ask), service.there(*ask)
+    assert here == there
+    assert json.loads(there[1])["outcome"] == "planned"
+    assert service.both("plans", "request", "t2", "--idempotency-key", "k1")[0] == 2
+
+
+def test_a_pause_and_its_end_are_the_same_from_another_machine(service):
+    for command in ("pause", "resume"):
+        for table in ((), ("t1",)):
+            assert service.both(command, *table)[0] == 0
+            assert service.both(command, *table, "--json")[0] == 0
+    service.there("pause", "t1")
+    assert service.both("plans", "request", "t1")[0] == 12
+    assert [table.paused_by for table in service.store.tables()] == ["token write", None]
+
+
+def test_a_token_that_is_missing_wrong_or_may_not_write_is_one_line_and_1(service, monkeypatch):
+    reader = add_token(service.store, "read")
+    for token, words in (("", "LAKEFOLD_TOKEN is not set"), ("wrong-token", "wrong"), (reader, "scope read")):
+        monkeypatch.setenv("LAKEFOLD_TOKEN", token)
+        wait_for(lambda words=words: words in service.there("pause")[2], words)
+        code, out, err = service.there("pause")
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert not token or token not in err
+
+
 def test_the_environment_names_the_service_and_the_option_wins(service, monkeypatch):
     monkeypatch.setenv("LAKEFOLD_URL", service.url)
     (service.home / "lakefold.toml").unlink()
@@ -149,6 +237,8 @@ def test_the_environment_names_the_service_and_the_option_wins(service, monkeypa
 
 def needed(path):
     """The arguments and options without which a command is wrong usage anyway."""
+    if path[0] == "notifications":
+        return ["1"] if path[1] in ("retry", "drop") else []
     command = typer.main.get_command(cli.app)
     for word in path:
         command = command.commands[word]
