@@ -245,9 +245,9 @@ class Daemon:
         if self._schedules:
             self._work.every(_SCAN_TICK, "scan", self.scanning.tick)
             self._work.every(daemon.request_interval, "requests", self.scanning.answer_requests)
+            self._work.every(daemon.request_interval, "written", self.scanning.look_at_written)
         if self.delivery is not None:
             self._work.every(_NOTIFY_TICK, "notify", self.delivery.tick)
-            self._work.every(daemon.request_interval, "written", self.scanning.look_at_written)
         if self._executes:
             self._work.every(daemon.rescue_interval, "rescue", self._rescue)
             self._work.every(daemon.clean_interval, "clean", self._clean)

@@ -90,8 +90,11 @@ class ObservedStore:
             logger.error("%s; going on and trying again", one_line(error))
 
     def _answered(self) -> None:
-        if self._down:
-            self._down = False
+        if not self._down:
+            return
+        with self._lock:
+            told, self._down = not self._down, False
+        if not told:
             logger.info("database %s answers again", self._store.url)
 
 

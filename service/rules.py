@@ -120,6 +120,9 @@ def _policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, dict[str
     try:
         policy = SizingPolicy.from_settings(settings, dialect=dialect.value if dialect else "spark")
     except PolicyError as error:
+        if any(layer.origin == REQUEST for layer in layers):
+            _policy(config, [layer for layer in layers if layer.origin != REQUEST])  # raises where the fault is there
+            raise
         raise _blame(config, chosen, error) from error
     origins = {}
     for knob in KNOBS:
@@ -134,7 +137,7 @@ def _policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, dict[str
 
 
 def _blame(config: Config, chosen: Mapping[str, tuple[Origin, Layer]], error: PolicyError) -> Exception:
-    """The error with the places of the settings its text names; a PolicyError where the request set one of them."""
+    """The error with the places of the settings its text names."""
     text = str(error)
     words = set(re.findall(r"[\w.]+", text))
     named = [
@@ -142,8 +145,6 @@ def _blame(config: Config, chosen: Mapping[str, tuple[Origin, Layer]], error: Po
         for slot, (origin, layer) in chosen.items()
         if origin.key in words or (slot in KNOBS and setting_name(slot) in words)
     ]
-    if any(origin.place == REQUEST for origin, _ in named):
-        return PolicyError(text)
     if len(named) == 1:
         origin, layer = named[0]
         return _fault(config, layer, origin.key, text)

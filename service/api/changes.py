@@ -44,20 +44,20 @@ def retry_plan(here: Here, caller: Writer, plan_id: str) -> Response:
     return document(plan_retried(plan_id))
 
 
-@router.post("/tables/{name}/pause", tags=["tables"])
-def pause_table(here: Here, caller: Writer, name: str) -> Response:
+@router.post("/tables/{table}/pause", tags=["tables"])
+def pause_table(here: Here, caller: Writer, table: str) -> Response:
     """Begin no more plans of a table; what runs goes on to its end."""
-    table = named(here, name).name
-    here.store.pause(table, caller.actor)
-    return document(paused(table, True))
+    name = named(here, table).name
+    here.store.pause(name, caller.actor)
+    return document(paused(name, True))
 
 
-@router.post("/tables/{name}/resume", tags=["tables"])
-def resume_table(here: Here, caller: Writer, name: str) -> Response:
+@router.post("/tables/{table}/resume", tags=["tables"])
+def resume_table(here: Here, caller: Writer, table: str) -> Response:
     """End a table's pause, its halt and its quarantine."""
-    table = named(here, name).name
-    here.store.resume(table, caller.actor)
-    return document(paused(table, False))
+    name = named(here, table).name
+    here.store.resume(name, caller.actor)
+    return document(paused(name, False))
 
 
 @router.post("/pause", tags=["service"])

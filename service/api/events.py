@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import APIKeyHeader
 from pydantic import BaseModel, Field, ValidationError
 from starlette.responses import Response
 
@@ -25,6 +26,24 @@ callback_router = APIRouter(prefix="/events", tags=["events"])
 
 #: Hudi's header for the key (``hoodie.write.commit.callback.http.api.key``)
 KEY_HEADER = "HUDI-CALLBACK-KEY"
+_Key = Annotated[
+    str | None,
+    Depends(
+        APIKeyHeader(name=KEY_HEADER, scheme_name="hudi", auto_error=False, description="[http] hudi_callback_key")
+    ),
+]
+#: what of a callback is read, for the description of the API
+_CALLBACK = {
+    "type": "object",
+    "required": ["commitTime", "basePath"],
+    "properties": {
+        "commitTime": {"type": "string"},
+        "basePath": {"type": "string"},
+        "hoodieWriteStat": {
+            "type": "array", "items": {"type": "object", "properties": {"partitionPath": {"type": "string"}}}
+        },
+    },
+}  # fmt: skip
 _CALLER = Caller("Hudi's commit callback", "write")
 
 
@@ -57,13 +76,12 @@ class HudiCommit(BaseModel):
         return found if len(found) <= MOST_PARTITIONS else None
 
 
-def callback_key(request: Request, here: Here) -> Caller:
+def callback_key(here: Here, key: _Key) -> Caller:
     """A dependency that lets only the bearer of the key of ``[http] hudi_callback_key`` through."""
     expected = here.config.http.hudi_callback_key
     if expected is None:
         raise ProblemError(exitcodes.UNAUTHENTICATED, "Hudi's callback is off; set [http] hudi_callback_key")
-    given = request.headers.get(KEY_HEADER, "").encode()
-    if not hmac.compare_digest(given, expected.get_secret_value().encode()):
+    if not hmac.compare_digest((key or "").encode(), expected.get_secret_value().encode()):
         raise ProblemError(exitcodes.UNAUTHENTICATED, f"the key in the header {KEY_HEADER} is missing or wrong")
     return _CALLER
 
@@ -81,10 +99,7 @@ def table_written(here: Here, caller: Annotated[Caller, require("write")], commi
 @callback_router.post(
     "/hudi",
     status_code=202,
-    openapi_extra={
-        "requestBody": {"required": True, "content": {"application/json": {"schema": HudiCommit.model_json_schema()}}},
-        "security": [{"hudi": []}],
-    },
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _CALLBACK}}}},
 )
 async def hudi_written(here: Here, request: Request, caller: Annotated[Caller, Depends(callback_key)]) -> Response:
     """Hudi's own HTTP commit callback: the partitions of this commit are scanned now."""

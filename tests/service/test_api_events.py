@@ -2,16 +2,22 @@
 """Writers tell over HTTP what they have written: in their own words, and as Hudi's commit callback does."""
 
 import json
+import socket
 from dataclasses import replace
 
+import daemon_toys
+import httpx
 import pytest
 from api_toys import add_token, client_of, context_at
-from daemon_toys import write_config
+from daemon_toys import running, wait_for, write_config
+from toy_format import ToyFormat, create, manifest, rows, write
 
+import lake.formats
 from lake.model import TableRef
 from service.api.guard import MOST_BODY
 from service.api.naming import same_location
 from service.config import ConfigError, load
+from service.daemon import Daemon
 
 KEY = "a key that nobody guesses"
 TRIPS = TableRef(name="demo.trips", format="toy", location="/lake/demo/trips")
@@ -189,3 +195,27 @@ def test_a_location_is_the_same_however_its_uri_is_spelled():
     assert same_location("/lake//a/../t/") == "/lake/t"
     assert {same_location(f"{s}://b/lake//t/") for s in ("s3", "s3a", "s3n")} == {"s3://b/lake/t"}
     assert same_location("hdfs://name/lake/t") != same_location("/lake/t")
+
+
+def test_on_the_real_daemon_a_report_becomes_a_plan_that_is_followed_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
+    daemon_toys.install(ToyFormat())
+    table = create(tmp_path / "lake" / "t1", name="t1", partitions=5, files=1)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    store = context_at(tmp_path).store
+    config = load(write_config(tmp_path, policy={"scan_interval": "1h"}, http={"port": port}))
+    headers = {"Authorization": f"Bearer {add_token(store, 'write')}"}
+    with (
+        running(Daemon(config, "all")),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30) as client,
+    ):
+        wait_for(lambda: store.last_scan("t1"), "the first scan")
+        write(table, "dt=3", rows(1000, 1050))
+        report = {"table": str(tmp_path / "lake" / "t1"), "partitions": ["dt=3"]}
+        assert client.post("/v1/events/commit", json=report).status_code == 202
+        (plan,) = wait_for(lambda: client.get("/v1/plans").json()["items"], "a plan", 10)
+        followed = client.get(f"/v1/plans/{plan['plan_id']}/progress").text
+    assert json.loads(followed.rpartition("data: ")[2].partition("\n")[0])["state"] == "completed"
+    assert sum(item["partition"] == "dt=3" for item in manifest(table)["files"]) == 1
+    store.close()

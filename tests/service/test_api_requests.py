@@ -187,6 +187,7 @@ def test_a_table_in_mode_observe_is_refused_with_the_rule_that_changes_it(tmp_pa
         ({"table": "/etc/passwd"}, 404, "no table '/etc/passwd'"),
         ({"overrides": {"small_file_limt": "1MiB"}}, 422, "small_file_limt"),
         ({"overrides": {"small_file_limit": "much"}}, 422, "small_file_limit"),
+        ({"overrides": {"<b>=\u0004": ["x"]}}, 422, "is not a setting"),
         ({"partitions": ["dt=1/../../etc"]}, 422, "a partition is a path inside its table"),
         ({"partitions": []}, 422, "at least 1 item"),
         ({"kind": "sorting"}, 422, "'clustering' or 'compaction'"),
