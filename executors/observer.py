@@ -1,17 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """What executors tell the outside while they work; ``service.metrics`` counts it, tests record it."""
 
+import logging
+from collections.abc import Callable
 from typing import Protocol
 
-from executors.outcome import Outcome
+from executors.outcome import Outcome, one_line
 from lake.plan import Claim, Step
+
+log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
     """Every method returns at once and never raises."""
 
+    def run_started(self, claim: Claim) -> None:
+        """An executor begins with a plan it has claimed, or has taken over."""
+
+    def run_ended(self, claim: Claim, outcome: Outcome) -> None:
+        """It has left the plan, in whichever way; only ``plan_finished`` means that the plan left inflight."""
+
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
         """One step of a plan ended without an error."""
+
+    def step_failed(self, claim: Claim, step: Step, seconds: float, error: str) -> None:
+        """One step of a plan ended in an error (one line)."""
 
     def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
         """A plan left inflight: completed, failed, cancelled or requeued."""
@@ -32,6 +45,15 @@ class Observer(Protocol):
 class NullObserver:
     """Observes nothing."""
 
+    def run_started(self, claim: Claim) -> None:
+        """See Observer."""
+
+    def run_ended(self, claim: Claim, outcome: Outcome) -> None:
+        """See Observer."""
+
+    def step_failed(self, claim: Claim, step: Step, seconds: float, error: str) -> None:
+        """See Observer."""
+
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
         """See Observer."""
 
@@ -49,3 +71,64 @@ class NullObserver:
 
     def clean_succeeded(self) -> None:
         """See Observer."""
+
+
+def observed(observer: Observer, claim: Claim, run: Callable[[], Outcome]) -> Outcome:
+    """Call ``run``, which is one executor's work on ``claim``; its outcome."""
+    observer.run_started(claim)
+    outcome = run()
+    observer.run_ended(claim, outcome)
+    return outcome
+
+
+class Observers:
+    """Several observers as one. One that raises is told of once in the log; plan and other observers go on."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+        self._failed: set[Observer] = set()
+
+    def _each(self, call: Callable[[Observer], None]) -> None:
+        for observer in self._observers:
+            try:
+                call(observer)
+            except Exception as error:
+                if observer not in self._failed:
+                    self._failed.add(observer)
+                    log.warning("%s: %s; plans go on", type(observer).__name__, one_line(error), exc_info=error)
+
+    def run_started(self, claim: Claim) -> None:
+        """See Observer."""
+        self._each(lambda observer: observer.run_started(claim))
+
+    def run_ended(self, claim: Claim, outcome: Outcome) -> None:
+        """See Observer."""
+        self._each(lambda observer: observer.run_ended(claim, outcome))
+
+    def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
+        """See Observer."""
+        self._each(lambda observer: observer.step_finished(claim, step, seconds))
+
+    def step_failed(self, claim: Claim, step: Step, seconds: float, error: str) -> None:
+        """See Observer."""
+        self._each(lambda observer: observer.step_failed(claim, step, seconds, error))
+
+    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
+        """See Observer."""
+        self._each(lambda observer: observer.plan_finished(claim, outcome))
+
+    def lease_expired(self, claim: Claim) -> None:
+        """See Observer."""
+        self._each(lambda observer: observer.lease_expired(claim))
+
+    def deleted(self, table: str, files: int, bytes_: int) -> None:
+        """See Observer."""
+        self._each(lambda observer: observer.deleted(table, files, bytes_))
+
+    def clean_failed(self, table: str, reason: str) -> None:
+        """See Observer."""
+        self._each(lambda observer: observer.clean_failed(table, reason))
+
+    def clean_succeeded(self) -> None:
+        """See Observer."""
+        self._each(lambda observer: observer.clean_succeeded())

@@ -21,7 +21,7 @@ from datetime import timedelta
 from functools import partial
 
 from executors.lease import Lease
-from executors.observer import NullObserver, Observer
+from executors.observer import NullObserver, Observer, observed
 from executors.outcome import Outcome, Result, completed_line, figures_of, left_out_of, one_line
 from executors.patience import ask_table, patiently
 from executors.receipt import prove
@@ -62,8 +62,9 @@ def run_plan(
     The lease is renewed every ``heartbeat`` from a second thread, so ``store`` must allow two. Setting ``cancel``
     stops the rewrite, discards it and requeues the plan, unless its commit has begun.
     """
+    observer = observer or NullObserver()
     with Lease(claim, store, every=heartbeat, abort=cancel) as lease:
-        return _Run(claim, format, store, spark, observer or NullObserver(), lease, ask_again).run()
+        return observed(observer, claim, _Run(claim, format, store, spark, observer, lease, ask_again).run)
 
 
 def settle(
@@ -80,8 +81,9 @@ def settle(
 
     It stays inflight where the table does not answer, or where something pending of it can't be withdrawn.
     """
+    observer = observer or NullObserver()
     with Lease(claim, store, every=heartbeat) as lease:
-        return _Run(claim, format, store, spark, observer or NullObserver(), lease, ask_again).settle()
+        return observed(observer, claim, _Run(claim, format, store, spark, observer, lease, ask_again).settle)
 
 
 class _Run:
@@ -159,7 +161,11 @@ class _Run:
         self._lease.check()
         failpoint(f"before_{step}")
         begun = time.monotonic()
-        yield
+        try:
+            yield
+        except Exception as error:
+            self._observer.step_failed(self._claim, step, time.monotonic() - begun, one_line(error))
+            raise
         self._step_ended(step, time.monotonic() - begun)
         failpoint(f"after_{step}")
 

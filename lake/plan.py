@@ -191,3 +191,5 @@ class Claim:
     #: instants that earlier epochs of this plan published on the table's timeline, newest last
     instants: tuple[str, ...] = ()
     milliseconds: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    #: W3C trace context of the planning, where somebody traces
+    traceparent: str | None = None

@@ -23,6 +23,7 @@ from service.api.settings import Http
 from service.notify.settings import Notify
 from service.secrets import is_secret, remember_those_of
 from service.sections import Duration, Section, Texts, flatten
+from service.telemetry.settings import OpenLineage, OpenTelemetry
 
 FILE_NAME = "lakefold.toml"
 ENV_PREFIX = "LAKEFOLD_"
@@ -115,7 +116,10 @@ class Daemon(Section):
 
 
 #: the sections that are one table of known keys
-_SECTIONS: Mapping[str, type[Section]] = {"database": Database, "daemon": Daemon, "notify": Notify, "http": Http}
+_SECTIONS: Mapping[str, type[Section]] = {
+    "database": Database, "daemon": Daemon, "notify": Notify, "http": Http, "openlineage": OpenLineage,
+    "opentelemetry": OpenTelemetry,
+}  # fmt: skip
 
 
 class _Settings(BaseSettings):
@@ -131,6 +135,8 @@ class _Settings(BaseSettings):
     tables: tuple[TableRule, ...] = ()
     daemon: Daemon = Field(default_factory=Daemon)
     notify: Notify = Field(default_factory=Notify)
+    openlineage: OpenLineage = Field(default_factory=OpenLineage)
+    opentelemetry: OpenTelemetry = Field(default_factory=OpenTelemetry)
     http: Http = Field(default_factory=Http)
 
     @classmethod
@@ -165,6 +171,8 @@ class Config:
     tables: tuple[TableRule, ...]
     daemon: Daemon
     notify: Notify
+    openlineage: OpenLineage
+    opentelemetry: OpenTelemetry
     http: Http
     default_layers: tuple[Layer, ...]
     #: ``section.key`` → where its value came from, for everything that was set outside ``[defaults]``
@@ -230,6 +238,8 @@ def load(chosen: Path | None = None) -> Config:
         tables=settings.tables,
         daemon=settings.daemon,
         notify=settings.notify,
+        openlineage=settings.openlineage,
+        opentelemetry=settings.opentelemetry,
         http=settings.http,
         default_layers=tuple(layer for layer in layers if layer.settings),
         origins=_section_origins(document, name),

@@ -45,6 +45,7 @@ from service.rules import check_rules, default_policy
 from service.scanning import Scanning
 from service.schedule import Ticks
 from service.store import DatabaseUnreachable, SchemaBehind, StoreError
+from service.telemetry.wiring import Telemetry
 from service.wiring import open_store
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ class Daemon:
         settings, policy = config.daemon, default_policy(config)
         self.metrics = Metrics(role)
         self._page = MetricsPage(self.metrics.registry)
+        self._telemetry = Telemetry(config, self.name)
+        self._observer = self._telemetry.beside(self.metrics)
         webhook = open_webhook(config) if self._schedules else None
         self._opened = open_store(config)
         slots = settings.executor_slots if self._executes else 0
@@ -89,9 +92,9 @@ class Daemon:
         catalog = Catalog(config, known=self.store.tables, spark=self._spark if self._executes else None)
         self.scanning = Scanning(
             config, self.store, catalog, self.metrics, leads=self._leads(SCAN_ROLE), actor=f"scheduler {self.name}",
-            succeeded=self._scan_beat.beat,
+            succeeded=self._scan_beat.beat, planning=self._telemetry.planning,
         )  # fmt: skip
-        self.cleaning = Cleaning(config, self.store, self._spark, self.metrics, succeeded=self._clean_beat.beat)
+        self.cleaning = Cleaning(config, self.store, self._spark, self._observer, succeeded=self._clean_beat.beat)
         self._webhook = webhook
         self.delivery = (
             Delivery(config.notify, self.store, webhook, self.metrics, leads=self._delivers) if webhook else None
@@ -100,7 +103,7 @@ class Daemon:
             store=self.store,
             spark=self._spark,
             executor=self.name,
-            observer=self.metrics,
+            observer=self._observer,
             settings=WorkerSettings(slots=max(1, slots), heartbeat=policy.heartbeat, idle=settings.claim_interval),
         )
         self._work, self._upkeep = Ticks(self._tick_failed), Ticks(self._tick_failed)
@@ -121,6 +124,7 @@ class Daemon:
         self._clean_beat.close()
         if self._webhook is not None:
             self._webhook.close()
+        self._telemetry.close()
         self._opened.close()
 
     def run(self) -> ExitCode:
@@ -314,7 +318,7 @@ class Daemon:
                 formats=load_format,
                 store=self.store,
                 spark=self._spark,
-                observer=self.metrics,
+                observer=self._observer,
                 heartbeat=default_policy(self.config).heartbeat,
             )
             is not None

@@ -239,6 +239,8 @@ def service_settings(config: "Config") -> list[dict[str, Any]]:
         *rows("daemon", config.daemon.model_dump()),
         *rows("http", config.http.model_dump()),
         *rows("notify", config.notify.model_dump()),
+        *rows("openlineage", config.openlineage.model_dump()),
+        *rows("opentelemetry", config.opentelemetry.model_dump()),
     ]
 
 

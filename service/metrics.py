@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
+from executors.observer import NullObserver
 from executors.outcome import Outcome, Result
 from lake.errors import Transient
 from lake.formats import FORMATS
@@ -29,7 +30,7 @@ _LEFT_ALONE = tuple(reason for reason in Reason if reason is not Reason.CHOSEN)
 _ENGINE = "auto"
 
 
-class Metrics:
+class Metrics(NullObserver):
     """The registry of one process; an ``executors.observer.Observer``, and what the daemon's loops report to."""
 
     def __init__(self, role: str, registry: CollectorRegistry | None = None) -> None:

@@ -4,7 +4,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 
 from lake.errors import LakefoldError, Transient
@@ -45,9 +45,10 @@ class Scanning:
         leads: Callable[[], bool],
         actor: str,
         succeeded: Callable[[], None] = lambda: None,
+        planning: Callable[[str, str | None], AbstractContextManager[None]] = lambda table, traceparent: nullcontext(),
     ) -> None:
         self._config, self._store, self._catalog, self._metrics = config, store, catalog, metrics
-        self._leads, self._actor, self._succeeded = leads, actor, succeeded
+        self._leads, self._actor, self._succeeded, self._planning = leads, actor, succeeded, planning
         self._scans, self._requests = Lanes("scan", _SCAN_LANES), Lanes("request", _REQUEST_LANES)
         self._looks = Lanes("written", _WRITTEN_LANES)
         self._tables: dict[str, ConfiguredTable] = {}
@@ -140,7 +141,7 @@ class Scanning:
                     logger.info("table %s: can be scanned again", table.name)
                 _tell_plans(table.name, answer.plan_ids)
 
-        return log_fields(table=table.name)(scan)
+        return self._traced(table.name, scan)
 
     def _answer_one(self, request: Request) -> Callable[[], None]:
         def answer() -> None:
@@ -160,7 +161,7 @@ class Scanning:
             logger.info("request %s by %s for %s: %s", request.request_id, request.actor, request.table, given.text)
             _tell_plans(given.table, given.plan_ids)
 
-        return log_fields(request=request.request_id)(answer)
+        return self._traced(request.table, log_fields(request=request.request_id)(answer), request.traceparent)
 
     def _look_at(self, name: str, written: Collection[WrittenPartition]) -> Callable[[], None]:
         partitions = {entry.partition for entry in written if entry.partition is not None}
@@ -191,7 +192,14 @@ class Scanning:
             with suppress(StoreError):
                 self._store.looked_at(written, again_in)
 
-        return log_fields(table=name)(look)
+        return self._traced(name, look)
+
+    def _traced(self, table: str, work: Callable[[], None], traceparent: str | None = None) -> Callable[[], None]:
+        def in_trace() -> None:
+            with log_fields(table=table), self._planning(table, traceparent):
+                work()
+
+        return in_trace
 
     def _scan_failed(self, table: ConfiguredTable, error: Exception, seconds: float) -> None:
         """One line when a table begins to fail, not one at each scan; a traceback where nobody foresaw the error."""

@@ -75,12 +75,16 @@ def remember(values: Iterable[str]) -> None:
 
 def remember_those_of(config: "Config") -> None:
     """``remember`` every secret that a configuration holds."""
-    for section in (config.database, config.daemon, config.http, config.notify):
+    sections = (
+        config.database, config.daemon, config.http, config.notify, config.openlineage, config.opentelemetry,
+    )  # fmt: skip
+    for section in sections:
         for name, value in section:
-            if isinstance(value, _Secret):
-                remember(_parts(value.get_secret_value()))
-            elif isinstance(value, str) and is_secret(name):
-                remember([value])
+            for secret in value.values() if isinstance(value, Mapping) else (value,):
+                if isinstance(secret, _Secret):
+                    remember(_parts(secret.get_secret_value()))
+                elif isinstance(secret, str) and is_secret(name):
+                    remember([secret])
     for settings in (config.spark, *(rule.write_options for rule in config.tables)):
         for name, value in settings.items():
             remember([value] if is_secret(name) else _inside(value))

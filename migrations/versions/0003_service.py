@@ -21,6 +21,7 @@ def upgrade() -> None:
         " (SELECT min(id) FROM scan_history WHERE table_name = table_state.name AND outcome = 'ok')"
     )
     op.add_column("plan", sa.Column("traceparent", sa.String(), nullable=True))
+    op.add_column("plan_request", sa.Column("traceparent", sa.String(), nullable=True))
     op.create_table(
         "partition_layout",
         sa.Column("table_name", sa.String(), nullable=False),
@@ -84,5 +85,6 @@ def downgrade() -> None:
     op.drop_table("api_token")
     op.drop_table("written_partition")
     op.drop_table("partition_layout")
+    op.drop_column("plan_request", "traceparent")
     op.drop_column("plan", "traceparent")
     op.drop_column("table_state", "first_ok_scan_id")

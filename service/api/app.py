@@ -11,6 +11,7 @@ from service.api.guard import Guard
 from service.api.problems import add_handlers
 from service.api.security import require
 from service.api.timing import Timing
+from service.api.trace import CallersTrace
 from service.web.app import add_pages
 
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
@@ -48,6 +49,7 @@ def create_app(context: Context) -> FastAPI:
     app = new_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
     app.state.context = context
     app.state.progress = progress.Progress(context.store)
+    app.add_middleware(CallersTrace)
     app.add_middleware(Guard, context=context)
     # Around the guard: what it refuses is answered, too.
     app.add_middleware(Timing, metrics=context.metrics, routes=app.routes)

@@ -329,6 +329,7 @@ class Lifecycle(StorePart):
             lease_until=moment(row.lease_until_ms),
             instants=tuple(row.instants),
             milliseconds=row.milliseconds,
+            traceparent=row.traceparent,
         )
 
 

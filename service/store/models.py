@@ -200,6 +200,7 @@ class RequestRow(Base):
     overrides: Mapped[Any] = mapped_column(Json)
     dry_run: Mapped[bool] = mapped_column()
     kind: Mapped[str | None] = mapped_column(String)
+    traceparent: Mapped[str | None] = mapped_column(String)
     idempotency_key: Mapped[str | None] = mapped_column(String)
     actor: Mapped[str] = mapped_column(String)
     created_at_ms: Mapped[int] = mapped_column(BigInteger)

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from lake.plan import Plan, PlanState
+from lake.trace import current_traceparent
 from service.store.base import StorePart, insert_if_absent, locked, record_event, storable
 from service.store.blobs import pack
 from service.store.clock import db_now
@@ -52,7 +53,7 @@ class Planning(StorePart):
                     actor=actor, group_count=len(groups), partition_count=len(plan.partitions),
                     input_files=plan.input_files, input_bytes=plan.bytes,
                     output_files=sum(g.output_files for g in plan.groups), progress_bytes_total=plan.bytes,
-                    adopted=plan.adopted,
+                    adopted=plan.adopted, traceparent=current_traceparent(),
                     created_at_ms=db_now(), not_before_ms=db_now(),
                 )
             )  # fmt: skip

@@ -9,6 +9,7 @@ from sqlalchemy import Row, select, update
 from uuid_utils import uuid7
 
 from lake.plan import PlanKind
+from lake.trace import current_traceparent
 from service.store.base import StorePart, insert_if_absent
 from service.store.clock import db_now, moment, optional_moment
 from service.store.errors import IdempotencyMismatch, NotFound
@@ -46,7 +47,7 @@ class Requests(StorePart):
         with self._database.write() as connection:
             if insert_if_absent(
                 connection, RequestRow, id=request_id, idempotency_key=idempotency_key, actor=actor,
-                created_at_ms=db_now(), **body,
+                created_at_ms=db_now(), traceparent=current_traceparent(), **body,
             ):  # fmt: skip
                 return request_id
             first = connection.execute(
@@ -102,6 +103,7 @@ def _request(row: Row[Any]) -> Request:
         overrides=row.overrides,
         dry_run=row.dry_run,
         kind=None if row.kind is None else PlanKind(row.kind),
+        traceparent=row.traceparent,
         idempotency_key=row.idempotency_key,
         actor=row.actor,
         created_at=moment(row.created_at_ms),

@@ -104,6 +104,8 @@ class Request:
     answered_at: datetime | None
     plan_ids: tuple[str, ...]
     answer: Mapping[str, Any] | None
+    #: W3C trace context of whoever asked, where somebody traces
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
