@@ -137,6 +137,8 @@ class Daemon:
                 "lakefold %s, role %s, as %s on %s; listening on %s",
                 *(__version__, self.role, self.name, self.store.url, server.url),
             )
+            if context.serves_api:
+                logger.info("the page is at %s/", server.url)
             self._begin()
             worker = threading.Thread(target=self._run_worker, name="worker")
             if self._executes:

@@ -13,11 +13,13 @@ have_postgres() {
   done
   return 1
 }
+have_chromium() { command -v chromium >/dev/null || command -v chromium-browser >/dev/null; }
 have_prometheus() { command -v prometheus >/dev/null && command -v promtool >/dev/null; }
 
 missing=()
 have_postgres || missing+=(postgresql)
 have_prometheus || missing+=(prometheus)
+have_chromium || missing+=(chromium)
 [[ ${#missing[@]} == 0 ]] && exit 0
 
 give_up() {
@@ -48,4 +50,4 @@ install() {
 }
 install || { timeout 120 apt-get update -qq >"$work/update" 2>&1; install; } ||
   give_up "apt-get install failed: $(grep -m1 '^E:' "$work/log" || tail -n1 "$work/log")"
-have_postgres && have_prometheus || give_up "apt-get installed it, but its programs are not there"
+have_postgres && have_prometheus && have_chromium || give_up "apt-get installed it, but its programs are not there"

@@ -110,6 +110,7 @@ class _Demo:
         self._location = self._lake / "demo" / "trips"
         self._table = TableRef(name=settings.TABLE, format="hudi", location=str(self._location))
         self._port = settings.free_port()
+        self._url = f"http://127.0.0.1:{self._port}"
         self._ledger = Ledger(directory / "ledger")
         self._news = WriterNews(directory / "writer.out")
         self._children: list[Child] = []
@@ -202,7 +203,12 @@ class _Demo:
 
     def _serve(self) -> Child:
         daemon = self._start("daemon", ["service.cli", "serve", "--config", str(self._config)])
-        self._show.happened(f"lakefold serve --config {self._config}", "serving", pid=daemon.pid)
+        self._show.happened(
+            f"lakefold serve --config {self._config}; watch it at {self._url}/",
+            "serving",
+            pid=daemon.pid,
+            page=self._url,
+        )
         return daemon
 
     def _lakefold(self, *arguments: str) -> None:
@@ -297,15 +303,18 @@ class _Demo:
             (f"lakefold verify {settings.TABLE} --rows", "storage against the table's commits"),
         ):
             show.line(f"  {command:<40} {what}")
-        url = f"http://127.0.0.1:{self._port}/metrics"
         if self._keep:
             pids = " ".join(str(child.pid) for child in self._children)
-            show.line(f"  {'curl ' + url:<40} metrics")
+            show.line(
+                f"  {self._url + '/tables/' + settings.TABLE:<40} the page: sizes before and now, plans as they run"
+            )
+            show.line(f"  {'lakefold tokens add me --scope write':<40} to ask for plans on the page")
+            show.line(f"  {'curl ' + self._url + '/metrics':<40} metrics")
             show.line(f"Writer and daemon go on; stop them with: kill {pids}")
         else:
-            show.line(f"  {'lakefold serve':<40} go on; metrics on {url}")
+            show.line(f"  {'lakefold serve':<40} go on; the page is {self._url}/")
             show.line(f"Remove everything with: rm -r {self._directory}")
-        show.finished(directory=self._directory, equal=result.equal, metrics=url)
+        show.finished(directory=self._directory, equal=result.equal, page=f"{self._url}/")
 
     # Processes.
 

@@ -5,7 +5,7 @@ A form of another site can't get here: the cookie is SameSite=Strict, and what c
 a page of ours (``service.api.security.check_same_origin``).
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Form
@@ -13,7 +13,9 @@ from starlette.responses import RedirectResponse, Response
 
 from lake.plan import PlanKind
 from service import asking
+from service.api.bodies import MOST_PARTITIONS, PartitionPath
 from service.api.context import Here
+from service.api.naming import named
 from service.api.security import Caller, require
 from service.web.problems import PageRoute
 from service.web.rendering import table_path
@@ -32,18 +34,18 @@ def request_plans(
     here: Here,
     caller: Writer,
     name: str,
-    partition: Annotated[list[str] | None, Form()] = None,
-    kind: Annotated[str, Form()] = "",
+    partition: Annotated[list[PartitionPath] | None, Form(max_length=MOST_PARTITIONS)] = None,
+    kind: Annotated[PlanKind | Literal[""], Form()] = "",
     dry_run: Annotated[bool, Form()] = False,
 ) -> Response:
     """Ask for plans of a table; the page of the request shows the answer."""
-    table = here.configured(here.store.table_state(name))
+    table = named(here, name)
     partitions = [part for part in partition or () if part] or None
     if not dry_run:
         asking.refuse_now(here.config, here.store, table, partitions)
     request_id = asking.submit(
         here.config, here.store, table, partitions=partitions, overrides={}, dry_run=dry_run, idempotency_key=None,
-        actor=caller.actor, kind=PlanKind(kind) if kind else None,
+        actor=caller.actor, kind=kind or None,
     )  # fmt: skip
     return _to(f"/requests/{quote(request_id)}")
 

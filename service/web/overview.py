@@ -129,6 +129,7 @@ def _line(
 ) -> Line:
     limit = context.configured(table).policy.small_file_limit_bytes
     first = lake.first.get(table.name)
+    before = first.histogram if first and scan and first.taken_at < scan.taken_at else None
     median = median_bytes(scan.histogram) if scan else None
     words = ""
     if scan is not None:
@@ -140,7 +141,7 @@ def _line(
         state=word,
         scan=scan,
         failing=_failing(lake, table.name),
-        spark=sparkline(scan.histogram, first.histogram if first else None, limit) if scan else None,
+        spark=sparkline(scan.histogram, before, limit) if scan else None,
         sizes_in_words=words,
         median=median,
         last_plan=plan,

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from lake.plan import PlanState
 from service.api.context import Here
+from service.api.naming import named
 from service.asking import SCAN_ROLE
 from service.documents import service_settings, table_settings
 from service.exitcodes import NOT_FOUND, CommandError
@@ -57,16 +58,16 @@ def show_table(
 ) -> Response:
     """One table."""
     store, now = here.store, datetime.now(UTC)
-    state = store.table_state(name)
+    table = named(here, name)
     known = Known(
-        state=state,
+        state=store.table_state(name),
         scans=store.scans(name),
         good=store.last_scan(name, ok=True),
         first=store.first_scan(name),
         plans=store.plans(table=name, limit=_PLANS_OF_TABLE),
         layout=(),
     )
-    page = table_page(here.configured(state), known, partition=partition, start=start, now=now)
+    page = table_page(table, known, partition=partition, start=start, now=now)
     return render(request, "table.html", page, section="/", now=now)
 
 
@@ -108,8 +109,5 @@ def show_cleaning(here: Here, request: Request) -> Response:
 @router.get("/settings")
 def show_settings(here: Here, request: Request, table: str = "") -> Response:
     """Every setting, of the service or of a table."""
-    if table:
-        settings = table_settings(here.configured(here.store.table_state(table)))
-    else:
-        settings = service_settings(here.config)
+    settings = table_settings(named(here, table)) if table else service_settings(here.config)
     return render(request, "settings.html", settings_page(settings, table, here.config), section="/settings")

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One table: its file sizes before and now, its partitions, its plans, its last scans."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby, islice
 from typing import Any
 from urllib.parse import urlencode
 
@@ -33,6 +34,15 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScanLine:
+    """The newest of ``times`` scans in a row that found the same, the first of them at ``since``."""
+
+    scan: ScanRecord
+    times: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TablePage:
     """Everything the page of a table shows. ``scan`` is the last good one, ``first`` the oldest there is."""
 
@@ -59,7 +69,7 @@ class TablePage:
     explained: tuple[Mapping[str, Any], ...] | None
     explained_at: datetime | None
     plans: tuple[PlanView, ...]
-    scans: tuple[ScanRecord, ...]
+    scans: tuple[ScanLine, ...]
     trend: Trend | None
     trend_points: int
     trend_in_words: str
@@ -118,7 +128,7 @@ def table_page(table: ConfiguredTable, known: Known, *, partition: str | None, s
         explained=None if partition is None else tuple(chosen["lines"]) if chosen else (),
         explained_at=good.taken_at if good else None,
         plans=tuple(known.plans),
-        scans=tuple(known.scans[:_SCANS_SHOWN]),
+        scans=tuple(islice(scan_lines(known.scans), _SCANS_SHOWN)),
         trend=trend(moved, width=360, height=84),
         trend_points=len(moved),
         trend_in_words=f"{moved[0][1]:,.0f} files at first, {moved[-1][1]:,.0f} files now" if moved else "",
@@ -130,6 +140,13 @@ def table_page(table: ConfiguredTable, known: Known, *, partition: str | None, s
             shell("lakefold", "plans", "request", state.name, *only, "--dry-run"),
         ),
     )
+
+
+def scan_lines(scans: Iterable[ScanRecord]) -> Iterator[ScanLine]:
+    """Scans newest first, those in a row that found the same as one line."""
+    for _, alike in groupby(scans, lambda s: (s.outcome, s.error, s.instant, s.files, s.small_files, s.backlog_bytes)):
+        newest, *older = alike
+        yield ScanLine(scan=newest, times=1 + len(older), since=(older or [newest])[-1].taken_at)
 
 
 def _strip(path: str, start: int) -> str:

@@ -34,7 +34,7 @@ def page(lake):
 @pytest.fixture
 def fresh(tmp_path):
     """The context of a process with an empty database."""
-    context = context_at(tmp_path)
+    context = context_at(tmp_path, rules=RULES)
     yield context
     context.store.close()
 

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lake.model import HISTOGRAM_EDGES_BYTES
+from service.store import ScanRecord
 from service.web.charts import bucket_name, columns, heat, histogram, spans, sparkline, trend
+from service.web.tables import scan_lines
 from service.web.words import count, median_bytes, percent, shell
 
 MIB = 1 << 20
@@ -154,3 +156,16 @@ def test_the_median_of_a_histogram_lies_in_the_bucket_of_the_middle_file():
 
 def test_a_command_to_copy_holds_hostile_names_as_one_word():
     assert shell("lakefold", "tables", "explain", "a; rm -rf /") == "lakefold tables explain 'a; rm -rf /'"
+
+
+def test_scans_in_a_row_that_found_the_same_are_one_line():
+    start = datetime(2026, 11, 1, tzinfo=UTC)
+    found = [("a", 9), ("a", 9), ("a", 5), ("b", 5)]
+    scans = [
+        ScanRecord(table="t", taken_at=start + timedelta(minutes=n), instant=instant, files=files)
+        for n, (instant, files) in enumerate(found)
+    ]
+    lines = list(scan_lines(reversed(scans)))
+    assert [(line.scan.instant, line.scan.files, line.times, line.since.minute) for line in lines] == [
+        ("b", 5, 1, 3), ("a", 5, 1, 2), ("a", 9, 2, 0)
+    ]  # fmt: skip

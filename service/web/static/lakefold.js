@@ -4,6 +4,8 @@
 "use strict";
 
 const EVERY_MS = 5000;
+/** While somebody waits for an answer, which a part says with data-soon. */
+const SOON_MS = 1000;
 const root = document.documentElement;
 root.classList.add("js");
 
@@ -48,10 +50,12 @@ function liveParts() {
     show();
     if (!paused) refresh();
   });
-  const tick = () => { if (!paused && !document.hidden && !busy()) refresh(); };
-  setInterval(tick, EVERY_MS);
-  document.addEventListener("visibilitychange", tick);
+  const look = async () => { if (!paused && !document.hidden && !busy()) await refresh(); };
+  const later = () => setTimeout(async () => { await look(); later(); },
+    document.querySelector("[data-soon]") ? SOON_MS : EVERY_MS);
+  document.addEventListener("visibilitychange", look);
   show();
+  later();
 }
 
 /** Somebody reads on, types or selects inside a live part: exchanging it would take that away. */

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's Chromium, driven by Playwright, and the application on a port of the loopback."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from support import needs_server
+
+from service.api.app import create_app
+from service.api.context import Context
+from service.api.server import HttpServer
+
+#: screenshots of every run
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+WIDTHS = (400, 1400)
+THEMES = ("light", "dark")
+#: what happens at all happens within this, on a busy machine too
+_PATIENCE_MS = 30_000
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser; skips the test where there is none."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        needs_server("no Chromium here; bash tests/servers.sh installs Debian's")
+    # A sandbox needs privileges that root in a container has not.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def served(context: Context) -> Iterator[str]:
+    """The application on a free port, as the daemon serves it; its address."""
+    with HttpServer(context.config.http.model_copy(update={"port": 0}), create_app(context)) as server:
+        yield server.url
+
+
+@contextmanager
+def opened(browser: Browser, address: str, **options: object) -> Iterator[Page]:
+    """A new window without history. Whatever it asks of another host or writes to the console as an error fails."""
+    context = browser.new_context(base_url=address, **options)
+    context.set_default_timeout(_PATIENCE_MS)
+    expect.set_options(timeout=_PATIENCE_MS)
+    faults: list[str] = []
+    page = context.new_page()
+    page.on("request", lambda r: None if r.url.startswith(address) else faults.append(f"asked {r.url}"))
+    page.on("pageerror", lambda error: faults.append(f"script: {error}"))
+    page.on("console", lambda m: faults.append(m.text) if m.type == "error" and "status of 404" not in m.text else None)
+    try:
+        yield page
+        assert not faults, faults
+    finally:
+        context.close()
+
+
+def screenshot(page: Page, name: str) -> None:
+    """Keep the whole page as test output."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page in a real browser: both themes, both widths, by keyboard, without JavaScript, and while things move."""
+
+from datetime import timedelta
+
+import pytest
+from api_toys import add_token
+from axe_playwright_python.sync_playwright import Axe
+from browser import THEMES, WIDTHS, chromium, opened, screenshot, served
+from playwright.sync_api import expect
+from web_lake import HOSTILE, register, scan, sizes
+
+from service.web.rendering import table_path
+
+MIB = 1 << 20
+NOW, HOUR = timedelta(), timedelta(hours=1)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def address(lake):
+    with served(lake[0]) as url:
+        yield url
+
+
+def pages_of(plans):
+    """Every kind of page in every state that looks different: a name for its picture and its path."""
+    return {
+        "overview": "/",
+        "overview-none-found": "/?q=nothing",
+        "table": table_path("sales.orders"),
+        "table-logs": table_path("events.clicks"),
+        "table-halted": table_path("crm.contacts"),
+        "table-failing": table_path("logs.app"),
+        "table-observed": table_path("web.sessions"),
+        "table-not-scanned": table_path("archive.2019"),
+        "table-hostile": table_path(HOSTILE),
+        "plans": "/plans",
+        "plans-failed": "/plans?state=failed",
+        **{f"plan-{name}": f"/plans/{plan_id}" for name, plan_id in plans.items()},
+        "cleaning": "/cleaning",
+        "settings": "/settings",
+        "settings-table": "/settings?table=sales.orders",
+        "login": "/login",
+        "problem": "/tables/none",
+    }
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_axe_finds_nothing_serious_on_any_page(browser, address, lake, theme):
+    axe, found = Axe(), {}
+    with opened(browser, address, color_scheme=theme, viewport={"width": 1400, "height": 900}) as page:
+        for name, path in pages_of(lake[1]).items():
+            page.goto(path)
+            violations = axe.run(page).response["violations"]
+            bad = [v for v in violations if v["impact"] in ("serious", "critical")]
+            if bad:
+                found[name] = [(v["id"], v["help"], [n["html"][:160] for n in v["nodes"][:3]]) for v in bad]
+    assert not found
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("theme", THEMES)
+def test_no_page_is_wider_than_the_window(browser, address, lake, theme, width):
+    with opened(browser, address, color_scheme=theme, viewport={"width": width, "height": 900}) as page:
+        for name, path in pages_of(lake[1]).items():
+            page.goto(path)
+            screenshot(page, f"{name}-{theme}-{width}")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+def background(page):
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def test_the_theme_follows_the_system_until_one_is_chosen_and_then_stays(browser, address):
+    with opened(browser, address, color_scheme="light") as page:
+        page.goto("/")
+        light = background(page)
+        page.emulate_media(color_scheme="dark")
+        dark = background(page)
+        assert light != dark
+        page.get_by_role("button", name="Light theme").click()
+        assert background(page) == light
+        page.goto("/plans")
+        assert background(page) == light
+        page.get_by_role("button", name="Dark theme").click()
+        assert background(page) == dark
+
+
+def test_a_keyboard_reaches_everything_and_the_focus_is_seen(browser, address):
+    with opened(browser, address) as page:
+        page.goto("/")
+        page.keyboard.press("Tab")
+        skip = page.get_by_role("link", name="Skip to the content")
+        expect(skip).to_be_focused()
+        expect(skip).to_be_in_viewport()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.closest('main') !== null")
+        seen = set()
+        for _ in range(80):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement === document.body"):
+                break
+            seen.add(page.evaluate("document.activeElement.textContent.trim()"))
+            outlined = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outlined != "none", page.evaluate("document.activeElement.outerHTML.slice(0, 300)")
+        assert {"crm.contacts", "sales.orders", "inventory.stock"} <= seen
+
+
+def test_without_javascript_everything_can_be_read_and_asked_for(browser, fresh):
+    register(fresh.store, "a.b", "compact", scan("a.b", sizes(50, MIB), ago=HOUR, backlog_files=50, backlog_bytes=MIB))
+    token = add_token(fresh.store, "write")
+    with served(fresh) as url, opened(browser, url, java_script_enabled=False) as page:
+        page.goto("/")
+        page.get_by_role("link", name="a.b").click()
+        expect(page.get_by_role("heading", name="a.b")).to_be_visible()
+        expect(page.get_by_role("img", name="Files by size: now 50 files")).to_be_visible()
+        assert page.get_by_role("button", name="Copy").count() == 0
+        page.get_by_role("button", name="Pause table").click()
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("button", name="Pause table").click()
+        expect(page.get_by_text("by token write. Running plans go on")).to_be_visible()
+        assert fresh.store.table_state("a.b").paused
+        page.get_by_role("button", name="Resume table").click()
+        assert not fresh.store.table_state("a.b").paused
+
+
+def test_live_parts_move_by_themselves_until_somebody_pauses_them(browser, fresh):
+    register(fresh.store, "a.b", "compact", scan("a.b", sizes(500, MIB), ago=HOUR))
+    with served(fresh) as url, opened(browser, url) as page:
+        page.goto("/tables/a.b")
+        page.evaluate("window.same = true")
+        files = page.locator(".facts dd").first
+        expect(files).to_have_text("500")
+        fresh.store.record_scan(scan("a.b", sizes(7, 700 * MIB), ago=NOW))
+        expect(files).to_contain_text("7")
+        expect(page.get_by_role("img", name="now 7 files")).to_be_visible()
+        assert page.evaluate("window.same"), "the page was loaded anew"
+        page.get_by_role("button", name="Pause updates").click()
+        fresh.store.record_scan(scan("a.b", sizes(9, 700 * MIB), ago=NOW))
+        page.wait_for_timeout(6000)
+        expect(files).to_contain_text("7")
+        page.get_by_role("button", name="Resume updates").click()
+        expect(files).to_contain_text("9")
+
+
+def test_print_is_light_and_shows_the_histogram_without_buttons(browser, address):
+    with opened(browser, address, color_scheme="dark") as page:
+        page.goto(table_path("sales.orders"))
+        page.emulate_media(media="print", color_scheme="dark")
+        assert background(page) == "rgb(255, 255, 255)"
+        expect(page.get_by_role("img", name="Files by size")).to_be_visible()
+        expect(page.get_by_role("button", name="Dry run")).to_be_hidden()
