@@ -50,6 +50,8 @@ class Guard:
         try:
             if not request.url.path.startswith("/-/"):
                 await self._admit(scope, request)
+            if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
+                raise ProblemError(exitcodes.USAGE, "no address has a NUL in it")  # nor can PostgreSQL look for one
             if int(request.headers.get("content-length") or 0) > most:
                 raise too_large(most)
         except (LakefoldError, ValueError) as error:

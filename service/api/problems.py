@@ -86,7 +86,11 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
 def _response(document: Mapping[str, Any], headers: Mapping[str, str] | None) -> Response:
     linked = {**document, "type": f"/{document['type']}"}
     return Response(
-        to_json(linked), status_code=document["status"], headers=headers, media_type="application/problem+json"
+        # A half of a surrogate pair, which JSON may bring and UTF-8 can't hold, goes back as its escape.
+        to_json(linked).encode(errors="backslashreplace"),
+        status_code=document["status"],
+        headers=headers,
+        media_type="application/problem+json",
     )
 
 

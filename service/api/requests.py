@@ -7,7 +7,7 @@ from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Header, Query
-from pydantic import Field
+from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
 from lake.plan import PlanKind
@@ -29,6 +29,8 @@ _POLL_SECONDS = 0.2
 #: holders that the Link header of a refusal names
 _MOST_LINKS = 5
 
+#: lakefold's own knobs and those of Hudi, Flink and Spark that are accepted in their place
+SettingName = Annotated[str, StringConstraints(max_length=200, pattern=r"^[A-Za-z0-9_.-]+$")]
 Setting = str | int | float | bool | list[str]
 
 
@@ -38,7 +40,7 @@ class WantedPlans(Body):
     table: TableName
     partitions: Partitions | None = None
     kind: PlanKind | None = None
-    overrides: Annotated[dict[str, Setting], Field(default_factory=dict, max_length=100)]
+    overrides: Annotated[dict[SettingName, Setting], Field(default_factory=dict, max_length=100)]
     dry_run: bool = False
 
 

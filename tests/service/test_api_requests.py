@@ -187,7 +187,8 @@ def test_a_table_in_mode_observe_is_refused_with_the_rule_that_changes_it(tmp_pa
         ({"table": "/etc/passwd"}, 404, "no table '/etc/passwd'"),
         ({"overrides": {"small_file_limt": "1MiB"}}, 422, "small_file_limt"),
         ({"overrides": {"small_file_limit": "much"}}, 422, "small_file_limit"),
-        ({"overrides": {"<b>=\u0004": ["x"]}}, 422, "is not a setting"),
+        ({"overrides": {"<b>=\u0004": ["x"]}}, 422, "String should match pattern"),
+        ({"overrides": {"small-file-limit": 1}}, 422, "small-file-limit is not a setting"),
         ({"partitions": ["dt=1/../../etc"]}, 422, "a partition is a path inside its table"),
         ({"partitions": []}, 422, "at least 1 item"),
         ({"kind": "sorting"}, 422, "'clustering' or 'compaction'"),
@@ -201,8 +202,19 @@ def test_a_bad_request_is_refused_with_a_reason_and_not_stored(context, client, 
     assert context.store.open_requests() == []
 
 
-def test_an_unknown_request_is_not_found(client):
+def test_a_half_of_a_surrogate_pair_is_a_bad_request(client):
+    headers = {"Content-Type": "application/json"}
+    body = rb'{"table": "t1", "overrides": {"\ud800": 1}}'
+    answer = client.post("/v1/requests", content=body, headers=headers)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
+    assert "overrides" in answer.json()["detail"]
+
+
+def test_an_unknown_request_is_not_found_and_a_nul_is_in_no_address(client):
     assert client.get("/v1/requests/nope").status_code == 404
+    for address in ("/v1/requests/%00", "/v1/plans?table=a%00b"):
+        answer = client.get(address)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
 
 
 def test_a_plan_is_cancelled_and_only_a_failed_one_retried(toys, tmp_path, context, client):
