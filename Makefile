@@ -10,9 +10,9 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/classes.jsa
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo test soak lint format bench bench-hudi lock clean
+.PHONY: help setup demo test soak lint format bench bench-hudi bench-surface lock clean
 help: ## show the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(READY) ## create .venv with the locked dependencies
 
@@ -53,6 +53,9 @@ bench: $(READY) ## planning speed
 
 bench-hudi: $(READY) ## rewriting speed and memory against Hudi's own clustering, ten minutes
 	@$(BIN)/python bench/hudi.py
+
+bench-surface: $(READY) ## how fast metrics, plans and the page answer with 1,000 tables and 100,000 plans
+	@$(BIN)/python bench/surface.py
 
 lock: $(READY) ## renew requirements/*.lock
 	@for set in runtime dev; do \

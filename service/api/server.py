@@ -2,6 +2,7 @@
 """The one HTTP server of a process, in a thread of its own."""
 
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -15,6 +16,9 @@ from service.api.settings import Http
 #: how long responses under way may take once the server is told to end; streams are cut then
 _GRACE_SECONDS = 3
 _BACKLOG = 512
+#: after so long a thread that computes, such as a refresh of the metrics, lets others go on; with Python's own 5 ms
+#: each of the many steps of a request may have to wait that long
+_SWITCH_SECONDS = 0.001
 
 
 class HttpServer:
@@ -43,6 +47,7 @@ class HttpServer:
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="http", daemon=True)
 
     def __enter__(self) -> "HttpServer":
+        sys.setswitchinterval(_SWITCH_SECONDS)
         self._socket.listen(_BACKLOG)  # who connects before the thread is up waits for it
         self._thread.start()
         return self
