@@ -5,13 +5,15 @@ Two tables: 200 files of about 1 MB, and 60 files of about 8 MB with one row gro
 over whole. Every measurement is a process of its own with a Spark session of the same settings, warmed up on a tiny
 table of the same shape; the clock runs from the scan (lakefold) or the call (Hudi) to the completed commit, and
 lakefold's share includes its database, its receipt and its second look under the lock. Runs of the kinds alternate.
-Memory is the peak resident size of the Python process plus that of its JVM. Rows are compared afterwards.
+CPU seconds and the peak resident size are those of the Python process plus those of its JVM; the former tell more on
+a machine that has other work. Rows are compared afterwards.
 
 Then a table of 5,000 file groups is listed and planned, cold and warm. Exits 1 where a bar is missed.
 """
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -92,15 +94,17 @@ def measure(kind: str, source: Path, warm: Path, work: Path) -> dict[str, Any]:
 
     spark = spark_session(SPARK)
     cluster = _by_hudi if kind == "hudi" else _by_lakefold(ENGINES[kind], work)
-    seconds, steps = 0.0, {}
+    seconds, cpu_seconds, steps = 0.0, 0.0, {}
+    processes = ("self", str(_jvm_pid(spark)))
     for label, template in (("warm", warm), ("table", source)):
         table = work / label
         shutil.copytree(template, table)
-        begun = time.perf_counter()
+        begun, spent = time.perf_counter(), sum(map(_cpu_seconds, processes))
         steps = cluster(spark, table)
-        seconds = time.perf_counter() - begun
-    peak = _peak_mib("self") + _peak_mib(str(_jvm_pid(spark)))
-    return {"seconds": seconds, "steps": steps, "peak_mib": peak, **_content(spark, work / "table")}
+        seconds, cpu_seconds = time.perf_counter() - begun, sum(map(_cpu_seconds, processes)) - spent
+    peak = sum(map(_peak_mib, processes))
+    used = {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak}
+    return {**used, "steps": steps, **_content(spark, work / "table")}
 
 
 def _by_hudi(spark: "SparkSession", table: Path) -> dict[str, float]:
@@ -180,6 +184,11 @@ def _peak_mib(process: str) -> float:
     raise SystemExit("peak memory is read from /proc, which this system does not have")
 
 
+def _cpu_seconds(process: str) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def plan_groups(table: Path) -> dict[str, Any]:
     """Seconds to list and plan ``table`` in this process, the first time and the second time."""
     from lake.formats import load_format
@@ -216,7 +225,7 @@ def _child(*arguments: str) -> dict[str, Any]:
 def compare(lake: Path, repeats: int) -> bool:
     """Print a line for each table and kind; whether every bar was met."""
     met = True
-    print(f"{'table':<12} {'by':<22} {'seconds':>8} {'ratio':>6} {'peak MiB':>9} {'files':>6}")
+    print(f"{'table':<12} {'by':<22} {'seconds':>8} {'ratio':>6} {'CPU s':>6} {'peak MiB':>9} {'files':>6}")
     for table, kinds in KINDS.items():
         runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for _ in range(repeats):
@@ -230,7 +239,9 @@ def compare(lake: Path, repeats: int) -> bool:
             ratio = theirs / seconds
             label = "Hudi run_clustering" if kind == "hudi" else f"lakefold, {kind}"
             peak = max(run["peak_mib"] for run in results)
-            print(f"{table:<12} {label:<22} {seconds:>8.1f} {ratio:>5.1f}x {peak:>9.0f} {results[0]['files']:>6}")
+            cpu = median(run["cpu_seconds"] for run in results)
+            used = f"{seconds:>8.1f} {ratio:>5.2f}x {cpu:>6.1f} {peak:>9.0f}"
+            print(f"{table:<12} {label:<22} {used} {results[0]['files']:>6}")
             if kind != "hudi":
                 print("  " + " · ".join(f"{step} {seconds:.1f}" for step, seconds in results[0]["steps"].items()))
             if any((r["rows"], r["hash"]) != (runs["hudi"][0]["rows"], runs["hudi"][0]["hash"]) for r in results):
