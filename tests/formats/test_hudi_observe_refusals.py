@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hudi_tables import FS_LOCK
-from hudi_templates import Templates, edit_properties, ref
+from hudi_templates import Templates, edit_avro, edit_properties, ref, timeline_file
 
 from lake.errors import Rejected
 from lake.formats.hudi import FORMAT
@@ -210,3 +211,17 @@ def test_tables_are_found_a_few_levels_down_but_not_inside_tables(templates: Tem
 def test_a_location_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Rejected, match="no such directory"):
         list(FORMAT.discover(str(tmp_path / "nowhere")))
+
+
+def test_a_column_of_a_type_that_hudi_rs_does_not_know_is_refused_and_ends_no_process(
+    templates: Templates, tmp_path: Path
+) -> None:
+    base = templates.copy("cow", tmp_path / "t")
+
+    def without_time_zone(record: dict[str, Any]) -> None:
+        more = record["extraMetadata"]
+        more["schema"] = more["schema"].replace('"timestamp-micros"', '"local-timestamp-micros"')
+
+    edit_avro(timeline_file(base, "*.commit"), without_time_zone)
+    with pytest.raises(Rejected, match=r"does not know the type of one of its columns .*; leave the table out"):
+        FORMAT.snapshot(ref(base))

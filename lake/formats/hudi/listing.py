@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from lake.errors import Transient
+from lake.errors import Rejected, Transient
 from lake.formats.hudi.names import DataFile, data_file, log_order
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import (
@@ -82,13 +82,24 @@ def replaced_groups(timeline: Timeline) -> set[Group]:
 
 
 def latest_slices(storage: Storage, timeline: Timeline) -> list[Slice]:
-    """Every latest slice, as readers see the table. Raises Transient when the listing fails."""
+    """Every latest slice, as readers see the table.
+
+    Raises Transient when the listing fails, Rejected where hudi-rs does not know a column's type.
+    """
     import hudi
 
     try:
         found = hudi.HudiTableBuilder.from_base_uri(storage.base).build().get_file_slices()
     except Exception as error:
         raise Transient(f"{storage.location}: hudi-rs can't list the table ({str(error).splitlines()[0]})") from error
+    except BaseException as error:
+        # A panic of Rust code is no Exception; it would end the whole process.
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise Rejected(
+            f"{storage.location}: hudi-rs, which lists the table, does not know the type of one of its columns "
+            f"({str(error).splitlines()[0]}), as of timestamps without a time zone; leave the table out"
+        ) from error
     slices = []
     younger = _logs_since_compaction(storage, timeline) if timeline.layout == 1 and is_merge_on_read(timeline) else {}
     for entry in found:
