@@ -4,6 +4,7 @@
 import os
 import socket
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 #: process start times come from the kernel's ticks and the boot time in whole seconds
@@ -13,6 +14,25 @@ _CLOCK_SLACK_SECONDS = 2.0
 def executor_name() -> str:
     """What this process calls itself in the database: host, process id and a moment, never the same twice."""
     return f"{socket.gethostname()}/{os.getpid()}/{time.time_ns() // 1_000_000:x}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelProcess:
+    """What the kernel tells of a process of this host. ``started_ticks`` counts from its boot."""
+
+    ended: bool
+    started_ticks: int
+
+
+def process_of(pid: int) -> KernelProcess | None:
+    """The process ``pid``; None where there is none, or no Linux to tell. Raises OSError where it may not be seen."""
+    try:
+        # The name before the last bracket may itself hold brackets and blanks.
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # Z and X: ended, and only not yet waited for.
+    return KernelProcess(ended=state in "ZX", started_ticks=int(fields[18]))
 
 
 def is_gone(executor: str) -> bool:
@@ -41,10 +61,12 @@ def is_gone(executor: str) -> bool:
 def _started_at(pid: int) -> float | None:
     """When a process started, in seconds since 1970; infinity where it has ended, None where nobody can tell."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        process = process_of(pid)
         boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
     except (OSError, StopIteration):
         return None
-    if fields[0] in "ZX":  # ended, and only not yet waited for
+    if process is None:
+        return None
+    if process.ended:
         return float("inf")
-    return int(boot.split()[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return int(boot.split()[1]) + process.started_ticks / os.sysconf("SC_CLK_TCK")

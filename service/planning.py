@@ -2,7 +2,7 @@
 """Scan a table and plan it: the one function behind the scheduler's ticks, requests, dry runs and ``explain``."""
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from lake.errors import LakefoldError
 from lake.formats import load_format
 from lake.model import Snapshot
 from lake.plan import Plan, PlanKind
+from lake.ports import Unfinished
 from planner.candidates import Reason
 from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
@@ -51,13 +52,15 @@ def scan_and_plan(
     request: Request | None = None,
     actor: str,
     dry_run: bool = False,
+    unfinished: Callable[[], Sequence[Unfinished]] | None = None,
 ) -> Answer:
     """Scan ``table``, remember the scan, and store the plans that policy and live plans leave room for.
 
     Without a ``request`` this is a tick: a table that is not in mode compact, is paused or halted is only scanned,
     and no more plans are stored than executors can take up soon. A request plans all that is free; it raises
     CommandError where the table may not be planned, a partition does not exist or all of them are taken. A dry run
-    plans whatever the mode is and stores no plan. Raises PolicyError for bad overrides, and the outcomes of
+    plans whatever the mode is and stores no plan. ``unfinished`` saves reading the table's timeline for the caller who
+    reads it as well. Raises PolicyError for bad overrides, and the outcomes of
     ``lake.errors`` where the table can't be read, after recording that as the table's last scan.
     """
     if request is not None and request.overrides:
@@ -71,7 +74,7 @@ def scan_and_plan(
     asked = _partitions_asked(snapshot, request)
     adopted: list[Plan] = []
     if table.policy.adopt_pending and refused is None and not dry_run:
-        pending = load_format(table.ref.format).unfinished(table.ref)
+        pending = unfinished() if unfinished else load_format(table.ref.format).unfinished(table.ref)
         adopted = adopt(store, table, pending, snapshot=snapshot.instant, actor=actor)
     held = store.held_partitions(table.name)
     kind = request.kind if request is not None else None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
+from functools import cache, partial
 
 from lake.errors import LakefoldError, Transient
 from lake.formats import load_format
@@ -127,9 +128,9 @@ class Scanning:
                 return
             began = time.monotonic()
             try:
-                answer = scan_and_plan(self._config, self._store, table, actor=self._actor)
-                pending = load_format(table.ref.format).unfinished(table.ref)
-                self._dead.tell(table.name, abandoned(self._store, table.name, pending))
+                unfinished = cache(partial(load_format(table.ref.format).unfinished, table.ref))
+                answer = scan_and_plan(self._config, self._store, table, actor=self._actor, unfinished=unfinished)
+                self._dead.tell(table.name, abandoned(self._store, table.name, unfinished()))
             except Exception as error:
                 self._metrics.scanned(table.ref.format, "error", time.monotonic() - began, {})
                 self._scan_failed(table, error, time.monotonic() - began)

@@ -167,3 +167,16 @@ def test_services_run_where_they_are_asked_for_and_not_more_often(
         store.resume("t1", "operator")
     store.resume(None, "operator")
     assert Cleaning(load(write_config(tmp_path)), store, no_spark, Metrics("all")).maintain() == []
+
+
+def test_a_scan_reads_the_timeline_s_unfinished_work_once(
+    toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    read = toys.unfinished
+    monkeypatch.setattr(toys, "unfinished", lambda ref: (reads.append(ref.name), read(ref))[1])
+    schedule(table, "7")
+    with Daemon(load(write_config(tmp_path, policy={"adopt_pending": True})), "scheduler") as daemon:
+        daemon.run_once()
+    assert [plan.adopted for plan in store.plans()][-1:] == ["7"], "it was adopted"
+    assert reads == ["t1"]

@@ -23,7 +23,7 @@ from lake.errors import Conflict, Transient
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.compact import check_inputs
 from lake.formats.hudi.outcomes import outcomes
-from lake.formats.hudi.publish import live_slices, stale_reason
+from lake.formats.hudi.publish import live_slices, stale_reason, still_there
 from lake.formats.hudi.rollback import roll_back
 from lake.formats.hudi.timeline import Instant, InstantState, planned_slices
 from lake.formats.hudi.unfinished import plan_kind
@@ -57,10 +57,9 @@ def begin(client: HudiClient, plan: Plan, epoch: int) -> tuple[Prepared, Any]:
 def still_ours(client: HudiClient, rewrite: Rewrite) -> None:
     """Raise Conflict unless ``rewrite`` can be committed on its adopted instant; call it under the lock."""
     plan = rewrite.prepared.plan
-    begun = _pending(client, plan).state is InstantState.INFLIGHT
-    there = client.storage.sizes([output.path for output in rewrite.outputs])
-    if not begun or any(there.get(output.path) != output.bytes for output in rewrite.outputs):
-        raise Conflict(f"{plan.table.name}: another process took back what was written of {plan.kind} {plan.adopted}")
+    if _pending(client, plan).state is not InstantState.INFLIGHT:
+        raise Conflict(f"{plan.table.name}: another process took back what was written of {plan.adopted}")
+    still_there(client, rewrite)
     _check_inputs(client, plan)
 
 

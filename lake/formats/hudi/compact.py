@@ -15,7 +15,7 @@ from lake.errors import Conflict
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.listing import replaced_groups
 from lake.formats.hudi.names import data_file
-from lake.formats.hudi.publish import LiveSlice, SliceKey, live_slices, pending_groups, still_pending
+from lake.formats.hudi.publish import LiveSlice, SliceKey, live_slices, pending_groups, still_pending, still_there
 from lake.formats.hudi.rollback import roll_back
 from lake.formats.hudi.timeline import (
     EPOCH_KEY,
@@ -136,16 +136,10 @@ def _operation(slice_: FileSlice) -> dict[str, Any]:
 
 
 def unchanged(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict where the instant is not pending any more, or a file is gone; call it under the lock.
-
-    The new files are looked at too: where an attempt had to take an earlier one's instant, only one of them has its
-    files still there.
-    """
+    """Raise Conflict where the instant is not pending any more, or a file is gone; call it under the lock."""
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
     timeline = still_pending(client, prepared, "commit")
-    there = client.storage.sizes([output.path for output in rewrite.outputs])
-    if any(there.get(output.path) != output.bytes for output in rewrite.outputs):
-        raise Conflict(f"{plan.table.name}: another process took back what was written of {prepared.instant}")
+    still_there(client, rewrite)
     check_inputs(client, timeline, plan, prepared.groups)
 
 

@@ -26,10 +26,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from lake.identity import process_of
 from lake.units import format_duration
 
 DIRECTORY = ".hoodie/.lakefold/locks"
-_DEAD_STATES = frozenset("ZX")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,10 @@ class Process:
     @classmethod
     def of(cls, pid: int) -> "Process | None":
         """The process ``pid`` of this host; None where there is none, or where the kernel does not tell."""
-        found = _status(pid)
-        here = _here()
-        return cls(host=here[0], boot=here[1], namespace=here[2], pid=pid, started=found[1]) if found and here else None
+        found, here = process_of(pid), _here()
+        if found is None or here is None:
+            return None
+        return cls(host=here[0], boot=here[1], namespace=here[2], pid=pid, started=found.started_ticks)
 
     @property
     def is_local(self) -> bool:
@@ -63,8 +64,8 @@ class Process:
         """Whether it is proved to have ended."""
         if not self.is_local:
             return False
-        found = _status(self.pid)
-        return found is None or found[1] != self.started or found[0] in _DEAD_STATES
+        found = process_of(self.pid)
+        return found is None or found.ended or found.started_ticks != self.started
 
     def __str__(self) -> str:
         return f"process {self.pid} of host {self.host}"
@@ -78,15 +79,6 @@ def _here() -> tuple[str, str, str] | None:
         return socket.gethostname(), boot, os.readlink("/proc/self/ns/pid")
     except OSError:
         return None
-
-
-def _status(pid: int) -> tuple[str, int] | None:
-    """State letter and start time in ticks of a process of this host; None where there is no such process."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return fields[0], int(fields[19])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

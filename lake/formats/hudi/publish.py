@@ -27,7 +27,7 @@ from lake.formats.hudi.timeline import (
 )
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, LeftOut, Plan
-from lake.ports import Prepared
+from lake.ports import Prepared, Rewrite
 from lake.units import format_duration
 
 _STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
@@ -243,6 +243,18 @@ def still_pending(client: HudiClient, prepared: Prepared, action: str) -> Timeli
             f"{plan.table.name}: instant {prepared.instant} is no longer pending, another process withdrew or ended it"
         )
     return timeline
+
+
+def still_there(client: HudiClient, rewrite: Rewrite) -> None:
+    """Raise Conflict where a file that ``rewrite`` wrote is gone, or another is in its place; call it under the lock.
+
+    Where two attempts have one instant, only one of them has its files still there.
+    """
+    prepared = rewrite.prepared
+    there = client.storage.sizes([output.path for output in rewrite.outputs])
+    if any(there.get(output.path) != output.bytes for output in rewrite.outputs):
+        name = prepared.plan.table.name
+        raise Conflict(f"{name}: another process took back what was written of {prepared.instant}")
 
 
 def unchanged(client: HudiClient, prepared: Prepared) -> None:
