@@ -52,6 +52,8 @@ class Database(Section):
     """``[database]``: where plans live, as a SQLAlchemy URL."""
 
     url: SecretStr = Field(default_factory=lambda: SecretStr(default_database_url()))
+    #: how long ended plans and answered requests are kept; zero for ever
+    keep_finished: Duration = timedelta(days=90)
 
 
 class Source(Section):

@@ -22,6 +22,7 @@ from executors.worker import Worker, WorkerSettings
 from lake.errors import LakefoldError
 from lake.formats import load_format
 from lake.identity import executor_name
+from lake.units import format_duration
 from lake.version import __version__
 from service import logs
 from service.api.app import create_app
@@ -53,6 +54,7 @@ logger = logging.getLogger(__name__)
 ROLES = ("all", "scheduler", "executor", "api")
 CLEAN_ROLE, SWEEP_ROLE = "clean", "sweep"
 _SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
+_PRUNE_TICK = timedelta(minutes=10)
 #: a loop that keeps failing in the same way says so again after a while
 _TELL_AGAIN_SECONDS = 300
 #: figures older than so many refreshes mean that the database does not answer
@@ -167,6 +169,7 @@ class Daemon:
             self.scanning.answer_requests()
             self.scanning.look_at_written()
             self.scanning.wait()
+            self._prune()
         result = ExitCode.OK
         if self._executes:
             self._upkeep.every(self._renewal, "leader", self._renew)
@@ -250,6 +253,7 @@ class Daemon:
         self._upkeep.every(daemon.metrics_interval, "metrics", self._refresh)
         if self._schedules:
             self._work.every(_SCAN_TICK, "scan", self.scanning.tick)
+            self._work.every(_PRUNE_TICK, "prune", self._prune)
             self._work.every(daemon.request_interval, "requests", self.scanning.answer_requests)
             self._work.every(daemon.request_interval, "written", self.scanning.look_at_written)
         if self.delivery is not None:
@@ -326,6 +330,16 @@ class Daemon:
             is not None
         ):
             pass
+
+    def _prune(self) -> None:
+        keep, forgotten = self.config.database.keep_finished, 0
+        while keep and self.leadership.holds(SCAN_ROLE) and not self._draining.is_set():
+            pruned = self.store.prune(keep)
+            forgotten += pruned
+            if not pruned:
+                break
+        if forgotten:
+            logger.info("forgot %d plans and requests that ended more than %s ago", forgotten, format_duration(keep))
 
     def _clean(self) -> None:
         if self.leadership.holds(CLEAN_ROLE):

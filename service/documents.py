@@ -231,7 +231,8 @@ def service_settings(config: "Config") -> list[dict[str, Any]]:
         setting("sources", source.model_dump(exclude_defaults=True), f"{config.file_name} [[sources]] #{number}")
         for number, source in enumerate(config.sources, 1)
     ]
-    database = rows("database", {"url": without_password(config.database.url.get_secret_value())})
+    shown_url = without_password(config.database.url.get_secret_value())
+    database = rows("database", {**config.database.model_dump(), "url": shown_url})
     return [
         *database,
         *spark,

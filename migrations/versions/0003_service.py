@@ -22,6 +22,19 @@ def upgrade() -> None:
     )
     op.add_column("plan", sa.Column("traceparent", sa.String(), nullable=True))
     op.add_column("plan_request", sa.Column("traceparent", sa.String(), nullable=True))
+    counted = (
+        "plans", "oldest_created_at_ms", "input_files", "input_bytes", "files_before", "bytes_before", "files_after",
+        "bytes_after",
+    )  # fmt: skip
+    op.create_table(
+        "plan_total",
+        sa.Column("table_name", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        *(sa.Column(name, sa.BigInteger(), nullable=False) for name in counted),
+        sa.ForeignKeyConstraint(["table_name"], ["table_state.name"], name="fk_plan_total_table_name_table_state"),
+        sa.PrimaryKeyConstraint("table_name", "kind", "state", name="pk_plan_total"),
+    )
     op.create_table(
         "partition_layout",
         sa.Column("table_name", sa.String(), nullable=False),
@@ -85,6 +98,7 @@ def downgrade() -> None:
     op.drop_table("api_token")
     op.drop_table("written_partition")
     op.drop_table("partition_layout")
+    op.drop_table("plan_total")
     op.drop_column("plan_request", "traceparent")
     op.drop_column("plan", "traceparent")
     op.drop_column("table_state", "first_ok_scan_id")

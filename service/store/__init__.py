@@ -19,6 +19,7 @@ from service.store.lifecycle import Lifecycle
 from service.store.listing import Listing
 from service.store.notifications import Notifications
 from service.store.planning import Planning
+from service.store.pruning import Pruning
 from service.store.requests import Requests
 from service.store.superseded import Superseded
 from service.store.tables import Tables
@@ -71,7 +72,9 @@ __all__ = [
 ]
 
 
-class Store(Lifecycle, Superseded, Planning, Listing, Requests, Written, Tables, Leaders, Tokens, Notifications):
+class Store(
+    Lifecycle, Superseded, Planning, Listing, Requests, Written, Tables, Leaders, Tokens, Notifications, Pruning
+):
     """Implements ``lake.ports.PlanStore`` and everything the scheduler and the command line need. Thread-safe.
 
     Connects at the first use. Every method raises DatabaseUnreachable, or SchemaBehind, where the database can't

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading plans: lists, one plan, its events, and the figures behind metrics and status."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, func, select
@@ -10,8 +11,9 @@ from lake.plan import PlanKind, PlanState
 from service.store.base import StorePart
 from service.store.clock import db_now, moment
 from service.store.errors import Ambiguous, NotFound
-from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, SupersededRow, TableRow
+from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTotalRow, SupersededRow, TableRow
 from service.store.notifications import counted
+from service.store.pruning import SUMS
 from service.store.rows import group_view, plan_view, table_state
 from service.store.tables import is_paused
 from service.store.views import Figures, PlanEvent, PlanFigures, PlanView, SupersededFigures
@@ -142,9 +144,16 @@ class Listing(StorePart):
                 )
             ]
             formats = {table.name: table.format for table in tables}
+            stored = [_plan_figures(row, formats) for row in connection.execute(plans)]
+            pruned = [
+                _plan_figures(row, formats)
+                for row in connection.execute(
+                    select(PlanTotalRow.__table__, PlanTotalRow.oldest_created_at_ms.label("oldest"))
+                )
+            ]
             return Figures(
                 taken_at=moment(connection.execute(select(db_now())).scalar_one()),
-                plans=tuple(_plan_figures(row, formats) for row in connection.execute(plans.order_by(*key))),
+                plans=_together(stored, pruned),
                 superseded=tuple(
                     SupersededFigures(
                         table=row.table_name, format=formats[row.table_name], files=row.files, bytes=int(row.bytes)
@@ -155,6 +164,24 @@ class Listing(StorePart):
                 paused=is_paused(connection),
                 **counted(connection),
             )
+
+
+def _together(stored: Iterable[PlanFigures], pruned: Iterable[PlanFigures]) -> tuple[PlanFigures, ...]:
+    """The figures of plans that are there and of those that were, one for each table, kind and state."""
+    found = {(figures.table, figures.kind, figures.state): figures for figures in stored}
+    for gone in pruned:
+        key = (gone.table, gone.kind, gone.state)
+        there = found.get(key)
+        found[key] = (
+            gone
+            if there is None
+            else replace(
+                there,
+                oldest_created_at=min(there.oldest_created_at, gone.oldest_created_at),
+                **{name: getattr(there, name) + getattr(gone, name) for name in ("plans", *SUMS)},
+            )
+        )
+    return tuple(found[key] for key in sorted(found))
 
 
 def _plan_figures(row: Any, formats: dict[str, str]) -> PlanFigures:

@@ -291,6 +291,24 @@ class PlanRow(Base):
     bytes_after: Mapped[int] = mapped_column(BigInteger, server_default="0")
 
 
+class PlanTotalRow(Base):
+    """What the pruned plans of one table, kind and state add up to."""
+
+    __tablename__ = "plan_total"
+
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"), primary_key=True)
+    kind: Mapped[str] = mapped_column(String, primary_key=True)
+    state: Mapped[str] = mapped_column(String, primary_key=True)
+    plans: Mapped[int] = mapped_column(BigInteger)
+    oldest_created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    input_files: Mapped[int] = mapped_column(BigInteger)
+    input_bytes: Mapped[int] = mapped_column(BigInteger)
+    files_before: Mapped[int] = mapped_column(BigInteger)
+    bytes_before: Mapped[int] = mapped_column(BigInteger)
+    files_after: Mapped[int] = mapped_column(BigInteger)
+    bytes_after: Mapped[int] = mapped_column(BigInteger)
+
+
 class GroupRow(Base):
     """A group of a plan; ``files`` is its list of slices (``blobs.py``)."""
 

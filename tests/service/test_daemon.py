@@ -288,6 +288,16 @@ def test_a_database_that_is_away_or_behind_at_the_start_is_refused(toys, tmp_pat
         daemon_at(tmp_path, url="postgresql+psycopg://nobody@127.0.0.1:1/nothing")
 
 
+def test_a_plan_past_keep_finished_is_forgotten_and_still_counted(toys, home, store, monkeypatch):
+    monkeypatch.setenv("LAKEFOLD_DATABASE__KEEP_FINISHED", "1ms")
+    for _ in range(2):
+        with daemon_at(home, policy={"retention": "0s"}) as daemon:
+            assert daemon.run_once() == ExitCode.OK
+    assert store.plans() == []
+    assert store.figures().count(PlanState.COMPLETED) == 1
+    assert store.figures().files_removed == 4
+
+
 def test_once_scans_runs_and_ends(toys, home, store):
     with daemon_at(home) as daemon:
         assert daemon.run_once() == ExitCode.OK

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans and requests past their time, on SQLite and PostgreSQL: what goes, what stays, and what must not shrink."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
+
+from lake.plan import PlanState
+from service.store import NotFound, Store
+
+KEEP = timedelta(days=90)
+LONG_AGO = 91 * 86_400_000
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    store = Store(database_url)
+    store.register(TRIPS, "compact")
+    yield store
+    store.close()
+
+
+def completed(store: Store, partition: str, *, deleted: bool = True) -> str:
+    """A completed plan, its superseded versions deleted or not."""
+    plan = add(store, partition)
+    commit = commit_of(plan)
+    store.complete(claimed(store), commit, figures_of(plan), {"rewrite": 5})
+    if deleted:
+        store.mark_deleted([due.row_id for due in store.superseded(TRIPS) if due.plan_id == plan.plan_id])
+    return plan.plan_id
+
+
+def ages(url: str) -> None:
+    """Everything there now ended a long time ago."""
+    sql(url, f"UPDATE plan SET finalized_at_ms = finalized_at_ms - {LONG_AGO} WHERE finalized_at_ms IS NOT NULL")
+    sql(url, f"UPDATE plan_request SET answered_at_ms = answered_at_ms - {LONG_AGO} WHERE answered_at_ms IS NOT NULL")
+
+
+def prune(store: Store) -> int:
+    """Until nothing is left to forget; how many went."""
+    total = 0
+    while pruned := store.prune(KEEP):
+        total += pruned
+    return total
+
+
+def rows(url: str, table: str) -> int:
+    return int(sql(url, f"SELECT count(*) FROM {table}")[0][0])
+
+
+def test_a_plan_past_its_time_goes_with_all_that_belongs_to_it_and_the_figures_stay(
+    store: Store, database_url: str
+) -> None:
+    old = [completed(store, f"dt={day}") for day in (1, 2)]
+    failed = add(store, "dt=3").plan_id
+    store.fail(claimed(store), "broken")
+    ages(database_url)
+    young, live = completed(store, "dt=4"), add(store, "dt=5").plan_id
+    before = store.figures()
+    assert prune(store) == 3
+    for plan_id in (*old, failed):
+        with pytest.raises(NotFound):
+            store.plan(plan_id)
+    assert {plan.plan_id for plan in store.plans()} == {young, live}
+    assert store.events(young)
+    for table in ("plan_group", "plan_event", "superseded_version"):
+        assert sql(database_url, f"SELECT count(*) FROM {table} WHERE plan_id NOT IN ('{young}', '{live}')")[0][0] == 0
+    after = store.figures()
+    assert after.plans == before.plans
+    assert (after.files_removed, after.bytes_rewritten) == (before.files_removed, before.bytes_rewritten)
+    assert after.count(PlanState.COMPLETED) == 3
+    ages(database_url)
+    assert prune(store) == 1
+    assert store.figures().plans == before.plans, "totals add up"
+
+
+def test_a_plan_whose_superseded_versions_wait_for_their_deletion_stays(store: Store, database_url: str) -> None:
+    plan_id = completed(store, "dt=1", deleted=False)
+    ages(database_url)
+    assert prune(store) == 0
+    store.mark_deleted([due.row_id for due in store.superseded(TRIPS)])
+    assert prune(store) == 1
+    assert store.plan_state(plan_id) is None
+
+
+def test_live_plans_stay_however_old(store: Store, database_url: str) -> None:
+    add(store, "dt=1")
+    add(store, "dt=2")
+    claimed(store)
+    sql(database_url, f"UPDATE plan SET created_at_ms = created_at_ms - {LONG_AGO}")
+    assert prune(store) == 0
+
+
+def test_an_answered_request_goes_after_its_plans_and_an_open_one_stays(store: Store, database_url: str) -> None:
+    answered, planned, waiting = (store.add_request(TRIPS.name, actor="ada") for _ in range(3))
+    for request_id in (answered, planned):
+        store.answer_request(request_id, answer={"outcome": "nothing"})
+    plan_id = completed(store, "dt=1", deleted=False)
+    sql(database_url, f"UPDATE plan SET request_id = '{planned}' WHERE id = '{plan_id}'")
+    ages(database_url)
+    assert prune(store) == 1
+    with pytest.raises(NotFound):
+        store.request(answered)
+    assert store.request(planned).answered_at is not None
+    store.mark_deleted([due.row_id for due in store.superseded(TRIPS)])
+    assert prune(store) == 2
+    assert [request.request_id for request in store.open_requests()] == [waiting]
+
+
+def test_each_call_forgets_a_bounded_number(store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.store.pruning._MOST_AT_ONCE", 2)
+    for day in range(5):
+        completed(store, f"dt={day}")
+    ages(database_url)
+    assert [store.prune(KEEP) for _ in range(4)] == [2, 2, 1, 0]
+    assert rows(database_url, "plan_total") == 1
