@@ -93,6 +93,11 @@ def test_no_file_names_a_machine_or_a_registry():
     assert found == []
 
 
+def test_no_file_has_both_sides_of_a_merge():
+    marker = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
+    assert [str(path) for path in text_files() if marker.search(path.read_text(errors="replace"))] == []
+
+
 def test_ci_runs_the_test_target():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o100, ".ci/run is executable"
