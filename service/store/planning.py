@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's and the operator's side of a plan's life: add, cancel, retry, and who holds which partition."""
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from service.store.models import GroupRow, LivePartitionRow, PlanRow, TableRow
 from service.store.notifications import tell
 from service.store.rows import options_document
 from service.store.tables import table_values
+
+logger = logging.getLogger(__name__)
 
 #: a partition whose holder ends in the very moment it is asked for is free at the next look
 _ATTEMPTS = 5
@@ -106,7 +109,10 @@ class Planning(StorePart):
             else:
                 raise WrongState(f"plan {plan_id} is {row.state}; only requested and inflight plans can be cancelled")
             record_event(connection, plan_id, PlanState(row.state), after, epoch=row.epoch, actor=actor, reason=reason)
-            return after
+        about = {"plan": plan_id, "table": row.table_name, "epoch": row.epoch}
+        what = "cancelled" if after is PlanState.CANCELLED else "to be cancelled"
+        logger.info("plan %s of %s %s by %s: %s", plan_id, row.table_name, what, actor, reason, extra=about)
+        return after
 
     def retry(self, plan_id: str, actor: str) -> None:
         """Request a failed plan again with all its attempts, taking its partitions back.
@@ -136,6 +142,8 @@ class Planning(StorePart):
             )  # fmt: skip
 
         self._with_partitions(table, partitions, again)
+        about = {"plan": plan_id, "table": table}
+        logger.info("plan %s of %s requested again by %s", plan_id, table, actor, extra=about)
 
     def _with_partitions(self, table: str, partitions: tuple[str, ...], work: Callable[[Connection], None]) -> None:
         """Run ``work`` in a transaction; name the holders where another plan has one of ``partitions``."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registered tables: mode, pause, halt, quarantine, and what their scans found."""
 
+import logging
 from dataclasses import fields
 from typing import Any
 
@@ -14,6 +15,8 @@ from service.store.models import ALL_TABLES, ScanRow, TableRow
 from service.store.notifications import tell
 from service.store.rows import table_state
 from service.store.views import ScanRecord, TableState
+
+logger = logging.getLogger(__name__)
 
 
 def table_values(table: TableRef, mode: str) -> dict[str, Any]:
@@ -70,6 +73,7 @@ class Tables(StorePart):
                 insert_if_absent(connection, TableRow, **table_values(everything, "observe"))
             self._tell_change(connection, "table.paused", name, actor, TableRow.paused_at_ms.is_(None))
             self._change(connection, name, paused_at_ms=db_now(), paused_by=actor)
+        _log("paused", name, actor)
 
     def resume(self, name: str | None, actor: str) -> None:
         """End the pause of table ``name``, its halt and its quarantine. Raises NotFound.
@@ -81,11 +85,12 @@ class Tables(StorePart):
             self._tell_change(connection, "table.resumed", name, actor, held)
             if name is None:
                 self._set(connection, ALL_TABLES, paused_at_ms=None, paused_by=None)
-                return
-            self._change(
-                connection, name, paused_at_ms=None, paused_by=None, halted_at_ms=None, halted_reason=None,
-                quarantined={},
-            )  # fmt: skip
+            else:
+                self._change(
+                    connection, name, paused_at_ms=None, paused_by=None, halted_at_ms=None, halted_reason=None,
+                    quarantined={},
+                )  # fmt: skip
+        _log("resumed", name, actor)
 
     def paused(self) -> bool:
         """Whether the whole service is paused."""
@@ -192,6 +197,13 @@ class Tables(StorePart):
     @staticmethod
     def _set(connection: Any, name: str, **values: Any) -> int:
         return int(connection.execute(update(TableRow).where(TableRow.name == name).values(**values)).rowcount)
+
+
+def _log(what: str, name: str | None, actor: str) -> None:
+    if name is None:
+        logger.info("everything %s by %s", what, actor)
+    else:
+        logger.info("table %s %s by %s", name, what, actor, extra={"table": name})
 
 
 def is_paused(connection: Any) -> bool:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon in its roles on toy tables and a real database: it plans, runs, cleans, shares and survives."""
 
+import io
+import json
+import logging
 import signal
 import subprocess
 import sys
@@ -20,6 +23,7 @@ from lake.plan import PlanState
 from service.config import load
 from service.daemon import Daemon
 from service.exitcodes import ExitCode
+from service.logs import JsonFormatter
 from service.store import DatabaseUnreachable, SchemaBehind, Store
 
 
@@ -286,6 +290,29 @@ def test_a_database_that_is_away_or_behind_at_the_start_is_refused(toys, tmp_pat
         daemon_at(tmp_path)
     with pytest.raises(DatabaseUnreachable, match=r"database\.url"):
         daemon_at(tmp_path, url="postgresql+psycopg://nobody@127.0.0.1:1/nothing")
+
+
+def test_each_change_of_a_plans_state_is_one_line_that_says_plan_table_and_epoch(toys, home, store, caplog):
+    caplog.set_level(logging.INFO)
+    lines = io.StringIO()
+    handler = logging.StreamHandler(lines)
+    handler.setFormatter(JsonFormatter())
+    logging.getLogger().addHandler(handler)
+    try:
+        with daemon_at(home) as daemon:
+            daemon.run_once()
+            daemon.store.pause("t1", "ada")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    [plan] = store.plans()
+    entries = [json.loads(line) for line in lines.getvalue().splitlines()]
+    told = [entry for entry in entries if entry.get("plan") == plan.plan_id]
+    assert {(entry["table"], entry["epoch"]) for entry in told} == {("t1", 0), ("t1", 1)}
+    words = [entry["message"] for entry in told]
+    for change in ("requested", "claimed", "completed"):
+        assert sum(change in message for message in words) == 1, change
+    [paused] = [entry for entry in entries if "paused by ada" in entry["message"]]
+    assert paused["table"] == "t1"
 
 
 def test_a_plan_past_keep_finished_is_forgotten_and_still_counted(toys, home, store, monkeypatch):

@@ -8,16 +8,24 @@ import traceback
 
 import daemon_toys
 import pytest
-from toy_format import ToyFormat
+from api_toys import client_of
+from toy_format import ToyFormat, create
 
+import lake.formats
 from lake.errors import Transient
 from service import cli, secrets
+from service.api.context import Context
+from service.api.tokens import TokenCache
 from service.config import ConfigError, load
 from service.exitcodes import problem_object
+from service.lately import Lately
 from service.logs import JsonFormatter, TextFormatter
+from service.metrics import Metrics
+from service.metrics_page import MetricsPage
 from service.store import Store
 from service.wiring import open_store
 
+pytestmark = pytest.mark.filterwarnings("ignore:Query string argument")  # SQLite has no password
 SIGNING_KEY = "cGxhbnRlZC1zaWduaW5nLWtleS1vZi0zMi1ieXRlcyE="
 PLANTED = {
     "database password": "Pl4nted-db-pass",
@@ -29,14 +37,18 @@ PLANTED = {
     "callback key": "pl4nted-callback-key",
     "metastore password": "pl4nted-hive-pass",
     "session token": "pl4nted-session-token",
+    "Hudi's key": "pl4nted-hudi-callback-key",
+    "lineage key": "pl4nted-lineage-key",
+    "tracing header": "pl4nted-tracing-header",
 }
 
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """A configuration with every planted secret, next to one toy table that states some of them too."""
+    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
     daemon_toys.install(ToyFormat())
-    (tmp_path / "lake" / "t").mkdir(parents=True)
+    create(tmp_path / "lake" / "t", name="t")
     monkeypatch.setattr(secrets, "_known", set())
     config = tmp_path / "lakefold.toml"
     config.write_text(
@@ -47,6 +59,14 @@ url = "sqlite:///{tmp_path}/lakefold.db?password={PLANTED["database password"]}"
 webhook_url = "https://hooks.example.org/{PLANTED["webhook path"]}"
 webhook_secret = "whsec_{SIGNING_KEY}"
 heartbeat_url = "https://user:secret@ping.example.org/{PLANTED["ping id"]}"
+[http]
+hudi_callback_key = "{PLANTED["Hudi's key"]}"
+[openlineage]
+url = "https://lineage.example.org"
+api_key = "{PLANTED["lineage key"]}"
+[opentelemetry]
+traces_url = "https://traces.example.org"
+headers = {{authorization = "Bearer {PLANTED["tracing header"]}"}}
 [spark]
 "spark.hadoop.fs.s3a.secret.key" = "{PLANTED["S3 secret"]}"
 "spark.driver.extraJavaOptions" = "-Xmx1g -Djavax.net.ssl.keyStorePassword={PLANTED["store password"]}"
@@ -83,6 +103,27 @@ def test_no_command_prints_a_secret(home, capsys, form):
             assert secrets.HIDDEN in output
     cli.run(("config", "show", "t", *form))
     assert "the_name_of_a_lock" in capsys.readouterr().out, "a lock's name is no secret"
+
+
+def test_no_page_and_no_answer_over_http_tells_a_secret(home):
+    config = load()
+    store = Store(config.database.url.get_secret_value())
+    store.upgrade()
+    store.register(daemon_toys_ref(config), "compact")
+    metrics = Metrics("all")
+    page = MetricsPage(metrics.registry)
+    context = Context(
+        config=config, store=store, metrics=metrics, page=page, lately=Lately(store), not_ready=lambda: None,
+        role="all", tokens=TokenCache(store),
+    )  # fmt: skip
+    paths = ("/v1/settings", "/v1/settings?table=t", "/v1/status", "/v1/tables/t", "/settings", "/settings?table=t")
+    with client_of(context) as client:
+        for path in paths:
+            answer = client.get(path)
+            assert answer.status_code == 200, path
+            assert planted_in(answer.text) == [], path
+        assert secrets.HIDDEN in client.get("/v1/settings").text
+    store.close()
 
 
 def test_addresses_that_let_in_whoever_knows_them_are_shown_by_their_host(home, capsys):
