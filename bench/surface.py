@@ -29,6 +29,7 @@ import pyarrow as pa
 from sqlalchemy import insert, text
 
 from lake.model import FileSlice, SizeHistogram, TableRef
+from service.lately import read_lake
 from service.metrics import Metrics
 from service.metrics_page import MetricsPage
 from service.store import ScanRecord, Store
@@ -179,9 +180,8 @@ def refresh_seconds(url: str) -> float:
     page = MetricsPage(metrics.registry)
     for _ in range(2):
         begun = time.perf_counter()
-        figures = store.figures()
-        metrics.tables_known({table.name: table.format for table in figures.tables}, [t.name for t in figures.tables])
-        metrics.stored.publish(figures, store.last_scans(), store.last_scans(ok=True))
+        lake = read_lake(store)
+        metrics.stored.publish(lake.figures, lake.last, lake.good)
         page.render()
         seconds = time.perf_counter() - begun
     store.close()
