@@ -212,6 +212,7 @@ def test_a_plan_killed_at_any_failpoint_lands_exactly_once_and_leaves_nothing_be
     assert (bench.state(plan), bench.commits(plan), bench.pending()) == ("completed", 1, {}), output
     assert (bench.rows(), bench.unowned()) == (before, ())
     assert len(bench.store.superseded(bench.table)) == 6
+    assert [message.body["plan"] for message in bench.store.notifications()] == [plan.plan_id], "told exactly once"
 
 
 @pytest.mark.parametrize("name", ["before_commit", "after_rewrite", "published_unrecorded"])

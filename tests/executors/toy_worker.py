@@ -21,7 +21,7 @@ def main() -> None:
     url, lease, how = sys.argv[1:]
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     span = timedelta(seconds=float(lease))
-    store = Store(url, StoreSettings(lease=span, backoff=timedelta(0)))
+    store = Store(url, StoreSettings(lease=span, backoff=timedelta(0), notify_events=frozenset({"plan.completed"})))
     toy = ToyFormat()
     worker = Worker(
         store=store,

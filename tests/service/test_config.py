@@ -272,3 +272,10 @@ def test_line_of_finds_keys_of_the_right_table_and_falls_back_to_its_header():
     assert line_of(text, ("tables", 1, "k.x")) == 7
     assert line_of(text, ("tables", 1, "absent")) == 4
     assert line_of(text, ("daemon", "x")) is None
+
+
+def test_every_setting_of_the_services_sections_is_in_the_configuration_page():
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    for section in ("database", "daemon", "http", "notify", "openlineage", "opentelemetry"):
+        for key in type(getattr(load(), section)).model_fields:
+            assert f"`{key}`" in page or f"`{section}.{key}`" in page, f"{section}.{key}"
