@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import postgres
 import pytest
-from support import BUNDLE, SOAK, jvm_options, needs_server, take_figures
+from support import BUNDLE, HEAP, SOAK, jvm_options, needs_server, take_figures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,13 +114,13 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
-    """The process's one Spark session: two cores, at most 3 GiB."""
+    """The process's one Spark session: two cores, at most 2 GiB."""
     from executors.spark import HUDI_PACKAGE, spark_session
 
     session = spark_session(
         {
             "spark.master": "local[2]",
-            "spark.driver.memory": "3g",
+            **HEAP,
             "spark.sql.shuffle.partitions": "2",
             "spark.jars.packages": f"{HUDI_PACKAGE.rpartition(':')[0]}:{BUNDLE}",
         }

@@ -15,6 +15,8 @@ from typing import Any
 from unittest import mock
 
 from hudi_tables import FS_LOCK
+from sqlalchemy import create_engine, text
+from support import HEAP
 
 from executors.worker import Worker, WorkerSettings
 from service.config import load
@@ -68,7 +70,7 @@ class Installation:
             **self.policy,
             **policy,
         }
-        spark = {"master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2", **self.spark}
+        spark = {"master": "local[2]", **HEAP, "spark.sql.shuffle.partitions": "2", **self.spark}
         sources = [{"path": str(path), "name": name} for name, path in self.tables.items()] or [
             {"path": str(self.lake)}
         ]
@@ -150,6 +152,13 @@ class Installation:
             Worker(store=store, spark=lambda: spark, settings=settings).run_once()
         finally:
             store.close()
+
+    def expire_leases(self) -> None:
+        """Make the store believe that every executor has been silent for longer than its lease."""
+        engine = create_engine(self.url)
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE plan SET lease_until_ms = 1 WHERE state = 'inflight'"))
+        engine.dispose()
 
     def start(self, *arguments: str, failpoints: str = "", log: Path | None = None) -> "subprocess.Popen[bytes]":
         """Start ``lakefold ARGUMENTS`` in a process group of its own; its output goes to ``log``."""

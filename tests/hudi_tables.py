@@ -23,13 +23,12 @@ FS_LOCK = {
 }
 """Optimistic concurrency with a lock file in the table: what writer and lakefold share in tests."""
 
-STATISTICS = {
-    "hoodie.metadata.index.column.stats.enable": "true",
-    "hoodie.metadata.index.partition.stats.enable": "true",
-}
-"""The indexes that Hudi's writers keep by default: half of what a small write costs."""
+METADATA = {"hoodie.metadata.enable": "true"}
+"""A metadata table, as Hudi's writers keep by default: twice what a small write costs."""
+_COLUMNS = ("hoodie.metadata.index.column.stats.enable", "hoodie.metadata.index.partition.stats.enable")
+STATISTICS = METADATA | dict.fromkeys(_COLUMNS, "true")
+"""With the indexes that they keep in it by default: twice as much again."""
 COMPACT_NOW = {"hoodie.compact.inline.max.delta.commits": "1"}
-NO_STATISTICS = dict.fromkeys(STATISTICS, "false")
 
 
 def rows(spark: "SparkSession", low: int, high: int, *, version: int = 0, partitions: int = 2) -> "DataFrame":
@@ -59,7 +58,7 @@ def write(
 ) -> None:
     """One commit of ``frame`` to the Hudi table at ``base``; ``files`` is the write's parallelism.
 
-    Tests that statistics matter to ask for them with ``options=STATISTICS``.
+    A new table has a metadata table where the options ask for one, ``METADATA`` or more; an old one stays as it is.
     """
     settings = {
         "hoodie.table.name": base.name,
@@ -73,8 +72,7 @@ def write(
         "hoodie.datasource.compaction.async.enable": "false",
         "hoodie.clean.automatic": "false",
         "hoodie.parquet.small.file.limit": "0",
-        "hoodie.metadata.enable": "true",
-        **NO_STATISTICS,
+        **_as_it_is(base),
     }
     if not partitioned:
         settings["hoodie.datasource.write.keygenerator.class"] = "org.apache.hudi.keygen.NonpartitionedKeyGenerator"
@@ -101,8 +99,14 @@ def small_files(
 
 def run_service(spark: "SparkSession", procedure: str, base: Path, operation: str, **options: str) -> None:
     """Run one of Hudi's table services, ``run_clustering`` or ``run_compaction``, with a writer's ``options``."""
-    given = ",".join(f"{key}={value}" for key, value in (NO_STATISTICS | options).items())
+    given = ",".join(f"{key}={value}" for key, value in (_as_it_is(base) | options).items())
     spark.sql(f"CALL {procedure}(path => '{base}', op => '{operation}', options => '{given}')").collect()
+
+
+def _as_it_is(base: Path) -> dict[str, str]:
+    """Settings with which a write neither adds a metadata table nor deletes the one that is there."""
+    kept = str((base / ".hoodie/metadata").exists()).lower()
+    return {"hoodie.metadata.enable": kept, **dict.fromkeys(_COLUMNS, "false")}
 
 
 def copy(template: Path, to: Path) -> Path:

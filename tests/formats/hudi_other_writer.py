@@ -81,12 +81,11 @@ class OtherWriter:
 def main() -> None:
     """See the module."""
     from hudi_tables import rows, write
+    from support import HEAP
 
     from executors.spark import spark_session
 
-    spark = spark_session(
-        {"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"}
-    )
+    spark = spark_session({"spark.master": "local[1]", **HEAP, "spark.sql.shuffle.partitions": "1"})
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)
         frame = rows(spark, order["low"], order["high"], version=9).where(order["where"]).coalesce(1)

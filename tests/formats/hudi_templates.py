@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastavro
-from hudi_tables import COMPACT_NOW, copy, rows, run_service, small_files, write
+from hudi_tables import COMPACT_NOW, METADATA, copy, rows, run_service, small_files, write
 
 from lake.model import TableRef
 
@@ -85,15 +85,15 @@ class Templates:
         return copy(self.get(name), to)
 
     def _cow(self, base: Path) -> None:
-        small_files(self.spark, base)
+        small_files(self.spark, base, options=METADATA)
 
     def _plain(self, base: Path) -> None:
         """No metadata table, so that hudi-rs lists the storage itself."""
-        options = {"hoodie.metadata.enable": "false", "hoodie.datasource.write.hive_style_partitioning": "false"}
+        options = {"hoodie.datasource.write.hive_style_partitioning": "false"}
         small_files(self.spark, base, commits=2, options=options)
 
     def _unpartitioned(self, base: Path) -> None:
-        small_files(self.spark, base, commits=2, partitioned=False)
+        small_files(self.spark, base, commits=2, partitioned=False, options=METADATA)
 
     def _levels(self, base: Path) -> None:
         """Two levels, one with nulls and spaces."""
@@ -101,7 +101,7 @@ class Templates:
 
         third = f.col("id") % 3
         frame = rows(self.spark, 0, 120).withColumn("region", f.when(third != 0, f.concat(f.lit("r "), third)))
-        options = {
+        options = METADATA | {
             "hoodie.datasource.write.partitionpath.field": "region,dt",
             "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.ComplexKeyGenerator",
         }
@@ -112,20 +112,20 @@ class Templates:
         from pyspark.sql import functions as f
 
         frame = rows(self.spark, 0, 60).withColumn("dt", f.concat(f.lit("a/b:c "), f.col("id") % 2))
-        write(frame, base, options={"hoodie.datasource.write.partitionpath.urlencode": "true"})
+        write(frame, base, options=METADATA | {"hoodie.datasource.write.partitionpath.urlencode": "true"})
 
     def _bucket(self, base: Path) -> None:
-        options = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+        options = METADATA | {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
         write(rows(self.spark, 0, 60), base, "upsert", options=options)
 
     def _logs_only(self, base: Path) -> None:
         for version in range(2):
             frame = rows(self.spark, 0, 60, version=version)
-            write(frame, base, "upsert", merge_on_read=True, options={"hoodie.index.type": "INMEMORY"})
+            write(frame, base, "upsert", merge_on_read=True, options=METADATA | {"hoodie.index.type": "INMEMORY"})
 
     def _mor(self, base: Path) -> None:
         """Four slices, all with one or two log files."""
-        small_files(self.spark, base, commits=2, merge_on_read=True)
+        small_files(self.spark, base, commits=2, merge_on_read=True, options=METADATA)
         write(rows(self.spark, 0, 400, version=9).where("id % 3 = 0"), base, "upsert", merge_on_read=True)
         write(rows(self.spark, 0, 100, version=10).where("id % 5 = 0"), base, "delete", merge_on_read=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hudi_tables import FS_LOCK, STATISTICS, copy, rows, small_files, table_rows, write
+from hudi_tables import FS_LOCK, METADATA, STATISTICS, copy, rows, small_files, table_rows, write
 
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.observe import HudiFormat
@@ -40,6 +40,10 @@ def _copy_on_write(spark: Any, base: Path) -> None:
     small_files(spark, base, commits=3, rows_each=60)
 
 
+def _metadata(spark: Any, base: Path) -> None:
+    small_files(spark, base, commits=3, rows_each=60, options=METADATA)
+
+
 def _indexed(spark: Any, base: Path) -> None:
     small_files(spark, base, commits=2, rows_each=60, options=INDEXES)
 
@@ -67,6 +71,7 @@ def _logs_only(spark: Any, base: Path) -> None:
 
 _BUILDERS: Mapping[str, Build] = {
     "cow": _copy_on_write,
+    "metadata": _metadata,
     "indexed": _indexed,
     "mor": _merge_on_read,
     "logs_only": _logs_only,

@@ -54,7 +54,7 @@ def ingests(trips: Table) -> dict[str, str]:
 def test_trap_a_streaming_writer_in_the_middle_of_its_metadata_is_waited_for(
     table: NewTable, other: OtherWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trips = table(**LOCK)
+    trips = table("metadata", **LOCK)
     rows_before = trips.rows()
 
     def between() -> bool:

@@ -27,7 +27,6 @@ from planner.policy import SizingPolicy
 pytestmark = pytest.mark.spark
 TABLES = 24 if SOAK else 6
 KEY = "hoodie.clustering.plan.strategy."
-NO_METADATA = {"hoodie.metadata.enable": "false"}
 
 Settings = Mapping[str, str]
 Group = tuple[list[tuple[str, str, str | None, frozenset[str]]], int]
@@ -58,7 +57,7 @@ class Shape:
         counts = [random.Random(self.seed).randint(30, 900) for _ in range(2 + self.seed % 5)]
         edges = [start + sum(counts[:i]) for i in range(len(counts) + 1)]
         frames = [rows(spark, low, high, partitions=self.partitions).coalesce(1) for low, high in pairwise(edges)]
-        options = {**NO_METADATA, "hoodie.index.bloom.num_entries": "1000"}
+        options = {"hoodie.index.bloom.num_entries": "1000"}
         kind: dict[str, Any] = {"merge_on_read": self.merge_on_read, "options": options}
         write(reduce(lambda one, other: one.union(other), frames), base, files=len(frames), **kind)
         if self.seed % 2:
@@ -133,7 +132,7 @@ FILTERS: Sequence[Settings] = (
 
 def schedule(spark: Any, base: Path, settings: Settings) -> list[Group]:
     """What Hudi's planner wrote into its plan, which is withdrawn again; nothing where it made none."""
-    options = {**settings, **NO_METADATA, "hoodie.table.services.incremental.enabled": "false"}
+    options = {**settings, "hoodie.metadata.enable": "false", "hoodie.table.services.incremental.enabled": "false"}
     session = spark.newSession()
     for key, value in options.items():  # the procedure's own options can hold neither a comma nor an equals sign
         session.conf.set(key, value)

@@ -30,8 +30,8 @@ ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
 
 @pytest.fixture
 def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
-    def new(**options: str) -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, "cow", SMALL | options)
+    def new(kind: str = "cow", **options: str) -> Table:
+        return make_table(spark, tmp_path, tmp_path_factory, kind, SMALL | options)
 
     return new
 
@@ -48,7 +48,7 @@ def active(table: Table) -> set[str]:
 def test_trap_services_never_archive_a_replacement_whose_files_exist_nor_clean_what_is_retained(
     table: NewTable,
 ) -> None:
-    trips = table()
+    trips = table("metadata")
     first = trips.run(trips.plan("0198-first", partitions=[ONE]))
     second = trips.run(trips.plan("0198-second", partitions=[TWO]))
     for version in range(2):

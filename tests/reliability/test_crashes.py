@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 at each named failpoint, then another process: nothing lost, nothing twice, nothing left behind."""
 
-import os
 import shutil
-import signal
-import time
-from pathlib import Path
 
 import pytest
-from harness import Installation, stop_group
-from hudi_tables import FS_LOCK, rows, table_rows, write
+from harness import Installation
+from hudi_tables import table_rows
 from invariants import check_plan_landed_once, ids_in_hudi_rs
-from sqlalchemy import create_engine, text
 from support import SOAK, record_figure
 
 from lake.plan import Step
@@ -21,25 +16,17 @@ FAILPOINTS = [f"{when}_{step}" for step in Step for when in ("before", "after")]
 FAILPOINTS.append("in_commit")
 
 
-def expire_leases(url: str) -> None:
-    """Make the store believe that every executor has been silent for longer than its lease."""
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE plan SET lease_until_ms = 1 WHERE state = 'inflight'"))
-    engine.dispose()
-
-
 @pytest.mark.spark
 @pytest.mark.soak
 @pytest.mark.timeout(7200 if SOAK else 900)
-def test_a_plan_killed_at_any_step_lands_exactly_once(database_url, spark, template, tmp_path):
+def test_a_plan_killed_at_any_step_lands_exactly_once(database_url, spark, template_with_statistics, tmp_path):
     database = "sqlite" if database_url.startswith("sqlite") else "postgresql"
     # Each failpoint once in the short run, paired off between the databases; all on both in the long one.
     names = FAILPOINTS if SOAK else FAILPOINTS[(database == "postgresql") :: 2]
     tables = {f"t.{name}": tmp_path / "lake" / name for name in names}
     for base in tables.values():
-        shutil.copytree(template, base)
-    before = table_rows(spark, template)
+        shutil.copytree(template_with_statistics, base)
+    before = table_rows(spark, template_with_statistics)
     # Leases outlast the kills, so that no worker takes over a plan before all are dead.
     installation = Installation(home=tmp_path, url=database_url, tables=tables, policy={"lease": "1h"})
 
@@ -51,8 +38,8 @@ def test_a_plan_killed_at_any_step_lands_exactly_once(database_url, spark, templ
         assert killed.returncode == -9, f"{name} was not reached:\n{killed.stderr[-3000:]}"
         assert table_rows(spark, base) == before, f"readers saw half a plan after a kill at {name}"
 
-    expire_leases(database_url)
-    installation.run("worker", "--once", timeout=600)
+    installation.expire_leases()
+    installation.work(spark)
 
     for table, base in tables.items():
         check_plan_landed_once(installation, table, base, plans[table])
@@ -62,116 +49,3 @@ def test_a_plan_killed_at_any_step_lands_exactly_once(database_url, spark, templ
         f"kill -9 of an executor at {len(tables)} named failpoints, plans and leases on {database}",
         f"{len(tables)} kills, {len(tables)} plans committed exactly once, rows the same, no file without owner",
     )
-
-
-@pytest.mark.spark
-def test_trap_a_kill_in_the_metadata_write_leaves_a_lock_that_the_next_process_removes(spark, template, tmp_path):
-    base = tmp_path / "lake" / "orphan"
-    shutil.copytree(template, base)
-    before = table_rows(spark, base)
-    url = f"sqlite:///{tmp_path}/lakefold.db"
-    installation = Installation(home=tmp_path, url=url, tables={"t.orphan": base}, policy={"lease": "1h"})
-    plan = installation.json("plans", "request", "t.orphan")[0]["plan_ids"][0]
-    lock, metadata = base / ".hoodie/lock", base / ".hoodie/metadata/.hoodie/timeline"
-    known = set(metadata.iterdir())
-    killed = installation.start("worker", "--once", log=tmp_path / "killed.log")
-    try:
-        deadline = time.monotonic() + 180
-        while not (lock.exists() and set(metadata.glob("*.inflight")) - known):
-            assert killed.poll() is None, (tmp_path / "killed.log").read_text()[-3000:]
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-    finally:
-        stop_group(killed)
-    assert lock.exists()
-    assert table_rows(spark, base) == before
-    expire_leases(url)
-    rescued = installation.run("worker", "--once")
-    assert "removed the lock of process" in rescued.stderr
-    assert not lock.exists()
-    check_plan_landed_once(installation, "t.orphan", base, plan)
-    assert table_rows(spark, base) == before
-    assert ids_in_hudi_rs(base) == list(range(600))
-    record_figure(
-        "kill -9 of executor and JVM under the table's lock, in the commit to the metadata table",
-        "the next process removed the lock file and committed the plan once",
-    )
-
-
-@pytest.mark.spark
-@pytest.mark.soak
-@pytest.mark.parametrize("database_url", ["sqlite", "postgresql"] if SOAK else ["postgresql"], indirect=True)
-def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_changes_nothing(
-    database_url, spark, template, tmp_path
-):
-    base = tmp_path / "lake" / "sleeper"
-    shutil.copytree(template, base)
-    before = table_rows(spark, base)
-    installation = Installation(
-        home=tmp_path, url=database_url, tables={"t.sleeper": base}, policy={"lease": "3s", "heartbeat": "1s"}
-    )
-    plan = installation.json("plans", "request", "t.sleeper")[0]["plan_ids"][0]
-    sleeper = installation.start("worker", "--once", failpoints="before_commit=stop", log=tmp_path / "sleeper.log")
-    try:
-        wait_until_stopped(sleeper.pid)
-        # SIGSTOP until well past two leases; the successor waits for the lease by itself.
-        installation.work(spark)
-        check_plan_landed_once(installation, "t.sleeper", base, plan)
-        os.killpg(sleeper.pid, signal.SIGCONT)
-        sleeper.wait(timeout=120)
-    finally:
-        stop_group(sleeper)
-    check_plan_landed_once(installation, "t.sleeper", base, plan)
-    assert table_rows(spark, base) == before
-    assert ids_in_hudi_rs(base) == list(range(600))
-    record_figure(
-        f"SIGSTOP before the commit for more than two leases, take-over, SIGCONT ({database_url.split(':')[0]})",
-        "one commit, of the successor; the sleeper changed nothing",
-    )
-
-
-@pytest.mark.spark
-@pytest.mark.soak
-def test_a_compaction_killed_at_a_step_lands_exactly_once_and_a_writers_upsert_meanwhile_stays(spark, tmp_path):
-    names = ["published_unrecorded", "before_commit", "after_commit"] if SOAK else ["before_commit"]
-    made = tmp_path / "template"
-    for version in range(3):
-        write(rows(spark, 0, 200, version=version).coalesce(1), made, "upsert", merge_on_read=True)
-    tables = {f"t.{name}": tmp_path / "lake" / name for name in names}
-    for base in tables.values():
-        shutil.copytree(made, base)
-    url = f"sqlite:///{tmp_path}/lakefold.db"
-    policy = {"lease": "1h", "compact_log_files": 2}
-    installation = Installation(home=tmp_path, url=url, tables=tables, policy=policy)
-    plans, before = {}, {}
-    for table, base in tables.items():
-        (answer,) = installation.json("plans", "request", table, "--kind", "compaction")
-        (plan,) = answer["plans"]
-        assert (plan["kind"], plan["output_files"]) == ("compaction", 2)
-        plans[table] = plan["plan_id"]
-        killed = installation.run("worker", "--once", failpoints=f"{table.removeprefix('t.')}=kill", expect=None)
-        assert killed.returncode == -9, killed.stderr[-3000:]
-        # A pending compaction refuses no writer; what it appends now belongs to the slice, whatever becomes of it.
-        again = rows(spark, 0, 200, version=7).where("id % 4 = 0").coalesce(1)
-        write(again, base, "upsert", merge_on_read=True, options={**FS_LOCK, "hoodie.table.name": made.name})
-        before[table] = table_rows(spark, base)
-    expire_leases(url)
-    installation.work(spark)
-    for table, base in tables.items():
-        check_plan_landed_once(installation, table, base, plans[table])
-        assert table_rows(spark, base) == before[table]
-        assert ids_in_hudi_rs(base) == list(range(200))
-    record_figure(
-        f"kill -9 of a compaction at {len(names)} failpoints, an upsert before the take-over",
-        f"{len(names)} plans committed exactly once, rows the same",
-    )
-
-
-def wait_until_stopped(pid: int, seconds: float = 120) -> None:
-    """Block until the process is in state T (stopped by a signal)."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"process {pid} did not stop at its failpoint within {seconds:.0f} s")

@@ -50,7 +50,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def template(spark, tmp_path_factory):
     base = tmp_path_factory.mktemp("cli") / "orders"
-    small_files(spark, base, commits=2, rows_each=50, options={"hoodie.metadata.enable": "false"})
+    small_files(spark, base, commits=2, rows_each=50)
     return base
 
 

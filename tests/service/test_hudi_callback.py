@@ -18,7 +18,6 @@ from service.daemon import Daemon
 
 pytestmark = pytest.mark.spark
 KEY = "a key that nobody guesses"
-WITHOUT_METADATA = {"hoodie.metadata.enable": "false"}  # which would triple the time of each commit
 
 
 def days(spark, low, high, *wanted):
@@ -28,7 +27,7 @@ def days(spark, low, high, *wanted):
 
 def test_each_commit_of_a_hudi_writer_has_exactly_its_partitions_scanned(spark, tmp_path, monkeypatch):
     base = tmp_path / "lake" / "trips"
-    small_files(spark, base, commits=1, partitions=5, options=WITHOUT_METADATA)
+    small_files(spark, base, commits=1, partitions=5)
     path = tmp_path / "trips.toml"
     context = context_at(tmp_path)
     path.write_text(
@@ -50,7 +49,6 @@ def test_each_commit_of_a_hudi_writer_has_exactly_its_partitions_scanned(spark, 
     with HttpServer(Http(port=0), app) as server, running(Daemon(config, "scheduler")):
         wait_for(lambda: store.last_scan("trips"), "the first scan")
         callback = {
-            **WITHOUT_METADATA,
             "hoodie.write.commit.callback.on": "true",
             "hoodie.write.commit.callback.http.url": f"{server.url}/v1/events/hudi",
             "hoodie.write.commit.callback.http.api.key": KEY,
