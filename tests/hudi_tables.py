@@ -58,7 +58,7 @@ def write(
 ) -> None:
     """One commit of ``frame`` to the Hudi table at ``base``; ``files`` is the write's parallelism.
 
-    A new table has a metadata table where the options ask for one, ``METADATA`` or more; an old one stays as it is.
+    A new table gets a metadata table where the options ask for one, ``METADATA`` or more; later writes keep to that.
     """
     settings = {
         "hoodie.table.name": base.name,
