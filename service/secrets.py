@@ -21,7 +21,9 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _IN_URL = re.compile(r"(\w://[^\s/:@]*:)([^\s/@]+)(?=@)")
-_IN_VALUE = re.compile(r"((?:passw(?:or)?d|pwd|secret|token|signature|sig)=|bearer )([^&;,\s'\"]+)", re.IGNORECASE)
+_IN_VALUE = re.compile(
+    r"((?:passw(?:or)?d|pwd|secret|token|signature|sig)=|bearer (?=\S{8}))([^&;,\s'\"]+)", re.IGNORECASE
+)
 #: a shorter text, or a plain word, would hide harmless words everywhere and no more than its name hides already
 _SHORTEST = 8
 

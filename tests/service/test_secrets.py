@@ -203,3 +203,14 @@ def failed_scan(table: str, error: str):
     from service.store import ScanRecord
 
     return ScanRecord(table=table, taken_at=datetime.now(UTC), outcome="error", error=error)
+
+
+def test_what_only_looks_a_little_like_a_secret_is_left_as_it_is(home):
+    for text in (
+        "a token is needed: Authorization: Bearer …",
+        "http://127.0.0.1:9464/plans, told to ada@example.org",
+        "hoodie.write.lock.zookeeper.lock_key = sales.orders",
+        "jdbc:hive2://hive:10000/default;user=h",
+    ):
+        assert secrets.hide(text) == text
+    assert secrets.hide("Authorization: Bearer lkf_0123456789") == "Authorization: Bearer ***"
