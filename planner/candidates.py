@@ -54,6 +54,8 @@ class Reason(StrEnum):
         return self in _WAITS
 
 
+#: what a slice is that a plan of its kind takes or would take at a later turn
+READY = (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
 _KNOBS = {
     Reason.ABOVE_LIMIT: "small_file_limit",
     Reason.FILTERED: "partition_filter",

@@ -11,15 +11,12 @@ import pyarrow.compute as pc
 
 from lake.model import FileSlice, Snapshot
 from lake.plan import ClusteringGroup, Plan, PlanKind
-from planner.candidates import CODE, REASONS, Candidates, Ints, Mask, Reason, find_candidates, reason_text
+from planner.candidates import CODE, READY, REASONS, Candidates, Ints, Mask, Reason, find_candidates, reason_text
 from planner.compaction import choose_slices, due_slices, explain_others, one_group_each
 from planner.groups import Groups, first_that_fit, form_groups
 from planner.policy import RewriteFirst, SizingPolicy, Strategy
 
-#: what a slice is that a plan of its kind takes or would take at a later turn
-_READY = [
-    CODE[reason] for reason in (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
-]
+_READY = [CODE[reason] for reason in READY]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

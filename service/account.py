@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What planning decided, added up: every slice of a snapshot in exactly one line, so that the sums are the table's."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.model import SizeHistogram, Snapshot, base_file_sizes
-from planner.candidates import Reason
+from planner.candidates import READY, Reason
 from planner.planner import Planning
 from service.rules import ConfiguredTable
+from service.store.layouts import LINE_FIELDS
 from service.store.views import ScanRecord
 
 _BATCH = 10_000
@@ -132,6 +133,48 @@ def explanation(table: ConfiguredTable, snapshot: Snapshot, planning: Planning, 
         "items": each_file(planning, snapshot) if files else [line.document() for line in lines],
         "total": total(lines),
     }
+
+
+def partition_layout(planning: Planning, snapshot: Snapshot, *, small_file_limit_bytes: int) -> pa.Table:
+    """One row a partition, in their order: the files in it, what plans are to take, and its lines of the account.
+
+    The columns are those of ``service.store.PARTITION_SCHEMA``.
+    """
+    decisions = planning.decisions
+    sizes, reasons = decisions["bytes"], decisions["reason"].cast(pa.string())
+    small = pc.and_(pc.is_valid(decisions["path"]), pc.less(sizes, small_file_limit_bytes))
+    ready = pc.is_in(reasons, value_set=pa.array([reason.value for reason in READY]))
+    rows = pa.table(
+        {
+            "partition": decisions["partition"].cast(pa.string()),
+            "path": decisions["path"],
+            "bytes": sizes,
+            "small_files": small.cast(pa.int64()),
+            "small_bytes": pc.if_else(small, sizes, 0),
+            "log_files": pc.list_value_length(snapshot.slices["log_files"]),
+            "log_bytes": decisions["log_bytes"],
+            "backlog_files": ready.cast(pa.int64()),
+            "backlog_bytes": pc.if_else(ready, pc.add(sizes, decisions["log_bytes"]), 0),
+        }
+    )
+    summed = [name for name in rows.column_names if name not in ("partition", "path")]
+    found = (
+        rows.group_by("partition", use_threads=False)
+        .aggregate([("path", "count"), *((name, "sum") for name in summed)])
+        .sort_by("partition")
+        .rename_columns({"path_count": "files"} | {f"{name}_sum": name for name in summed})
+    )
+    return found.append_column("lines", _lines_by_partition(account(planning, snapshot, by_partition=True)))
+
+
+def _lines_by_partition(lines: Sequence[Line]) -> pa.Array:
+    """A list of documents for each partition, in the partitions' order."""
+    starts = [n for n, line in enumerate(lines) if n == 0 or line.partition != lines[n - 1].partition]
+    documents = [line.document() for line in lines]
+    fields = [[document[field.name] for document in documents] for field in LINE_FIELDS]
+    columns = [pa.array(values, field.type) for values, field in zip(fields, LINE_FIELDS, strict=True)]
+    structs = pa.StructArray.from_arrays(columns, fields=LINE_FIELDS)
+    return pa.ListArray.from_arrays(pa.array([*starts, len(lines)], pa.int32()), structs)
 
 
 def scan_record(planning: Planning, snapshot: Snapshot, *, small_file_limit_bytes: int, seconds: float) -> ScanRecord:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from service.commands import notifications, operate, plans, settings, tables, upkeep
+from service.commands import notifications, operate, plans, settings, tables, tokens, upkeep
 from service.commands.common import remote_url
 from service.exitcodes import USAGE, CommandError, ExitCode, classify, exit_codes
 from service.output import Output
@@ -64,6 +64,7 @@ plans.add_to(app)
 upkeep.add_to(app)
 notifications.add_to(app)
 settings.add_to(app)
+tokens.add_to(app)
 
 
 def run(arguments: Sequence[str]) -> int:

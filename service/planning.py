@@ -20,7 +20,7 @@ from planner.candidates import Reason
 from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
 from service import exitcodes
-from service.account import Line, account, scan_record
+from service.account import Line, account, partition_layout, scan_record
 from service.adoption import adopt
 from service.answer import Answer, describe_plan
 from service.config import Config, nearest
@@ -84,7 +84,10 @@ def scan_and_plan(
     if request is None or not (request.overrides or request.partitions or request.kind):
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
         limit = table.policy.small_file_limit_bytes
-        store.record_scan(scan_record(planning, snapshot, small_file_limit_bytes=limit, seconds=seconds))
+        store.record_scan(
+            scan_record(planning, snapshot, small_file_limit_bytes=limit, seconds=seconds),
+            partition_layout(planning, snapshot, small_file_limit_bytes=limit),
+        )
     if refused is not None:
         return run.answer(planning, "observed", refused.args[0])
     most = _room(table, held) if request is None and not dry_run else MOST_PLANS_PER_REQUEST

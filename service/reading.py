@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents read from database and tables as they are now, for whoever asks: a command, HTTP, the page."""
 
+from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from lake.errors import LakefoldError
 from lake.formats import load_format
 from lake.plan import PlanState
 from service import documents
+from service.exitcodes import DATABASE, classify, one_line
 
 if TYPE_CHECKING:
     from service.rules import ConfiguredTable
-    from service.store import Store
+    from service.store import DeletionDay, Store, TableState
 
 
 def status(store: "Store") -> dict[str, Any]:
@@ -23,14 +27,35 @@ def status(store: "Store") -> dict[str, Any]:
     )
 
 
-def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
-    """Everything about one table; reads its timeline. Raises what its format raises where it can't be read."""
+def table(store: "Store", found: "ConfiguredTable", *, lenient: bool = False) -> dict[str, Any]:
+    """Everything about one table; reads its timeline. Raises what its format raises where it can't be read.
+
+    With ``lenient`` the reason is the only fact then.
+    """
     states = {state.name: state for state in store.tables()}
     scan = store.last_scan(found.name)
     good = scan if scan is None or scan.outcome == "ok" else store.last_scan(found.name, ok=True)
+    try:
+        facts = _facts(store, found)
+    except (LakefoldError, OSError) as error:
+        if not lenient or classify(error) is DATABASE:
+            raise
+        facts = {"unreadable": one_line(error)}
+    return documents.table_details(found, states.get(found.name), scan, good, facts)
+
+
+def deletion_days(store: "Store", configured: "Callable[[TableState], ConfiguredTable]") -> "list[DeletionDay]":
+    """What waits for its deletion by table and day, earliest day first, under the retention now in force."""
+    tables: dict[timedelta, list[str]] = {}
+    for state in store.tables():
+        tables.setdefault(configured(state).policy.retention, []).append(state.name)
+    return store.deletion_days(tables)
+
+
+def _facts(store: "Store", found: "ConfiguredTable") -> dict[str, str]:
     adapter = load_format(found.ref.format)
     facts = dict(adapter.describe(found.ref))
     adopted = store.adoptions(found.name, [entry.instant for entry in adapter.unfinished(found.ref)])
     if adopted:
         facts["adopted"] = ", ".join(f"{instant} by plan {plan_id}" for instant, plan_id in sorted(adopted.items()))
-    return documents.table_details(found, states.get(found.name), scan, good, facts)
+    return facts

@@ -143,7 +143,9 @@ def _blame(config: Config, chosen: Mapping[str, tuple[Origin, Layer]], error: Po
     named = [
         (origin, layer)
         for slot, (origin, layer) in chosen.items()
-        if origin.key in words or (slot in KNOBS and setting_name(slot) in words)
+        if origin.key in words
+        or (slot in KNOBS and setting_name(slot) in words)
+        or (not re.fullmatch(r"[\w.]+", origin.key) and origin.key in text)  # no word, so no setting
     ]
     if len(named) == 1:
         origin, layer = named[0]

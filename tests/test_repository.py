@@ -169,7 +169,7 @@ def test_every_path_that_readme_names_exists():
 
 
 def test_every_command_that_readme_names_exists():
-    nouns = ("tables", "plans", "config", "db")
+    nouns = ("tables", "plans", "config", "db", "tokens")
     found = {tuple(words.split()) for words in re.findall(r"(?:`|^|&& )lakefold ([a-z]+(?: [a-z]+)?)", README, re.M)}
     commands = {words if words[0] in nouns else words[:1] for words in found}
     assert {("tables", "explain"), ("plans", "request"), ("serve",), ("status",), ("resume",)} <= commands

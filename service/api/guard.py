@@ -6,7 +6,8 @@ from typing import Any
 
 from anyio import to_thread
 from starlette.datastructures import MutableHeaders
-from starlette.requests import HTTPConnection
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lake.errors import LakefoldError
@@ -14,7 +15,7 @@ from service import exitcodes
 from service.api import security
 from service.api.context import Context
 from service.api.limits import RateLimit, limited, too_large
-from service.api.problems import ProblemError, problem_response
+from service.api.problems import ProblemError, on_http_error, problem_response
 from service.api.security import Caller
 
 #: a callback of Hudi's tells every file of a commit; its handler reads no body before it has checked the key
@@ -45,20 +46,22 @@ class Guard:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         send = _with_headers(send)
-        request = HTTPConnection(scope)
+        request = Request(scope)
         most = MOST_BODY.get(request.url.path, self._context.config.http.max_body)
         try:
             if not request.url.path.startswith("/-/"):
                 await self._admit(scope, request)
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
                 raise ProblemError(exitcodes.USAGE, "no address has a NUL in it")  # nor can PostgreSQL look for one
-            if int(request.headers.get("content-length") or 0) > most:
+            if _length(request) > most:
                 raise too_large(most)
-        except (LakefoldError, ValueError) as error:
+        except LakefoldError as error:
             return await problem_response(error, request.url.path)(scope, receive, send)
+        except HTTPException as error:
+            return await (await on_http_error(request, error))(scope, receive, send)
         return await self._app(scope, limited(receive, most), send)
 
-    async def _admit(self, scope: Scope, request: HTTPConnection) -> None:
+    async def _admit(self, scope: Scope, request: Request) -> None:
         host = (request.url.hostname or "").lower()
         if self._hosts is not None and host not in self._hosts:
             raise ProblemError(exitcodes.HOST, f"this is not {host!r}; names are added with http.hosts", host=host)
@@ -83,6 +86,14 @@ class Guard:
         # Only a look into the database may take long enough to leave the server's own thread.
         found = tokens.find(token) if tokens.fresh else await to_thread.run_sync(tokens.find, token)
         return None if found is None else Caller(*found)
+
+
+def _length(request: Request) -> int:
+    """The announced length of the body; 0 where it comes in pieces."""
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal():
+        raise ProblemError(exitcodes.USAGE, f"content-length is {announced!r} and not a number")
+    return int(announced)
 
 
 def _with_headers(send: Send) -> Send:

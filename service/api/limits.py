@@ -4,10 +4,8 @@
 import time
 from collections import OrderedDict
 
+from fastapi import HTTPException
 from starlette.types import Message, Receive
-
-from service import exitcodes
-from service.api.problems import ProblemError
 
 #: clients remembered; the one not seen for longest is forgotten first, and begins with a full bucket again
 _MOST_CLIENTS = 10_000
@@ -36,14 +34,14 @@ class RateLimit:
         return 0.0 if left >= 1 else (1 - left) / self._rate
 
 
-def too_large(most: int) -> ProblemError:
-    """The refusal of a body of more than ``most`` bytes."""
+def too_large(most: int) -> HTTPException:
+    """The refusal of a body of more than ``most`` bytes; of a kind that FastAPI lets through while it reads one."""
     detail = f"the body has more than {most} bytes; the setting is http.max_body"
-    return ProblemError(exitcodes.TOO_LARGE, detail, {"Connection": "close"}, max_body=most)
+    return HTTPException(413, detail, {"Connection": "close"})
 
 
 def limited(receive: Receive, most: int) -> Receive:
-    """``receive`` that raises ProblemError when more than ``most`` bytes of body have come."""
+    """``receive`` that raises HTTPException when more than ``most`` bytes of body have come."""
     taken = 0
 
     async def counted() -> Message:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/status`` and ``/v1/settings``: one look at the service, and what it was told."""
+"""``/v1/status``, ``/v1/cleaning`` and ``/v1/settings``: one look at the service, and what it was told."""
 
 from typing import Annotated
 
@@ -19,6 +19,15 @@ router = APIRouter(tags=["service"])
 def status(here: Here) -> Response:
     """How the lake is, who works on it and what needs a person."""
     return document(reading.status(here.store))
+
+
+@router.get("/cleaning")
+def cleaning(here: Here, request: Request) -> Response:
+    """Bytes that plans replaced by the day (UTC) on which their retention ends, earliest first, an item a table.
+
+    Days in the past are what the cleaner has not come to yet, or keeps for a reason that `lakefold clean -n` tells.
+    """
+    return page(request, reading.deletion_days(here.store, here.configured))
 
 
 @router.get("/settings")

@@ -17,9 +17,10 @@ def document(value: Any) -> Response:
     return Response(to_json(value), media_type="application/json")
 
 
-def page(request: Request, items: Sequence[Any], after: str | None = None) -> Response:
-    """A list of which these are ``items``; ``after`` continues it, None on its last page."""
-    response = document({"items": items, "next": after})
+def page(request: Request, items: Sequence[Any], after: str | None = None, **facts: Any) -> Response:
+    """A list of which these are ``items``; ``after`` continues it, None on its last page. ``facts`` are of the list."""
+    response = document({"items": items, "next": after, **facts})
     if after is not None:
-        response.headers["Link"] = f'<{request.url.include_query_params(after=after)}>; rel="next"'
+        following = request.url.include_query_params(after=after)
+        response.headers["Link"] = f'<{following.path}?{following.query}>; rel="next"'
     return response

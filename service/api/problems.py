@@ -13,7 +13,7 @@ from starlette.responses import Response
 from lake.errors import LakefoldError
 from planner.policy import PolicyError
 from service import exitcodes
-from service.exitcodes import PROBLEM_BASE, CommandError, Problem
+from service.exitcodes import CommandError, Problem
 from service.output import to_json
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,3 @@ def _response(document: Mapping[str, Any], headers: Mapping[str, str] | None) ->
         headers=headers,
         media_type="application/problem+json",
     )
-
-
-assert not PROBLEM_BASE.startswith("/")

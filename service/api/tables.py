@@ -1,28 +1,84 @@
 # SPDX-License-Identifier: Apache-2.0
 """``/v1/tables``: what there is, as the last scan of each table saw it."""
 
-from fastapi import APIRouter, Request
+from typing import Annotated
+
+import pyarrow.compute as pc
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service import reading
+from service import exitcodes, reading
 from service.api.context import Here
 from service.api.naming import named
-from service.api.paging import document, page
+from service.api.paging import Limit, document, page
 from service.documents import table_summary
+from service.exitcodes import CommandError
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
 
 @router.get("")
-def list_tables(here: Here, request: Request) -> Response:
+def list_tables(
+    here: Here,
+    request: Request,
+    limit: Limit = 1000,
+    after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+) -> Response:
     """The tables, the largest backlog first."""
     scans = here.store.last_scans()
-    found = [(here.configured(state), state, scans.get(state.name)) for state in here.store.tables()]
-    found.sort(key=lambda entry: (-(entry[2].backlog_bytes if entry[2] else 0), entry[0].name))
-    return page(request, [table_summary(*entry) for entry in found])
+    keyed = []
+    for state in here.store.tables():
+        scan = scans.get(state.name)
+        keyed.append((-(scan.backlog_bytes if scan else 0), state.name, state))
+    start = _position(after)
+    rest = sorted(entry for entry in keyed if entry[:2] > start) if start else sorted(keyed, key=lambda e: e[:2])
+    shown = rest[:limit]
+    items = [table_summary(here.configured(state), state, scans.get(name)) for _, name, state in shown]
+    last = shown[-1] if len(rest) > limit else None
+    return page(request, items, f"{-last[0]}:{last[1]}" if last else None)
+
+
+def _position(after: str | None) -> tuple[int, str] | None:
+    """Backlog and name behind which a list goes on; tables that moved meanwhile come twice or not at all."""
+    if after is None:
+        return None
+    backlog, colon, name = after.partition(":")
+    if not colon or not backlog.isdecimal():
+        raise CommandError(exitcodes.INVALID, f"query.after: {after!r} is not the next of a list of tables")
+    return -int(backlog), name
 
 
 @router.get("/{table}")
 def show_table(here: Here, table: str) -> Response:
-    """One table: what its format says of it, its last scan, and the policy in force."""
-    return document(reading.table(here.store, named(here, table)))
+    """One table: its last scan, the facts its format tells, and its policy."""
+    return document(reading.table(here.store, named(here, table), lenient=True))
+
+
+@router.get("/{table}/partitions")
+def list_partitions(
+    here: Here,
+    request: Request,
+    table: str,
+    limit: Limit = 1000,
+    after: Annotated[str | None, Query(description="Continue behind this partition.")] = None,
+) -> Response:
+    """The partitions by path, as the last whole scan found them; `taken_at` is null before the first.
+
+    Small files were below the limit in force at the scan. The backlog is what plans are to take; a partition that a
+    live plan holds has none. `lines` account for every file slice: chosen for a plan, or left alone, why, and by which
+    setting.
+    """
+    layout = here.store.partition_layout(named(here, table).name)
+    if layout is None:
+        return page(request, [], taken_at=None)
+    found = layout.partitions
+    if after is not None:
+        found = found.filter(pc.greater(found["partition"], after))
+    items = found.slice(0, limit).to_pylist()
+    return page(request, items, items[-1]["partition"] if found.num_rows > limit else None, taken_at=layout.taken_at)
+
+
+@router.get("/{table}/scans")
+def list_scans(here: Here, request: Request, table: str, limit: Limit = 288) -> Response:
+    """The newest scans, newest first: sizes, what was left alone and why, or the error of a scan that failed."""
+    return page(request, here.store.scans(named(here, table).name, limit))

@@ -14,6 +14,7 @@ from service.store.errors import (
     StoreError,
     WrongState,
 )
+from service.store.layouts import PARTITION_SCHEMA, Layouts
 from service.store.leaders import Leaders
 from service.store.lifecycle import Lifecycle
 from service.store.listing import Listing
@@ -30,6 +31,7 @@ from service.store.views import (
     GroupView,
     Leader,
     Notification,
+    PartitionLayout,
     PlanEvent,
     PlanFigures,
     PlanView,
@@ -44,6 +46,7 @@ from service.store.views import (
 from service.store.written import Written
 
 __all__ = [
+    "PARTITION_SCHEMA",
     "Ambiguous",
     "ConstraintViolated",
     "DatabaseUnreachable",
@@ -54,6 +57,7 @@ __all__ = [
     "Leader",
     "NotFound",
     "Notification",
+    "PartitionLayout",
     "PartitionsTaken",
     "PlanEvent",
     "PlanFigures",
@@ -73,7 +77,18 @@ __all__ = [
 
 
 class Store(
-    Lifecycle, Superseded, Planning, Listing, Requests, Written, Tables, Leaders, Tokens, Notifications, Pruning
+    Lifecycle,
+    Superseded,
+    Planning,
+    Listing,
+    Requests,
+    Written,
+    Tables,
+    Layouts,
+    Leaders,
+    Tokens,
+    Notifications,
+    Pruning,
 ):
     """Implements ``lake.ports.PlanStore`` and everything the scheduler and the command line need. Thread-safe.
 

@@ -3,7 +3,7 @@
 
 import logging
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, func, insert, select, update
 
@@ -11,10 +11,14 @@ from lake.model import TableRef
 from service.store.base import StorePart, insert_if_absent, storable
 from service.store.clock import db_now, moment, to_ms
 from service.store.errors import NotFound
+from service.store.layouts import keep_layout
 from service.store.models import ALL_TABLES, ScanRow, TableRow
 from service.store.notifications import tell
 from service.store.rows import table_state
 from service.store.views import ScanRecord, TableState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +101,11 @@ class Tables(StorePart):
         with self._database.read() as connection:
             return is_paused(connection)
 
-    def record_scan(self, scan: ScanRecord) -> None:
-        """Remember what a scan found, forgetting the table's oldest scans. Raises NotFound for an unknown table."""
+    def record_scan(self, scan: ScanRecord, partitions: "pa.Table | None" = None) -> None:
+        """Remember what a scan found, forgetting the table's oldest scans. Raises NotFound for an unknown table.
+
+        ``partitions`` are those of a whole scan that succeeded, in the columns of ``PARTITION_SCHEMA``.
+        """
         document = {field.name: getattr(scan, field.name) for field in fields(scan) if field.name != "taken_at"}
         document |= {"skipped": dict(scan.skipped), "skipped_bytes": dict(scan.skipped_bytes)}
         error = storable(scan.error or "unknown error") if scan.outcome == "error" else None
@@ -122,6 +129,8 @@ class Tables(StorePart):
                 }
             self._tell_scan(connection, scan, error)
             self._set(connection, scan.table, **pointers)
+            if partitions is not None:
+                keep_layout(connection, scan, partitions)
             oldest_kept = (
                 select(ScanRow.id)
                 .where(ScanRow.table_name == scan.table)

@@ -89,6 +89,15 @@ class ScanRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLayout:
+    """The partitions of a table at one moment, sorted by path: a ``pyarrow.Table`` of ``PARTITION_SCHEMA``."""
+
+    table: str
+    taken_at: datetime
+    partitions: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A person's or program's wish for plans; ``answer`` is None until the scheduler has answered it."""
 

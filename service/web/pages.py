@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading: every page of ``/``. Nothing here changes anything, starts a session or lists a table's storage."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from lake.plan import PlanState
+from service import reading
 from service.api.context import Here
 from service.api.naming import named
 from service.asking import SCAN_ROLE
@@ -58,14 +59,14 @@ def show_table(
 ) -> Response:
     """One table."""
     store, now = here.store, datetime.now(UTC)
-    table = named(here, name)
+    table, layout = named(here, name), store.partition_layout(name)
     known = Known(
         state=store.table_state(name),
         scans=store.scans(name),
         good=store.last_scan(name, ok=True),
         first=store.first_scan(name),
         plans=store.plans(table=name, limit=_PLANS_OF_TABLE),
-        layout=(),
+        layout=layout.partitions.to_pylist() if layout else (),
     )
     page = table_page(table, known, partition=partition, start=start, now=now)
     return render(request, "table.html", page, section="/", now=now)
@@ -99,10 +100,7 @@ def show_request(here: Here, request: Request, request_id: str) -> Response:
 def show_cleaning(here: Here, request: Request) -> Response:
     """What disappears when."""
     now = datetime.now(UTC)
-    tables: dict[timedelta, list[str]] = {}
-    for state in here.store.tables():
-        tables.setdefault(here.configured(state).policy.retention, []).append(state.name)
-    page = cleaning_page(here.store.deletion_days(tables), now.date())
+    page = cleaning_page(reading.deletion_days(here.store, here.configured), now.date())
     return render(request, "cleaning.html", page, section="/cleaning", now=now)
 
 

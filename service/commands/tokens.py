@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold tokens``: who may call the HTTP API."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from service.commands.common import ConfigFile, Json, actor, command
+from service.exitcodes import USAGE, CommandError, ExitCode, exit_codes
+from service.output import Column, age
+
+app = typer.Typer(help="Tokens of the HTTP API: several at a time, each with a scope.", no_args_is_help=True)
+_SCOPES = ("read", "write")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What the token is for, such as airflow.")]
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the commands."""
+    root.add_typer(app, name="tokens")
+
+
+@app.command("add", epilog=exit_codes(ExitCode.DATABASE))
+def add(
+    name: Name,
+    scope: Annotated[str, typer.Option("--scope", help="read, or write, which includes read.")],
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="TIME", help="It ends after this time, such as 90d.")
+    ] = None,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """Make a token and print it, this once: only its hash is kept.
+
+    It works at once. To replace one, add the new under another name, hand it out, and revoke the old.
+    """
+    from lake.units import parse_duration
+    from service.api.tokens import digest, new_token
+
+    with command(json, config) as run:
+        if scope not in _SCOPES:
+            raise CommandError(USAGE, f"--scope {scope!r} is none of {', '.join(_SCOPES)}")
+        if not name.strip() or not name.isprintable():
+            raise CommandError(USAGE, f"{name!r} is no name; use letters that can be seen")
+        try:
+            expires_in = None if expires is None else parse_duration(expires)
+        except ValueError as error:
+            raise CommandError(USAGE, f"--expires: {error}") from error
+        if expires_in is not None and expires_in.total_seconds() <= 0:
+            raise CommandError(USAGE, "--expires must be above zero")
+        token = new_token()
+        run.store.add_token(name, digest=digest(token), scope=scope, expires_in=expires_in, actor=actor())
+        run.out.one({"name": name, "scope": scope, "token": token}, lambda: run.out.line(token))
+        run.out.note(f"{name}: scope {scope}; the token is not shown again")
+
+
+@app.command("list", epilog=exit_codes(ExitCode.DATABASE))
+def list_(json: Json = False, config: ConfigFile = None) -> None:
+    """List the tokens, without the secrets."""
+    with command(json, config) as run:
+        tokens, now = run.store.tokens(), datetime.now(UTC)
+
+        def text() -> None:
+            columns = ("NAME", "SCOPE", "STATE", "CREATED", "BY", "LAST USED")
+            rows = (
+                (
+                    token.name, token.scope, _state(token), age(token.created_at, now), token.created_by,
+                    age(token.last_used_at, now),
+                )
+                for token in tokens
+            )  # fmt: skip
+            if tokens:
+                run.out.table([Column(title) for title in columns], rows)
+            else:
+                run.out.note("No tokens; lakefold tokens add NAME --scope read|write makes one.")
+
+        run.out.many(tokens, text)
+
+
+def _state(token: Any) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    if not token.in_force:
+        return "expired"
+    if token.expires_at is not None:
+        return f"until {token.expires_at.isoformat(timespec='minutes')}"
+    return "in force"
+
+
+@app.command("revoke", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
+def revoke(name: Name, json: Json = False, config: ConfigFile = None) -> None:
+    """End a token; running services refuse it within seconds."""
+    with command(json, config) as run:
+        run.store.revoke_token(name)
+        run.out.one({"name": name, "revoked": True}, lambda: run.out.line(f"{name}: revoked"))

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading over HTTP: what it answers is what the command line prints, page by page."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import daemon_toys
+import pytest
+from api_toys import client_of, context_at
+from toy_format import ToyFormat, create, rows, write
+from uuid_utils import uuid7
+
+from lake.model import FileSlice, TableRef
+from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
+from service.output import plain
+from service.planning import scan_and_plan
+from service.rules import configure
+from service.store import ScanRecord
+
+RULES = '[defaults]\nsmall_file_limit = "1MiB"\nquiet_period = "0s"\n[[tables]]\nmatch = "sales.*"\nmode = "compact"\n'
+
+
+@pytest.fixture
+def lake(tmp_path, monkeypatch):
+    """A served lake with one scanned toy table ``sales.orders`` of five partitions, and a client for it."""
+    import lake.formats
+
+    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
+    daemon_toys.install(ToyFormat())
+    context = context_at(tmp_path, rules=RULES)
+    table = create(tmp_path / "orders", name="sales.orders", partitions=5, files=3)
+    write(table, "dt=9", rows(0, 10))
+    answer = scan_and_plan(context.config, context.store, configure(context.config, table), actor="test")
+    with client_of(context) as client:
+        yield context, client, table, answer
+    context.store.close()
+
+
+def pages(client, path):
+    """The items of every page, following the Link header; ``next`` must lead to the same."""
+    items = []
+    while path:
+        answer = client.get(path)
+        assert answer.status_code == 200, answer.text
+        document = answer.json()
+        items += document["items"]
+        link = answer.headers.get("Link")
+        assert (link is None) == (document["next"] is None)
+        path = link and link.removeprefix("<").removesuffix('>; rel="next"')
+    return items
+
+
+def add_plans(store, count, table="sales.many"):
+    ref = TableRef(name=table, format="hudi", location=f"/lake/{table}")
+    store.register(ref, "compact")
+    made = []
+    for n in range(count):
+        piece = FileSlice(partition=f"p={n}", file_id=f"f{n}", path=f"p={n}/f{n}.parquet", bytes=1000)
+        plan = Plan(
+            plan_id=str(uuid7()), table=ref, kind=PlanKind.CLUSTERING, snapshot_instant="1",
+            groups=(ClusteringGroup(partition=f"p={n}", slices=(piece,), output_files=1),),
+            options=RewriteOptions(target_file_max_bytes=1 << 20),
+        )  # fmt: skip
+        store.add_plan(plan, request_id=None, actor="test", estimate={})
+        made.append(plan.plan_id)
+    return made
+
+
+def test_the_partitions_of_the_last_whole_scan_add_up_to_the_scan(lake):
+    context, client, _, _ = lake
+    document = client.get("/v1/tables/sales.orders/partitions").json()
+    scan = context.store.last_scan("sales.orders")
+    assert document["taken_at"] == plain(scan.taken_at)
+    items = document["items"]
+    assert [item["partition"] for item in items] == [*(f"dt={n}" for n in range(5)), "dt=9"]
+    for name in ("files", "bytes", "small_files", "small_bytes", "log_files", "log_bytes"):
+        assert sum(item[name] for item in items) == getattr(scan, name), name
+    assert [item["backlog_files"] for item in items] == [3, 3, 3, 3, 3, 0]
+    for item in items:
+        assert sum(line["files"] for line in item["lines"]) == item["files"]
+    (left,) = items[-1]["lines"]
+    assert (left["reason"], left["knob"], left["varies"]) == ("alone", "min_input_files", False)
+
+
+def test_partitions_come_in_pages(lake):
+    _, client, _, _ = lake
+    whole = pages(client, "/v1/tables/sales.orders/partitions")
+    assert pages(client, "/v1/tables/sales.orders/partitions?limit=2") == whole
+    assert pages(client, "/v1/tables/sales.orders/partitions?limit=6") == whole
+
+
+def test_a_scan_that_failed_leaves_the_layout_as_it_was(lake):
+    context, _, table, _ = lake
+    before = context.store.partition_layout("sales.orders")
+    context.store.record_scan(ScanRecord(table=table.name, taken_at=datetime.now(UTC), outcome="error", error="gone"))
+    after = context.store.partition_layout("sales.orders")
+    assert (after.taken_at, after.partitions) == (before.taken_at, before.partitions)
+
+
+def test_a_table_without_a_scan_has_no_partitions_yet(lake):
+    context, client, _, _ = lake
+    context.store.register(TableRef(name="sales.new", format="toy", location="/nowhere"), "observe")
+    answer = client.get("/v1/tables/sales.new/partitions").json()
+    assert answer == {"items": [], "next": None, "taken_at": None}
+
+
+def test_the_list_of_tables_has_the_largest_backlog_first_and_comes_in_pages(lake):
+    context, client, _, _ = lake
+    now = datetime.now(UTC)
+    for name, backlog in (("sales.b", 5), ("sales.a", 5), ("sales.c", 10**12)):
+        context.store.register(TableRef(name=name, format="toy", location=f"/lake/{name}"), "observe")
+        context.store.record_scan(ScanRecord(table=name, taken_at=now, backlog_bytes=backlog))
+    context.store.register(TableRef(name="sales.never", format="toy", location="/lake/never"), "observe")
+    names = [item["table"] for item in pages(client, "/v1/tables")]
+    assert names == ["sales.c", "sales.orders", "sales.a", "sales.b", "sales.never"]
+    for limit in (1, 2, 3):
+        assert [item["table"] for item in pages(client, f"/v1/tables?limit={limit}")] == names
+    assert client.get("/v1/tables?after=nonsense").status_code == 422
+
+
+def test_a_table_shows_its_last_scan_its_facts_and_its_policy(lake):
+    context, client, _, _ = lake
+    document = client.get("/v1/tables/sales.orders").json()
+    assert document["scan"] == plain(context.store.last_scan("sales.orders"))
+    assert document["facts"]["commits"] == "16"
+    assert document["policy"]["small_file_limit"] == "1MiB"
+
+
+def test_a_table_that_cannot_be_read_from_here_still_shows_what_the_database_knows(lake, monkeypatch):
+    def unreadable(self, table):
+        raise PermissionError(13, "Permission denied", table.location)
+
+    context, client, table, _ = lake
+    monkeypatch.setattr(ToyFormat, "describe", unreadable)
+    document = client.get("/v1/tables/sales.orders").json()
+    assert document["facts"] == {"unreadable": f"Permission denied: {table.location}"}
+    assert document["scan"] == plain(context.store.last_scan("sales.orders"))
+    assert document["location"] == table.location
+
+
+def test_a_table_that_is_not_known_is_a_problem_with_the_nearest_name(lake):
+    _, client, _, _ = lake
+    for path in ("", "/partitions", "/scans", "/explain"):
+        answer = client.get(f"/v1/tables/sales.order{path}")
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == "no table 'sales.order'; did you mean 'sales.orders'?"
+    assert client.get("/v1/settings?table=sales.order").status_code == 404
+
+
+def test_scans_are_listed_newest_first_with_those_that_failed(lake):
+    context, client, table, _ = lake
+    later = context.store.last_scan(table.name).taken_at + timedelta(minutes=5)
+    context.store.record_scan(ScanRecord(table=table.name, taken_at=later, outcome="error", error="unreadable"))
+    items = client.get("/v1/tables/sales.orders/scans").json()["items"]
+    assert [item["outcome"] for item in items] == ["error", "ok"]
+    assert items[1] == plain(context.store.last_scan(table.name, ok=True))
+    assert len(client.get("/v1/tables/sales.orders/scans?limit=1").json()["items"]) == 1
+
+
+def test_plans_are_listed_by_table_and_state_and_come_in_pages(lake):
+    context, client, _, answer = lake
+    made = add_plans(context.store, 7)
+    newest_first = [*reversed(made), *answer.plan_ids]
+    assert [plan["plan_id"] for plan in pages(client, "/v1/plans?limit=3")] == newest_first
+    assert [plan["plan_id"] for plan in pages(client, "/v1/plans?table=sales.many&limit=2")] == list(reversed(made))
+    context.store.request_cancel(made[2], actor="test", reason="")
+    assert [plan["plan_id"] for plan in pages(client, "/v1/plans?state=cancelled")] == [made[2]]
+    assert client.get("/v1/plans?state=done").json()["detail"].startswith("query.state: ")
+    assert client.get("/v1/plans?limit=0").status_code == 422
+
+
+def test_a_plan_is_found_by_the_end_of_its_id_and_shows_its_events(lake):
+    context, client, _, answer = lake
+    (plan_id,) = answer.plan_ids
+    document = client.get(f"/v1/plans/{plan_id[-8:]}").json()
+    assert (document["plan_id"], document["table"]) == (plan_id, "sales.orders")
+    events = client.get(f"/v1/plans/{plan_id}/events").json()["items"]
+    assert events == document["events"] == plain(context.store.events(plan_id))
+    add_plans(context.store, 2)
+    ambiguous = client.get(f"/v1/plans/{plan_id[:2]}")
+    assert (ambiguous.status_code, ambiguous.json()["type"]) == (400, "/docs/problems.md#usage")
+    assert client.get("/v1/plans/ffffffff").json()["title"] == "No such thing"
+
+
+def test_status_and_settings_are_those_of_the_command_line(lake, capsys):
+    from service.cli import run
+
+    context, client, _, _ = lake
+    file = str(context.config.file)
+
+    def printed(*command):
+        assert run([*command, "--json", "--config", file]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert [client.get("/v1/status").json()] == printed("status")
+    assert client.get("/v1/settings").json()["items"] == printed("config", "show")
+    assert client.get("/v1/plans").json()["items"] == printed("plans", "list")
+
+
+def test_settings_of_a_table_name_where_each_value_came_from(lake):
+    _, client, _, _ = lake
+    items = {item["setting"]: item for item in client.get("/v1/settings?table=sales.orders").json()["items"]}
+    assert items["mode"]["value"] == "compact"
+    assert items["mode"]["origin"] == 'lakefold.toml [[tables]] #1 match "sales.*"'
+    assert items["small_file_limit"]["origin"].startswith("lakefold.toml [defaults]")
+
+
+def test_a_password_of_the_database_is_shown_nowhere(tmp_path):
+    context = context_at(tmp_path)
+    secret = context.config.database.model_copy(update={"url": type(context.config.database.url)("pg://u:hunter2@h/d")})
+    hidden = replace(context, config=replace(context.config, database=secret))
+    with client_of(hidden) as client:
+        text = client.get("/v1/settings").text
+    assert "hunter2" not in text
+    assert "u:***@h" in text
+    context.store.close()
+
+
+def test_what_was_replaced_is_told_by_the_day_of_its_deletion(lake, monkeypatch):
+    from service.store import DeletionDay
+
+    context, client, _, _ = lake
+    day = DeletionDay(table="sales.orders", day=datetime(2026, 3, 1).date(), files=3, bytes=4096)
+    asked = []
+    monkeypatch.setattr(context.store, "deletion_days", lambda tables: asked.append(tables) or [day])
+    assert client.get("/v1/cleaning").json()["items"] == [
+        {"table": "sales.orders", "day": "2026-03-01", "files": 3, "bytes": 4096}
+    ]
+    assert asked == [{timedelta(days=7): ["sales.orders"]}]
