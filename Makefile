@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/classes.jsa
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo test soak lint format bench bench-hudi bench-surface lock clean
+.PHONY: help setup demo test soak lint format bench bench-hudi bench-surface openapi lock clean
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -56,6 +56,9 @@ bench-hudi: $(READY) ## rewriting speed and memory against Hudi's own clustering
 
 bench-surface: $(READY) ## how fast metrics, plans and the page answer with 1,000 tables and 100,000 plans
 	@$(BIN)/python bench/surface.py
+
+openapi: $(READY) ## renew docs/openapi.json
+	@$(BIN)/python -m service.api.openapi
 
 lock: $(READY) ## renew requirements/*.lock
 	@for set in runtime dev; do \

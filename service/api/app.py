@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The application: every router with what it demands of a caller."""
 
+from functools import cache
+from typing import Any
+
 from fastapi import APIRouter, FastAPI
 from starlette.responses import JSONResponse
 
 from lake.version import __version__
 from service.api import changes, events, explain, overview, plans, process, progress, requests, tables
-from service.api.context import Context, Here
+from service.api.context import Context
 from service.api.guard import Guard
 from service.api.problems import add_handlers
 from service.api.security import require
@@ -26,11 +29,39 @@ Plans, tables and requests of one lakefold. Times are ISO 8601 in UTC, bytes are
 `Link` header has the same. Errors are problem documents (RFC 9457).
 """
 
+_PROBLEM: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "A problem document (RFC 9457)",
+        "content": {
+            "application/problem+json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["type", "title", "status", "detail", "instance", "exit_code"],
+                    "properties": {
+                        "type": {"type": "string", "description": "A heading of docs/problems.md"},
+                        "title": {"type": "string"},
+                        "status": {"type": "integer"},
+                        "detail": {"type": "string"},
+                        "instance": {"type": "string", "description": "The path asked for"},
+                        "exit_code": {"type": "integer", "description": "What the command line would exit with"},
+                    },
+                }
+            }
+        },
+    }
+}
+
 
 def new_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
     """The routes of a process, without the process."""
     app = FastAPI(
-        title="lakefold", version=__version__, description=_DESCRIPTION, docs_url=None, redoc_url=None, openapi_url=None
+        title="lakefold",
+        version=__version__,
+        description=_DESCRIPTION,
+        responses=_PROBLEM,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
     )
     add_handlers(app)
     app.include_router(process.health)
@@ -56,6 +87,15 @@ def create_app(context: Context) -> FastAPI:
     return app
 
 
-async def _openapi(here: Here) -> JSONResponse:
+@cache
+def description() -> dict[str, Any]:
+    """The OpenAPI document of ``/v1``."""
+    document = new_app(serves_api=True).openapi()
+    schemes = document["components"]["securitySchemes"]
+    schemes["hudi"] = {"type": "apiKey", "in": "header", "name": events.KEY_HEADER}
+    return document
+
+
+async def _openapi() -> JSONResponse:
     """This description."""
-    return JSONResponse(new_app(serves_api=here.serves_api).openapi())
+    return JSONResponse(description())

@@ -4,14 +4,14 @@
 import json
 from pathlib import Path
 
-from service.api.app import new_app
+from service.api.app import description
 
 PAGE = Path(__file__).parents[2] / "docs" / "openapi.json"
 
 
 def render() -> str:
     """The description of ``/v1`` as the file has it."""
-    return json.dumps(new_app(serves_api=True).openapi(), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    return json.dumps(description(), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ COMMANDS = [
     ("status",), ("pause",), ("resume",), ("tables", "list"), ("tables", "show", "t"), ("tables", "explain", "t"),
     ("plans", "list"), ("plans", "show", "p"), ("plans", "request", "t"), ("plans", "cancel", "p"),
     ("plans", "retry", "p"), ("plans", "watch", "p"), ("clean",), ("clean", "-n"), ("verify", "t"),
-    ("config", "show", "t"), ("db", "check"), ("notifications", "list"), ("notifications", "drop", "--all"),
+    ("config", "show", "t"), ("db", "check"), ("tokens", "list"), ("tokens", "revoke", "t"),
+    ("tokens", "add", "t", "--scope", "read"), ("notifications", "list"), ("notifications", "drop", "--all"),
     ("serve",), ("worker", "--once"),
 ]  # fmt: skip
 
@@ -91,7 +92,7 @@ def test_the_commands_are_those_of_the_contract():
         "serve", "worker", "status", "pause", "resume", "demo", "clean", "verify",
         "tables list", "tables show", "tables explain", "tables rollback",
         "plans list", "plans show", "plans request", "plans cancel", "plans retry", "plans watch",
-        "config check", "config show", "db upgrade", "db check",
+        "config check", "config show", "db upgrade", "db check", "tokens add", "tokens list", "tokens revoke",
         "notifications list", "notifications retry", "notifications drop", "notifications test",
     }  # fmt: skip
 

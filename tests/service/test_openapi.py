@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The description of the API is the one in the repository, and calls made up from it find no fault of the server."""
+
+import json
+
+import pytest
+import schemathesis
+from api_toys import add_token, client_of, context_at
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.strategies import one_of
+from schemathesis import GenerationMode
+
+from lake.model import TableRef
+from service.api.openapi import PAGE, render
+
+#: streams are for their own test; their end is not in the hands of the caller
+STREAMS = "/progress"
+#: one call is some milliseconds; all routes together stay below twenty seconds
+CALLS_EACH = 15
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A process with one table and a token to write."""
+    context = context_at(tmp_path, rules='[[tables]]\nmatch = "*"\nmode = "compact"\n', rate_limit=0)
+    context.store.register(TableRef(name="sales.orders", format="hudi", location=str(tmp_path)), "compact")
+    yield context, add_token(context.store, "write")
+    context.store.close()
+
+
+def test_the_committed_description_is_current():
+    assert PAGE.read_text() == render(), "run: make openapi"
+
+
+def test_the_served_description_is_the_committed_one(served):
+    context, token = served
+    with client_of(context, token) as client:
+        assert client.get("/openapi.json").json() == json.loads(PAGE.read_text())
+
+
+def test_every_route_is_described_with_its_problems_and_no_other_kind_of_error():
+    document = json.loads(PAGE.read_text())
+    assert document["openapi"].startswith("3.1")
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert operation["security"], f"{method} {path}"
+            assert operation["summary"], f"{method} {path}"
+            (kind,) = operation["responses"]["default"]["content"]
+            assert kind == "application/problem+json"
+            assert "422" not in operation["responses"], "the framework's own shape is never sent"
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+def test_calls_made_up_from_the_description_find_no_fault_of_the_server(served):
+    context, token = served
+    schema = schemathesis.openapi.from_dict(json.loads(PAGE.read_text()))
+    seen = 0
+    with client_of(context, token) as client:
+        for result in schema.get_all_operations():
+            operation = result.ok()
+            if operation.path.endswith(STREAMS):
+                continue
+
+            @settings(
+                max_examples=CALLS_EACH, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )  # fmt: skip
+            @given(one_of(operation.as_strategy(mode) for mode in GenerationMode))
+            def check(case):
+                nonlocal seen
+                seen += 1
+                call = case.as_transport_kwargs(base_url="http://127.0.0.1")
+                sent = {name: call.get(name) for name in ("method", "url", "params", "json", "data", "headers")}
+                if "wait" in (sent["params"] or {}) or operation.path.endswith("/requests"):
+                    sent["params"] = {**(sent["params"] or {}), "wait": 0}  # nobody is there to answer
+                answer = client.request(**sent, follow_redirects=False)
+                assert answer.status_code < 500, f"{sent} → {answer.status_code} {answer.text[:300]}"
+                kind = answer.headers["Content-Type"]
+                assert kind == ("application/problem+json" if answer.status_code >= 400 else "application/json"), sent
+
+            check()
+    assert seen > 15 * CALLS_EACH
