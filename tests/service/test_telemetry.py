@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenLineage events and OpenTelemetry spans of the real daemon, as receivers in this process get them."""
 
-import asyncio
 import json
 import logging
 import subprocess
 import sys
 import threading
 from collections import defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from api_toys import add_token, client_of, context_at
 from daemon_toys import install, running, wait_for, write_config
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from receiver import receiving
@@ -24,7 +25,6 @@ from lake.errors import Transient
 from lake.model import TableRef
 from lake.plan import Claim, Plan, PlanKind, PlanState, RewriteOptions
 from lake.trace import current_traceparent, traced
-from service.api.trace import CallersTrace
 from service.config import ConfigError, load
 from service.daemon import Daemon
 from service.store import Store
@@ -207,15 +207,15 @@ def test_what_is_no_trace_context_is_not_passed_on(given):
         assert current_traceparent() is None
 
 
-def test_the_caller_s_trace_context_reaches_what_an_http_request_stores():
-    seen = []
-
-    async def app(scope, receive, send):
-        seen.append(current_traceparent())
-
-    for headers in ([(b"traceparent", ASKED.encode())], [(b"traceparent", b"nonsense")], []):
-        asyncio.run(CallersTrace(app)({"type": "http", "headers": headers}, None, None))
-    assert seen == [ASKED, None, None]
+@pytest.mark.parametrize(("header", "kept"), [(ASKED, ASKED), ("nonsense", None)])
+def test_a_request_over_http_keeps_its_caller_s_trace_context(config, tmp_path, header, kept):
+    context = context_at(tmp_path)
+    context.store.register(next(ToyFormat().discover(str(tmp_path / "lake" / "t1"))), "compact")
+    with client_of(replace(context, config=config), add_token(context.store, "write")) as client:
+        answer = client.post("/v1/requests", json={"table": "t1"}, headers={"traceparent": header})
+    assert answer.status_code == 202
+    assert [request.traceparent for request in context.store.open_requests()] == [kept]
+    context.store.close()
 
 
 def test_without_the_extra_the_configuration_says_what_to_install(config, monkeypatch):
