@@ -17,6 +17,7 @@ from service.api.context import Context
 from service.api.limits import RateLimit, limited, too_large
 from service.api.problems import ProblemError, on_http_error, problem_response
 from service.api.security import Caller
+from service.web.problems import is_for_people, problem_page
 
 #: a callback of Hudi's tells every file of a commit; its handler reads no body before it has checked the key
 MOST_BODY = {"/v1/events/hudi": 64 << 20}
@@ -31,7 +32,7 @@ _HEADERS = {
 
 
 class Guard:
-    """Refuses with a problem document, or hands the request on with ``request.state.caller``.
+    """Refuses with a problem document (people get a page), or hands the request on with ``request.state.caller``.
 
     ``caller`` is None where there is no valid token and reads are not open; routes decide with ``require``.
     """
@@ -56,7 +57,8 @@ class Guard:
             if _length(request) > most:
                 raise too_large(most)
         except LakefoldError as error:
-            return await problem_response(error, request.url.path)(scope, receive, send)
+            refused = problem_page(request, error) if is_for_people(request) else None
+            return await (refused or problem_response(error, request.url.path))(scope, receive, send)
         except HTTPException as error:
             return await (await on_http_error(request, error))(scope, receive, send)
         return await self._app(scope, limited(receive, most), send)

@@ -128,7 +128,7 @@ def histogram(
         return base - max(math.sqrt(files / most) * (base - top), _LEAST if files else 0.0)
 
     def fits(files: int, series: Sequence[int]) -> bool:
-        return _LETTER * len(count(files)) <= slot + 4 or files == max(series)
+        return _LETTER * len(count(files)) <= slot or files == max(series)
 
     boundary = next(iter(places.values()), 0.0)
     gap = min(2.0, slot * 0.08)

@@ -59,14 +59,14 @@ def show_table(
 ) -> Response:
     """One table."""
     store, now = here.store, datetime.now(UTC)
-    table, layout = named(here, name), store.partition_layout(name)
+    table = named(here, name)
     known = Known(
         state=store.table_state(name),
         scans=store.scans(name),
         good=store.last_scan(name, ok=True),
         first=store.first_scan(name),
         plans=store.plans(table=name, limit=_PLANS_OF_TABLE),
-        layout=layout.partitions.to_pylist() if layout else (),
+        layout=store.partition_layout(table.name),
     )
     page = table_page(table, known, partition=partition, start=start, now=now)
     return render(request, "table.html", page, section="/", now=now)

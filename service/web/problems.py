@@ -77,8 +77,13 @@ def problem_page(request: Request, error: Exception) -> Response:
     return render(request, "problem.html", page, status=problem.status)
 
 
+def is_for_people(request: Request) -> bool:
+    """Whether a browser asks for a page; ``/v1`` answers programs whatever they accept."""
+    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/v1/", "/-/"))
+
+
 async def on_not_found(request: Request, error: Exception) -> Response:
     """A page for a person who typed a wrong address, the problem document for every program."""
-    if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/v1/", "/-/")):
+    if is_for_people(request):
         return problem_page(request, CommandError(exitcodes.NOT_FOUND, f"There is nothing at {request.url.path}"))
     return await on_http_error(request, error)

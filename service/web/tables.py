@@ -8,11 +8,13 @@ from itertools import groupby, islice
 from typing import Any
 from urllib.parse import urlencode
 
+import pyarrow.compute as pc
+
 from lake.units import format_bytes
 from service import documents
 from service.output import partition_name, plural
 from service.rules import ConfiguredTable
-from service.store import PlanView, ScanRecord, TableState
+from service.store import PartitionLayout, PlanView, ScanRecord, TableState
 from service.web.charts import Histogram, Trend, heat, histogram, trend
 from service.web.overview import Notice
 from service.web.rendering import table_path
@@ -31,6 +33,23 @@ class Cell:
     heat: int
     words: str
     href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """The partitions from number ``start`` to ``end`` (from 1) ``of`` all, as a whole scan found them ``taken_at``.
+
+    ``explained`` are the lines of the account of the partition that was chosen; None where none was.
+    """
+
+    cells: tuple[Cell, ...]
+    of: int
+    start: int
+    end: int
+    previous: str
+    next: str
+    explained: tuple[Mapping[str, Any], ...] | None
+    taken_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +77,10 @@ class TablePage:
     chart: Histogram | None
     narrow_chart: Histogram | None
     sizes_in_words: str
-    cells: tuple[Cell, ...]
-    strip_of: int
-    strip_from: int
-    strip_to: int
-    strip_previous: str
-    strip_next: str
+    strip: Strip | None
+    partitions: int
     partition: str | None
     partition_name: str
-    explained: tuple[Mapping[str, Any], ...] | None
-    explained_at: datetime | None
     plans: tuple[PlanView, ...]
     scans: tuple[ScanLine, ...]
     trend: Trend | None
@@ -81,14 +94,14 @@ class TablePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the database knows of a table. ``scans`` are the newest first; ``layout`` has the partitions in order."""
+    """What the database knows of a table. ``scans`` are the newest first, ``layout`` the partitions of the last one."""
 
     state: TableState
     scans: Sequence[ScanRecord]
     good: ScanRecord | None
     first: ScanRecord | None
     plans: Sequence[PlanView]
-    layout: Sequence[Mapping[str, Any]]
+    layout: PartitionLayout | None
 
 
 def table_page(table: ConfiguredTable, known: Known, *, partition: str | None, start: int, now: datetime) -> TablePage:
@@ -99,10 +112,8 @@ def table_page(table: ConfiguredTable, known: Known, *, partition: str | None, s
     limits = {"small-file limit": small, "target": target}
     before = first.histogram if first and good and first.taken_at < good.taken_at else None
     now_counts = good.histogram if good else ()
-    start = max(0, min(start, len(known.layout) - 1)) // CELLS_A_PAGE * CELLS_A_PAGE
-    shown = known.layout[start : start + CELLS_A_PAGE]
+    strip = strip_of(known.layout, path, partition, start)
     moved = [(scan.taken_at, float(scan.files)) for scan in reversed(known.scans) if scan.outcome == "ok"]
-    chosen = next((entry for entry in known.layout if entry["partition"] == partition), None)
     only = ("--partition", partition) if partition else ()
     return TablePage(
         table=state,
@@ -117,16 +128,10 @@ def table_page(table: ConfiguredTable, known: Known, *, partition: str | None, s
         chart=histogram(now_counts, before, limits, width=960, height=300) if good else None,
         narrow_chart=histogram(now_counts, before, limits, width=360, height=250) if good else None,
         sizes_in_words=_in_words(good, first if before else None, small),
-        cells=tuple(_cell(entry, path, start) for entry in shown),
-        strip_of=len(known.layout) or (good.partitions if good else 0),
-        strip_from=start + 1,
-        strip_to=start + len(shown),
-        strip_previous=_strip(path, start - CELLS_A_PAGE) if start else "",
-        strip_next=_strip(path, start + CELLS_A_PAGE) if start + CELLS_A_PAGE < len(known.layout) else "",
+        strip=strip,
+        partitions=strip.of if strip else good.partitions if good else 0,
         partition=partition,
         partition_name=partition_name(partition or ""),
-        explained=None if partition is None else tuple(chosen["lines"]) if chosen else (),
-        explained_at=good.taken_at if good else None,
         plans=tuple(known.plans),
         scans=tuple(islice(scan_lines(known.scans), _SCANS_SHOWN)),
         trend=trend(moved, width=360, height=84),
@@ -149,8 +154,30 @@ def scan_lines(scans: Iterable[ScanRecord]) -> Iterator[ScanLine]:
         yield ScanLine(scan=newest, times=1 + len(older), since=(older or [newest])[-1].taken_at)
 
 
-def _strip(path: str, start: int) -> str:
-    return f"{path}?{urlencode({'from': max(start, 0)})}#partitions"
+def strip_of(layout: PartitionLayout | None, path: str, partition: str | None, start: int) -> Strip | None:
+    """The page of the strip that begins with number ``start``, and why the files of ``partition`` are left or taken."""
+    if layout is None:
+        return None
+    found, lines = layout.partitions, None
+    if partition is not None:
+        chosen = found.filter(pc.equal(found["partition"], partition))["lines"].to_pylist()
+        lines = tuple(chosen[0]) if chosen else ()
+    start = max(0, min(start, found.num_rows - 1)) // CELLS_A_PAGE * CELLS_A_PAGE
+    shown = found.drop_columns("lines").slice(start, CELLS_A_PAGE).to_pylist()
+
+    def page(first: int) -> str:
+        return f"{path}?{urlencode({'from': first})}#partitions"
+
+    return Strip(
+        cells=tuple(_cell(entry, path, start) for entry in shown),
+        of=found.num_rows,
+        start=start + 1,
+        end=start + len(shown),
+        previous=page(start - CELLS_A_PAGE) if start else "",
+        next=page(start + CELLS_A_PAGE) if start + CELLS_A_PAGE < found.num_rows else "",
+        explained=lines,
+        taken_at=layout.taken_at,
+    )
 
 
 def _cell(entry: Mapping[str, Any], path: str, start: int) -> Cell:

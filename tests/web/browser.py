@@ -46,8 +46,11 @@ def served(context: Context) -> Iterator[str]:
 
 
 @contextmanager
-def opened(browser: Browser, address: str, **options: object) -> Iterator[Page]:
-    """A new window without history. Whatever it asks of another host or writes to the console as an error fails."""
+def opened(browser: Browser, address: str, forgive: str = "status of 404", **options: object) -> Iterator[Page]:
+    """A new window without history.
+
+    What it asks of another host fails, and what it writes to the console as an error unless ``forgive`` is part of it.
+    """
     context = browser.new_context(base_url=address, **options)
     context.set_default_timeout(_PATIENCE_MS)
     expect.set_options(timeout=_PATIENCE_MS)
@@ -55,7 +58,7 @@ def opened(browser: Browser, address: str, **options: object) -> Iterator[Page]:
     page = context.new_page()
     page.on("request", lambda r: None if r.url.startswith(address) else faults.append(f"asked {r.url}"))
     page.on("pageerror", lambda error: faults.append(f"script: {error}"))
-    page.on("console", lambda m: faults.append(m.text) if m.type == "error" and "status of 404" not in m.text else None)
+    page.on("console", lambda m: faults.append(m.text) if m.type == "error" and forgive not in m.text else None)
     try:
         yield page
         assert not faults, faults

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from api_toys import client_of, context_at
+from api_toys import add_token, client_of, context_at
 from web_lake import HOSTILE, add_plan, register, scan, sizes
 
 import service.web
@@ -163,27 +163,56 @@ def test_an_empty_database_says_how_to_begin(fresh):
         assert "Nothing to delete" in read(client, "/cleaning").words
 
 
+def test_each_partition_is_a_cell_and_leads_to_why_its_files_are_planned_or_left(page):
+    found = read(page, "/tables/sales.orders")
+    cells = [a for a in found.all("a") if a.get("class", "") in {f"h{step}" for step in range(5)}]
+    assert len(cells) == 325
+    assert (cells[0]["class"], cells[-1]["class"]) == ("h0", "h4")
+    assert cells[-1]["title"] == "dt=2026-11-21: 40 files, 85 % small, 320 MiB"
+    explained = read(page, cells[-1]["href"])
+    assert "group 1 of this plan … 34 34.0 MiB" in explained.words
+    assert "above limit 8.0 MiB ≥ 1.0 MiB … small_file_limit 6 6.0 MiB" in explained.words
+    assert "No such partition at the last scan." in read(page, "/tables/sales.orders?partition=dt=1999-01-01").words
+
+
+def test_a_table_with_many_partitions_shows_them_page_by_page(page):
+    first = read(page, "/tables/events.clicks")
+    assert "504, 1 to 400 shown" in first.words
+    later = next(a["href"] for a in first.all("a") if "from=400" in a.get("href", ""))
+    rest = read(page, later)
+    assert "504, 401 to 504 shown" in rest.words
+    assert all("from=400" in a["href"] for a in rest.all("a") if "partition=" in a.get("href", ""))
+
+
 def test_a_table_that_was_not_scanned_says_so(page):
     assert "Not scanned yet" in read(page, "/tables/archive.2019").words
 
 
-def test_without_a_database_there_is_an_honest_page(lake, tmp_path):
+def test_without_a_database_there_is_an_honest_page_for_everybody(tmp_path):
     context = context_at(tmp_path)
+    register(context.store, "a.b", "compact")
+    token = add_token(context.store, "write")
+    context.store.close()
+    for file in tmp_path.glob("lakefold.db*"):
+        file.unlink()
+    (tmp_path / "lakefold.db").mkdir()
     with client_of(context) as client:
-        register(context.store, "a.b", "compact")
-        context.store.close()
-        for file in tmp_path.glob("lakefold.db*"):
-            file.unlink()
-        (tmp_path / "lakefold.db").mkdir()
-        for path in ("/", "/plans", "/tables/a.b", "/cleaning"):
-            found = read(client, path, 503)
-            assert "The database can't be used" in found.words
-            assert "lakefold db check" in found.words
+        client.headers["Accept"] = "text/html"
+        for cookies in ({}, {"lakefold_token": token}):
+            client.cookies.update(cookies)
+            for path in ("/", "/plans", "/tables/a.b", "/cleaning"):
+                found = read(client, path, 503)
+                assert "The database can't be used" in found.words
+                assert "lakefold db check" in found.words
+        assert client.get("/v1/plans").headers["Content-Type"] == "application/problem+json"
 
 
 def test_what_does_not_exist_is_a_page_with_its_status(page):
     for path in ("/tables/sales.order", "/plans/ffffffff", "/requests/none"):
         assert "No such thing" in read(page, path, 404).words
+    page.headers["Accept"] = "text/html"
+    assert "There is nothing at /nowhere" in read(page, "/nowhere", 404).words
+    assert page.get("/v1/nowhere").headers["Content-Type"] == "application/problem+json"
     assert "No such" not in read(page, "/plans?state=sideways", 422).words
 
 

@@ -3,14 +3,15 @@
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 from store_plans import commit_of, figures_of, make_plan, sql
 
 from lake.model import HISTOGRAM_EDGES_BYTES, TableRef
 from lake.plan import Claim, LeftOut, Plan, Progress, Step
-from service.store import ScanRecord, Store
+from service.store import PARTITION_SCHEMA, ScanRecord, Store
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 #: the configuration that goes with it
@@ -61,6 +62,32 @@ def scan(
         small_bytes=round(sum(c * m for c, m in zip(histogram, middles, strict=True) if m < limit)), partitions=36,
         histogram=histogram, **more,
     )  # fmt: skip
+
+
+def layout(names: Sequence[str], small: Callable[[int], int], files: int = 40) -> pa.Table:
+    """Partitions of ``files`` files each, of which ``small(n)`` are small in the one with number ``n``."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "partition": name, "files": files, "bytes": files * 8 * MIB, "small_files": small(n),
+                "small_bytes": small(n) * MIB, "log_files": 0, "log_bytes": 0, "backlog_files": small(n),
+                "backlog_bytes": small(n) * MIB,
+                "lines": [
+                    _line("chosen", "group 1 of this plan", "", small(n)),
+                    _line("above_limit", "above limit 8.0 MiB ≥ 1.0 MiB", "small_file_limit", files - small(n)),
+                ],
+            }
+            for n, name in enumerate(names)
+        ],
+        PARTITION_SCHEMA,
+    )  # fmt: skip
+
+
+def _line(reason: str, text: str, knob: str, files: int) -> dict[str, object]:
+    return {
+        "reason": reason, "text": text, "varies": True, "knob": knob, "slices": files, "files": files,
+        "bytes": files * MIB, "log_files": 0, "log_bytes": 0,
+    }  # fmt: skip
 
 
 def add_plan(store: Store, name: str, *partitions: str, files: int = 40) -> Plan:
@@ -162,6 +189,14 @@ def fill(store: Store, url: str) -> dict[str, Plan]:
     plans["retried"] = _retried(store, url, days)
     plans["inflight"] = _inflight(store, days)
     plans["requested"] = add_plan(store, "events.clicks", *days[10:14], files=700)
+    year = [f"dt={datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=n):%Y-%m-%d}" for n in range(325)]
+    every_hour = [f"{day}/h={hour:02}" for day in days for hour in range(24)]
+    for name, histogram, parts, backlog in (
+        ("sales.orders", orders_now, layout(year, lambda n: max(0, n - 290)), 0),
+        ("events.clicks", clicks, layout(every_hour, lambda n: 40 * n // 504), 212 << 30),
+        (HOSTILE, sizes(300, 1 * MIB), layout([HOSTILE], lambda n: 40), 300 * MIB),
+    ):
+        store.record_scan(scan(name, histogram, ago=minutes(2), backlog_files=300, backlog_bytes=backlog), parts)
     store.pause("logs.app", "ada@host-2")
     _spread_deletions(url)
     return plans

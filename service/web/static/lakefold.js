@@ -14,6 +14,8 @@ const remembered = {
   set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* not remembered, then */ } },
 };
 
+let paused = remembered.get("lakefold-paused") === "yes";
+
 addEventListener("DOMContentLoaded", () => {
   liveParts();
   themeButton();
@@ -37,7 +39,6 @@ function liveParts() {
   const button = document.querySelector("[data-pause]");
   const told = document.querySelector("[data-live-state]");
   if (!document.querySelector("[data-live]") || !button) return;
-  let paused = remembered.get("lakefold-paused") === "yes";
   const show = () => {
     button.textContent = paused ? "Resume updates" : "Pause updates";
     button.setAttribute("aria-pressed", String(paused));
@@ -158,6 +159,7 @@ function followPlan() {
   const events = new EventSource(source.dataset.progress);
   let seen = "";
   const onEvent = (event) => {
+    if (paused) return;
     const plan = JSON.parse(event.data);
     const bar = document.querySelector("[data-progress] progress");
     if (bar && plan.progress_bytes_total) {
@@ -171,7 +173,7 @@ function followPlan() {
     seen = now;
     if (["completed", "failed", "cancelled"].includes(plan.state)) events.close();
   };
-  for (const name of ["message", "progress", "state", "step"]) events.addEventListener(name, onEvent);
+  events.addEventListener("progress", onEvent);
 }
 
 /** Bytes as the server writes them. */
