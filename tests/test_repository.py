@@ -8,7 +8,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import typer
 
+from service import cli
 from service.config import load
 from service.rules import check_rules
 
@@ -168,14 +170,48 @@ def test_every_path_that_readme_names_exists():
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
-def test_every_command_that_readme_names_exists():
-    nouns = ("tables", "plans", "config", "db", "tokens")
-    found = {tuple(words.split()) for words in re.findall(r"(?:`|^|&& )lakefold ([a-z]+(?: [a-z]+)?)", README, re.M)}
-    commands = {words if words[0] in nouns else words[:1] for words in found}
-    assert {("tables", "explain"), ("plans", "request"), ("serve",), ("status",), ("resume",)} <= commands
-    for words in sorted(commands):
-        done = subprocess.run([str(BIN / "lakefold"), *words, "--help"], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"lakefold {' '.join(words)}: {done.stderr}"
+def named_commands(page: str) -> list[list[str]]:
+    """The words of each lakefold command in shell blocks and code spans, up to the shell's next operator."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    spans = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL))
+    texts = [line.partition(" #")[0] for line in lines] + [" ".join(span.split()) for span in spans]
+    found = (text for part in texts for text in re.split(r"&&|\|\||[;()\n]| [|>] ", part))
+    # What stands before the name in a span is a variable or a program that runs it; elsewhere it is prose.
+    command = re.compile(r"\s*(?:(?:until|exec|[A-Z_]+=\S*) )*lakefold (\S.*)")
+    return [match[1].split() for text in found if (match := command.match(text))]
+
+
+def unknown_word(words: list[str]) -> str | None:
+    """The first command or option that lakefold has not; None where it has them all."""
+    command = typer.main.get_command(cli.app)
+    options = {name: option for option in command.params for name in option.opts}
+    left = iter(words)
+    for word in left:
+        name = word.partition("=")[0]
+        if word == "--":
+            return None
+        if word.startswith("-"):
+            if name not in options and name not in ("-h", "--help"):
+                return word
+            if name in options and "=" not in word and not options[name].is_flag:
+                next(left, None)
+        elif hasattr(command, "commands"):
+            if word not in command.commands:
+                return word
+            command = command.commands[word]
+            options = {name: option for option in command.params for name in option.opts}
+    return None
+
+
+def test_every_command_and_option_that_a_page_names_exists():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    named = [(page.name, words) for page in pages for words in named_commands(page.read_text())]
+    assert len(named) > 100
+    unknown = [(page, " ".join(words), word) for page, words in named if (word := unknown_word(words))]
+    assert unknown == []
+    assert unknown_word(["plans", "frob"]) == "frob"
+    assert unknown_word(["--url", "x", "plans", "list", "--frob"]) == "--frob"
 
 
 def test_every_test_file_has_a_name_of_its_own():
