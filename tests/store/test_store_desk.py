@@ -319,3 +319,32 @@ def test_a_hundred_thousand_stored_plans_cost_little(store: Store, database_url:
 def test_plan_ids_of_one_process_are_ordered_by_time() -> None:
     ids = [str(uuid7()) for _ in range(1000)]
     assert ids == sorted(ids)
+
+
+def test_what_waits_for_its_deletion_is_counted_by_table_and_day_under_each_retention(
+    store: Store, database_url: str
+) -> None:
+    other, third = replace(TRIPS, name="a.other"), replace(TRIPS, name="a.third")
+    for table in (TRIPS, other, third):
+        plan = add(store, "dt=1", table=table)
+        store.complete(claimed(store), commit_of(plan), figures_of(plan), {})
+    sql(database_url, "UPDATE superseded_version SET superseded_at_ms = :at", at=int(NOW.timestamp() * 1000))
+    week, day, hours = timedelta(days=7), timedelta(days=1), timedelta(hours=13)
+    days = store.deletion_days({week: [TRIPS.name], day: [other.name], hours: [third.name]})
+    assert [(entry.table, entry.day - NOW.date(), entry.files, entry.bytes) for entry in days] == [
+        ("a.other", day, 2, 16 * MIB), ("a.third", day, 2, 16 * MIB), (TRIPS.name, week, 2, 16 * MIB)
+    ]  # fmt: skip
+    assert len(store.deletion_days({week: [TRIPS.name, other.name, third.name]})) == 3
+    assert store.deletion_days({}) == []
+
+
+def test_the_newest_plan_of_each_table_is_found(store: Store) -> None:
+    other = replace(TRIPS, name="a.other")
+    add(store, "dt=1")
+    newest, only = add(store, "dt=2"), add(store, "dt=1", table=other)
+    store.register(replace(TRIPS, name="a.none"), "compact")
+    found = store.last_plans([TRIPS.name, other.name, "a.none"])
+    assert {name: plan.plan_id for name, plan in found.items()} == {
+        TRIPS.name: newest.plan_id, other.name: only.plan_id
+    }  # fmt: skip
+    assert store.last_plans([]) == {}

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One reading of all tables for metrics, status and page: nobody waits for it, and nobody gets one from an outage."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from service import lately
+from service.lately import Lately
+from service.store import DatabaseUnreachable
+
+
+class Reading:
+    """Stands for the database: a number for each reading, an error while ``down``."""
+
+    def __init__(self, monkeypatch):
+        self.times, self.down = 0, False
+        monkeypatch.setattr(lately, "read_lake", self._read)
+
+    def _read(self, store):
+        if self.down:
+            raise DatabaseUnreachable("no answer")
+        self.times += 1
+        return self.times
+
+
+@pytest.fixture
+def reading(monkeypatch):
+    return Reading(monkeypatch)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when the test says so."""
+    now = [1000.0]
+    monkeypatch.setattr(lately, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def until(condition):
+    deadline = time.perf_counter() + 10
+    while not condition():
+        assert time.perf_counter() < deadline
+        time.sleep(0.005)
+
+
+def test_a_fresh_reading_is_shared(reading, clock):
+    shared = Lately(None)
+    assert [shared.lake(), shared.lake(), shared.refresh(), shared.lake()] == [1, 1, 2, 2]
+
+
+def test_an_older_reading_is_handed_out_at_once_and_read_anew_behind_it(reading, clock):
+    shared = Lately(None)
+    shared.lake()
+    clock[0] += 5
+    assert shared.lake() == 1
+    until(lambda: reading.times == 2)
+    until(lambda: shared.lake() == 2)
+
+
+def test_a_reading_from_long_ago_is_handed_to_nobody(reading, clock):
+    shared = Lately(None)
+    shared.lake()
+    clock[0] += 31
+    assert shared.lake() == 2
+
+
+def test_an_outage_is_told_to_the_next_who_asks_and_ends_by_itself(reading, clock):
+    shared = Lately(None)
+    shared.lake()
+    reading.down = True
+    clock[0] += 5
+    shared.lake()
+
+    def told():
+        try:
+            shared.lake()
+        except DatabaseUnreachable:
+            return True
+        return False
+
+    until(told)
+    reading.down = False
+    assert shared.lake() == 2
