@@ -65,6 +65,7 @@ def new_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
     )
     add_handlers(app)
     app.include_router(process.health)
+    app.include_router(process.explanations)
     app.include_router(process.metrics, dependencies=[require("read")] if metrics_token else [])
     if serves_api:
         for router in ROUTERS:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/metrics``, ``/-/healthy`` and ``/-/ready``: what every role serves."""
+"""``/metrics``, ``/-/healthy``, ``/-/ready`` and what problems mean: what every role serves."""
+
+from pathlib import Path
 
 from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
@@ -8,6 +10,16 @@ from service.api.context import Here
 
 health = APIRouter(prefix="/-", include_in_schema=False, default_response_class=PlainTextResponse)
 metrics = APIRouter(include_in_schema=False)
+explanations = APIRouter(include_in_schema=False)
+#: beside this module in an installed lakefold, among the other documentation in a clone
+_PROBLEMS = (Path(__file__).with_name("problems.md"), Path(__file__).parents[2] / "docs" / "problems.md")
+
+
+@explanations.get("/docs/problems.md")
+def problems() -> Response:
+    """The page that the ``type`` of a problem document points at."""
+    page = next(path for path in _PROBLEMS if path.is_file())
+    return Response(page.read_bytes(), media_type="text/markdown; charset=utf-8")
 
 
 @health.get("/healthy")

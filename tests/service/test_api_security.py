@@ -18,8 +18,8 @@ from service.api.app import new_app
 from service.api.limits import RateLimit
 from service.api.security import COOKIE
 
-#: nobody needs a token for these: health, and signing in to the page with what it looks like
-OPEN = {"/-/healthy", "/-/ready", "/metrics", "/static/{name}", "/login", "/logout"}
+#: nobody needs a token for these: health, what problems mean, and signing in to the page with what it looks like
+OPEN = {"/-/healthy", "/-/ready", "/metrics", "/docs/problems.md", "/static/{name}", "/login", "/logout"}
 #: it has a key of its own in a header of its own
 OWN_KEY = {"/v1/events/hudi"}
 ROUTES = sorted(
@@ -289,6 +289,14 @@ def test_errors_of_the_framework_are_problem_documents_too(context):
         document = problem(client.get("/v1/plans?limit=many"), 422, "invalid")
         assert document["errors"][0]["where"] == "query.limit"
         assert document["detail"].startswith("query.limit: ")
+
+
+def test_the_type_of_a_problem_leads_to_a_heading_of_the_page_that_explains_it(context):
+    with client_of(context) as client:
+        page, _, heading = client.get("/v1/nothing").json()["type"].partition("#")
+        answer = client.get(page)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/markdown; charset=utf-8")
+    assert f"\n## {heading}\n" in answer.text
 
 
 def test_an_error_nobody_foresaw_tells_the_caller_nothing_of_its_inside(context, monkeypatch, caplog):

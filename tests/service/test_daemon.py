@@ -254,6 +254,14 @@ def test_the_api_role_touches_nothing(toys, home, store):
     assert store.leaders() == []
 
 
+def test_the_service_does_not_begin_to_listen_to_others_while_nobody_has_a_token(toys, home, store):
+    with (
+        daemon_at(home, "api", http={"address": "0.0.0.0"}) as daemon,
+        pytest.raises(Rejected, match=r"no token is stored; first: lakefold tokens add NAME --scope read"),
+    ):
+        daemon.run()
+
+
 def test_a_paused_service_scans_and_starts_no_plan(toys, home, store):
     store.pause(None, "test")
     with running(daemon_at(home)) as daemon:
