@@ -9,7 +9,7 @@ from starlette.responses import Response
 from service import reading
 from service.api.context import Here
 from service.api.naming import named
-from service.api.paging import document, page
+from service.api.paging import LISTED, document, page
 from service.documents import service_settings, table_settings
 
 router = APIRouter(tags=["service"])
@@ -21,7 +21,7 @@ def status(here: Here) -> Response:
     return document(reading.status(here.store))
 
 
-@router.get("/cleaning")
+@router.get("/cleaning", responses=LISTED)
 def cleaning(here: Here, request: Request) -> Response:
     """Bytes that plans replaced by the day (UTC) on which their retention ends, earliest first, an item a table.
 
@@ -30,7 +30,7 @@ def cleaning(here: Here, request: Request) -> Response:
     return page(request, reading.deletion_days(here.store, here.configured))
 
 
-@router.get("/settings")
+@router.get("/settings", responses=LISTED)
 def settings(
     here: Here,
     request: Request,

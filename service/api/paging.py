@@ -11,6 +11,25 @@ from service.output import to_json
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many items.")]
 
+#: how a list is described, for ``responses`` of its route
+LISTED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "One page of a list",
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["items", "next"],
+                    "properties": {
+                        "items": {"type": "array", "items": {"type": "object"}},
+                        "next": {"type": ["string", "null"], "description": "`after` of the next page"},
+                    },
+                }
+            }
+        },
+    }
+}
+
 
 def document(value: Any) -> Response:
     """``value`` as JSON, in the form that ``--json`` has."""

@@ -8,13 +8,13 @@ from starlette.responses import Response
 
 from lake.plan import PlanState
 from service.api.context import Here
-from service.api.paging import Limit, document, page
+from service.api.paging import LISTED, Limit, document, page
 from service.documents import plan_details, plan_summary
 
 router = APIRouter(prefix="/plans", tags=["plans"])
 
 
-@router.get("")
+@router.get("", responses=LISTED)
 def list_plans(
     here: Here,
     request: Request,
@@ -36,7 +36,7 @@ def show_plan(here: Here, plan_id: str) -> Response:
     return document(plan_details(plan, here.store.events(plan.plan_id)))
 
 
-@router.get("/{plan_id}/events")
+@router.get("/{plan_id}/events", responses=LISTED)
 def plan_events(here: Here, request: Request, plan_id: str) -> Response:
     """What happened to a plan, oldest first."""
     return page(request, here.store.events(plan_id))

@@ -10,14 +10,14 @@ from starlette.responses import Response
 from service import exitcodes, reading
 from service.api.context import Here
 from service.api.naming import named
-from service.api.paging import Limit, document, page
+from service.api.paging import LISTED, Limit, document, page
 from service.documents import table_summary
 from service.exitcodes import CommandError
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
 
-@router.get("")
+@router.get("", responses=LISTED)
 def list_tables(
     here: Here,
     request: Request,
@@ -54,7 +54,7 @@ def show_table(here: Here, table: str) -> Response:
     return document(reading.table(here.store, named(here, table), lenient=True))
 
 
-@router.get("/{table}/partitions")
+@router.get("/{table}/partitions", responses=LISTED)
 def list_partitions(
     here: Here,
     request: Request,
@@ -78,7 +78,7 @@ def list_partitions(
     return page(request, items, items[-1]["partition"] if found.num_rows > limit else None, taken_at=layout.taken_at)
 
 
-@router.get("/{table}/scans")
+@router.get("/{table}/scans", responses=LISTED)
 def list_scans(here: Here, request: Request, table: str, limit: Limit = 288) -> Response:
     """The newest scans, newest first: sizes, what was left alone and why, or the error of a scan that failed."""
     return page(request, here.store.scans(named(here, table).name, limit))
