@@ -29,3 +29,13 @@ def test_the_wheel_creates_and_checks_its_database(installed, tmp_path):
     assert done.returncode == 0, done.stderr
     done = run(installed, tmp_path, "db", "check", timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_wheel_has_everything_the_page_is_made_of(installed, tmp_path):
+    code = "from service.web import rendering as r; print(r.asset('lakefold.css'), r.environment().list_templates())"
+    done = subprocess.run(
+        [str(installed / "python"), "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+    shipped = {path.name for path in (Path(__file__).parent.parent / "service/web/templates").iterdir()}
+    assert all(f"'{name}'" in done.stdout for name in shipped)
+    assert done.stdout.startswith("/static/lakefold.css?v=")

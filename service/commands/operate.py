@@ -100,7 +100,7 @@ def serve(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Run the service: scan, plan, rewrite, rescue, clean, and serve /metrics, until SIGTERM.
+    """Run the service until SIGTERM: scan, plan, rewrite, rescue, clean, and serve page, HTTP API and /metrics.
 
     The first signal lets running plans end, the second one stops them before their commit. With --once exit 3 when
     a plan failed or is left.

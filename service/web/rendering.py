@@ -63,15 +63,16 @@ def _breakable(name: str) -> Markup:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates with their filters."""
+    made = Environment(
         loader=PackageLoader("service.web"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    made.filters |= {
         "bytes": format_bytes,
         "count": words.count,
         "share_of": words.share_of,
@@ -85,8 +86,8 @@ def _environment() -> Environment:
         "table_path": table_path,
         "xy": lambda number: f"{number:.1f}".removesuffix(".0"),
     }
-    environment.globals |= {"asset": asset, "states": words.STATES, "version": __version__}
-    return environment
+    made.globals |= {"asset": asset, "states": words.STATES, "version": __version__}
+    return made
 
 
 def render(
@@ -96,15 +97,18 @@ def render(
     now = now or datetime.now(UTC)
     caller: Caller | None = getattr(request.state, "caller", None)
     theme = request.cookies.get(THEME_COOKIE)
-    environment = _environment()
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    html = environment.get_template(template).render(
-        page=page,
-        section=section,
-        now=now,
-        here=here,
-        theme=theme if theme in ("light", "dark") else None,
-        signed_in_as=caller.name if caller else None,
-        may_write=caller is not None and caller.name is not None and caller.scope == WRITE,
+    html = (
+        environment()
+        .get_template(template)
+        .render(
+            page=page,
+            section=section,
+            now=now,
+            here=here,
+            theme=theme if theme in ("light", "dark") else None,
+            signed_in_as=caller.name if caller else None,
+            may_write=caller is not None and caller.name is not None and caller.scope == WRITE,
+        )
     )
     return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": POLICY})
