@@ -176,6 +176,7 @@ def untied(groups: Sequence[Group], tied: Mapping[str, tuple[str, int]]) -> list
     return [([tied.get(slice_[1], slice_) for slice_ in slices], outputs) for slices, outputs in groups]
 
 
+@pytest.mark.soak
 def test_our_groups_before_the_convergence_rule_are_those_of_hudis_planner_on_every_table(
     spark: Any, tmp_path: Path
 ) -> None:

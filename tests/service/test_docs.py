@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command that the pages show is run as it stands there, page after page, or says why it is not."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from daemon_toys import wait_for
+from harness import stop_group
+from hudi_tables import small_files
+
+ROOT = Path(__file__).parent.parent.parent
+BIN = Path(sys.executable).parent
+#: pages whose commands have a test of their own
+_ELSEWHERE = {"runbook.md": "tests/service/test_prometheus.py", "writers.md": "tests/service/test_writers_page.py"}
+#: the quick start makes what the other pages go on with
+PAGES = [
+    ROOT / "docs" / "quickstart.md",
+    ROOT / "README.md",
+    *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in _ELSEWHERE),
+    ROOT / "deploy" / "README.md",
+]
+_BLOCK = re.compile(r"(?:^<!-- (?P<why>[^\n]*) -->\n)?^```sh\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+_WHY = re.compile(r"not run here: \S.*")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block of commands, where it stands, and why it is not run, if it is not."""
+
+    page: Path
+    line: int
+    text: str
+    why: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks() -> list[Block]:
+    found = []
+    for page in dict.fromkeys(PAGES):
+        text = page.read_text()
+        for match in _BLOCK.finditer(text):
+            line = text.count("\n", 0, match.start("text"))
+            found.append(Block(page, line, match["text"], match["why"]))
+    return found
+
+
+def test_a_block_that_is_not_run_says_why():
+    for block in blocks():
+        assert block.why is None or _WHY.fullmatch(block.why), f"{block}: {block.why}"
+
+
+def test_every_test_that_a_reason_names_is_there():
+    for block in blocks():
+        for path in re.findall(r"tests/[\w/]+\.py", block.why or ""):
+            assert (ROOT / path).is_file(), f"{block}: {path}"
+    for path in _ELSEWHERE.values():
+        assert (ROOT / path).is_file(), path
+
+
+def test_pages_show_no_command_in_another_kind_of_block():
+    for page in dict.fromkeys(PAGES):
+        for fence in re.findall(r"^```(\w*)\n(?:\$ )?(?:sudo |uv |curl |lakefold )", page.read_text(), re.MULTILINE):
+            assert fence in ("sh", "text"), f"{page.relative_to(ROOT)}: commands in a ```{fence} block"
+
+
+class Reader:
+    """Somebody who follows the pages in a directory of their own, on a lake with one table of small files."""
+
+    def __init__(self, home: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.home = home
+        self.daemon: subprocess.Popen[bytes] | None = None
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEFOLD_")}
+        self.environment = kept | {
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "USER": "ada",
+            "XDG_DATA_HOME": str(home / "data"),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "LAKEFOLD_HTTP__PORT": str(self.port),
+            # small and fast is all that a reader's lake would have otherwise
+            "LAKEFOLD_DEFAULTS__QUIET_PERIOD": "0s",
+            "LAKEFOLD_SPARK__MASTER": "local[2]",
+            "NO_COLOR": "1",
+        }
+        if cache := os.environ.get("LAKEFOLD_CACHE"):
+            self.environment["LAKEFOLD_CACHE"] = cache
+
+    def run(self, block: Block) -> None:
+        """Run a block to its end; one that ends with ``lakefold serve`` until the daemon is ready."""
+        text = block.text.replace("127.0.0.1:9464", f"127.0.0.1:{self.port}")
+        self.settle()
+        environment = dict(self.environment)
+        if "$LAKEFOLD_URL" in text:
+            environment |= {"LAKEFOLD_URL": self.url, "LAKEFOLD_TOKEN": (self.home / "token").read_text().strip()}
+            environment["PLAN"] = json.loads(self.lakefold("plans", "list", "--json", "--limit", "1"))["plan_id"]
+        *before, last = text.rstrip().splitlines()
+        serves = re.fullmatch(r"lakefold serve\s*(#.*)?", last) is not None
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", "\n".join(before) if serves else text],
+            cwd=self.home, env=environment, capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{block} exited {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        if serves and self.daemon is None:
+            self.serve()
+
+    @property
+    def url(self) -> str:
+        """Where the daemon serves."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def lakefold(self, *arguments: str) -> str:
+        """What a command prints."""
+        command = [BIN / "lakefold", *arguments]
+        return subprocess.run(
+            command, cwd=self.home, env=self.environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    def settle(self) -> None:
+        """Wait, as a reader would, until nothing is waiting or running."""
+        if self.daemon is not None:
+            wait_for(lambda: json.loads(self.lakefold("status", "--json"))["requested"] == 0, "the plans taken", 120)
+            wait_for(lambda: json.loads(self.lakefold("status", "--json"))["inflight"] == 0, "the plans done", 120)
+
+    def serve(self) -> None:
+        log = self.home / "serve.log"
+        with log.open("ab") as sink:
+            self.daemon = subprocess.Popen(
+                [BIN / "lakefold", "serve"], cwd=self.home, env=self.environment, stdout=sink, stderr=sink,
+                start_new_session=True,
+            )  # fmt: skip
+        ready = ["curl", "-sf", f"{self.url}/-/ready"]
+        wait_for(lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0, "the daemon", 120)
+
+
+@pytest.fixture(scope="module")
+def reader(spark, tmp_path_factory) -> Iterator[Reader]:
+    home = tmp_path_factory.mktemp("reader")
+    small_files(spark, home / "lake" / "sales" / "orders", commits=2, partitions=2)
+    reader = Reader(home)
+    yield reader
+    if reader.daemon is not None:
+        stop_group(reader.daemon)
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
+def test_what_the_pages_tell_to_type_works_as_it_stands(reader):
+    for block in blocks():
+        if block.why is None:
+            reader.run(block)
+    assert reader.daemon is not None
+    assert reader.daemon.poll() is None, "the daemon ended on the way"
