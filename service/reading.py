@@ -27,18 +27,15 @@ def status(store: "Store") -> dict[str, Any]:
     )
 
 
-def table(store: "Store", found: "ConfiguredTable", *, lenient: bool = False) -> dict[str, Any]:
-    """Everything about one table; reads its timeline. Raises what its format raises where it can't be read.
-
-    With ``lenient`` the reason is the only fact then.
-    """
+def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
+    """Everything about one table; reads its timeline. Where that can't be read the reason is the only fact."""
     states = {state.name: state for state in store.tables()}
     scan = store.last_scan(found.name)
     good = scan if scan is None or scan.outcome == "ok" else store.last_scan(found.name, ok=True)
     try:
         facts = _facts(store, found)
     except (LakefoldError, OSError) as error:
-        if not lenient or classify(error) is DATABASE:
+        if classify(error) is DATABASE:
             raise
         facts = {"unreadable": one_line(error)}
     return documents.table_details(found, states.get(found.name), scan, good, facts)

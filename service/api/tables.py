@@ -51,7 +51,7 @@ def _position(after: str | None) -> tuple[int, str] | None:
 @router.get("/{table}")
 def show_table(here: Here, table: str) -> Response:
     """One table: its last scan, the facts its format tells, and its policy."""
-    return document(reading.table(here.store, named(here, table), lenient=True))
+    return document(reading.table(here.store, named(here, table)))
 
 
 @router.get("/{table}/partitions", responses=LISTED)

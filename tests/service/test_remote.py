@@ -169,6 +169,19 @@ def test_each_error_ends_with_the_same_exit_code_and_one_line(service):
     assert service.both("plans", "retry", done)[2].count("\n") == 1
 
 
+def test_a_table_that_cannot_be_read_is_shown_as_last_scanned_with_the_reason(service, monkeypatch):
+    def unreachable(*_):
+        raise FileNotFoundError(2, "No such file or directory", "/lake/t2")
+
+    for question in ("describe", "unfinished", "snapshot"):
+        monkeypatch.setattr(ToyFormat, question, unreachable)
+    code, out, _ = service.both("tables", "show", "t2")
+    assert (code, "unreadable" in out, "Scanned" in out) == (0, True, True)
+    code, _, err = service.both("tables", "explain", "t2")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "t2 can't be listed here: No such file or directory: /lake/t2" in err
+
+
 def test_a_dry_run_prints_the_same_plan_and_stores_none(service):
     def same_plan(text):
         return re.sub(r'("(plan_id|taken_at)":)"[^"]*"', r"\1…", text)
