@@ -21,6 +21,8 @@ from service.web.problems import is_for_people, problem_page
 
 #: a callback of Hudi's tells every file of a commit; its handler reads no body before it has checked the key
 MOST_BODY = {"/v1/events/hudi": 64 << 20}
+#: of a length that a number can have
+_MOST_DIGITS = 18
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -77,7 +79,7 @@ class Guard:
             raise ProblemError(exitcodes.TOO_MANY, detail, {"Retry-After": str(math.ceil(wait))})
         if caller is not None and by_cookie:
             security.check_same_origin(scope["method"], request.headers)
-        if caller is None and token is None and security.reads_are_open(self._context, host):
+        if caller is None and token is None and security.reads_are_open(self._context, host, request.headers):
             caller = Caller(None, security.READ)
         state["caller"], state["token"] = caller, token
 
@@ -93,7 +95,7 @@ class Guard:
 def _length(request: Request) -> int:
     """The announced length of the body; 0 where it comes in pieces."""
     announced = request.headers.get("content-length", "0")
-    if not announced.isdecimal():
+    if not announced.isdecimal() or len(announced) > _MOST_DIGITS:
         raise ProblemError(exitcodes.USAGE, f"content-length is {announced!r} and not a number")
     return int(announced)
 

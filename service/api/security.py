@@ -20,6 +20,8 @@ from service.api.problems import ProblemError
 COOKIE = "lakefold_token"
 READ, WRITE = "read", "write"
 _SAFE = ("GET", "HEAD", "OPTIONS")
+#: what proxies add; whoever comes through one may come from anywhere
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 #: only for the description of the API; the Guard has looked at the header before
@@ -102,9 +104,10 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def reads_are_open(context: Context, host: str) -> bool:
-    """Whether a read needs no token: on the loopback, called by a name of the loopback and not through a proxy's."""
-    return is_loopback(context.config.http.address) and host in _LOOPBACK_HOSTS
+def reads_are_open(context: Context, host: str, headers: Headers) -> bool:
+    """Whether a read needs no token: on the loopback, by a name of the loopback, and not handed on by a proxy."""
+    forwarded = any(name in headers for name in _FORWARDED)
+    return is_loopback(context.config.http.address) and host in _LOOPBACK_HOSTS and not forwarded
 
 
 def allowed_hosts(context: Context) -> frozenset[str] | None:

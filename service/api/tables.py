@@ -16,6 +16,9 @@ from service.exitcodes import CommandError
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
+#: of a backlog in bytes
+_MOST_DIGITS = 20
+
 
 @router.get("", responses=LISTED)
 def list_tables(
@@ -43,7 +46,7 @@ def _position(after: str | None) -> tuple[int, str] | None:
     if after is None:
         return None
     backlog, colon, name = after.partition(":")
-    if not colon or not backlog.isdecimal():
+    if not colon or not backlog.isdecimal() or len(backlog) > _MOST_DIGITS:
         raise CommandError(exitcodes.INVALID, f"query.after: {after!r} is not the next of a list of tables")
     return -int(backlog), name
 

@@ -41,6 +41,7 @@ HOSTILE = (
     "%00",
     "\ud800",
     "a" * 5000,
+    "9" * 5000 + ":x",
 )
 
 
@@ -172,7 +173,7 @@ def test_a_token_costs_no_query_while_it_is_fresh_and_its_use_is_noted(context, 
     assert kept.last_used_at is not None
 
 
-def test_a_read_that_came_through_a_name_of_another_host_needs_a_token(tmp_path):
+def test_a_read_by_another_name_or_through_a_proxy_needs_a_token(tmp_path):
     context = context_at(tmp_path, hosts=["lakefold.example.com"])
     token = add_token(context.store, "read")
     with client_of(context, host="lakefold.example.com") as client:
@@ -183,6 +184,9 @@ def test_a_read_that_came_through_a_name_of_another_host_needs_a_token(tmp_path)
         assert document["host"] == "rebound.example.net"
         assert client.get("/metrics").status_code == 421
         assert client.get("/-/healthy").status_code == 200
+    with client_of(context) as client:
+        for header in ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"):
+            assert client.get("/v1/plans", headers={header: "192.0.2.1"}).status_code == 401, header
     for host in ("localhost:9464", "127.0.0.1", "[::1]:9464"):
         with client_of(context, host=host) as client:
             assert client.get("/v1/plans").status_code == 200, host
