@@ -78,6 +78,13 @@ _SINCE_1_1: Mapping[str, tuple[str, ...]] = {
     "client.WriteStatus": ("setStat", "setFileId", "setPartitionPath", "setTotalRecords", "setTotalErrorRecords"),
     "client.transaction.TransactionManager": ("beginStateChange", "endStateChange"),
 }
+#: what the reading of inputs in column batches stands on
+_BATCHES: Mapping[str, tuple[str, ...]] = {
+    "client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy": ("performClusteringWithRecordsAsRow",),
+    "common.table.TableSchemaResolver": ("getTableInternalSchemaFromCommitMetadata",),
+    "data.HoodieJavaRDD": ("getJavaRDD",),
+    "index.HoodieIndex": ("updateLocation",),
+}
 _AVRO_SCHEMA: Mapping[str, tuple[str, ...]] = {
     "common.table.TableSchemaResolver": ("getTableAvroSchema",),
     "AvroConversionUtils": ("convertAvroSchemaToStructType",),
@@ -93,11 +100,14 @@ class Bundle:
     table_versions: ClassVar[tuple[int, ...]] = (6, 8, 9)
     #: whether the line has a clustering that copies row groups as bytes
     copies_row_groups: ClassVar[bool] = True
+    #: whether a clustering's inputs can be read in column batches instead of by Hudi; tried on the 1.2 line only
+    reads_batches: ClassVar[bool] = True
     #: whether plans of other processes and the table's own services can be run in the steps that lakefold needs
     serves_others: ClassVar[bool] = True
     #: Java classes below ``org.apache.hudi.`` with the methods of theirs, public or not, that differ between lines
     symbols: ClassVar[tuple[Mapping[str, tuple[str, ...]], ...]] = (
         _SINCE_1_1,
+        _BATCHES,
         {
             "common.table.TableSchemaResolver": ("getTableSchema",),
             "HoodieSchemaConversionUtils": ("convertHoodieSchemaToStructType",),
@@ -134,9 +144,9 @@ class Bundle:
         """The schema of a table's rows; its ``toString()`` is Avro JSON."""
         return self.jvm.org.apache.hudi.common.table.TableSchemaResolver(meta).getTableSchema(meta_columns)
 
-    def spark_schema_json(self, schema: Any) -> str:
-        """What ``table_schema`` gave as the JSON of a Spark type."""
-        return str(self.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType(schema).json())
+    def spark_schema(self, schema: Any) -> Any:
+        """What ``table_schema`` gave as a Spark type, a Java object."""
+        return self.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType(schema)
 
     def begin_lock(self, client: Any, owner: Any, nobody: Any) -> None:
         """Take the table's lock that a write client's settings name, for the instant in the Option ``owner``."""
@@ -234,13 +244,14 @@ class Bundle11(Bundle):
 
     line = "1.1"
     release = "1.1.1"
+    reads_batches = False
     symbols = (_SINCE_1_1, _AVRO_SCHEMA)
 
     def table_schema(self, meta: Any, *, meta_columns: bool) -> Any:
         return self.jvm.org.apache.hudi.common.table.TableSchemaResolver(meta).getTableAvroSchema(meta_columns)
 
-    def spark_schema_json(self, schema: Any) -> str:
-        return str(self.jvm.org.apache.hudi.AvroConversionUtils.convertAvroSchemaToStructType(schema).json())
+    def spark_schema(self, schema: Any) -> Any:
+        return self.jvm.org.apache.hudi.AvroConversionUtils.convertAvroSchemaToStructType(schema)
 
     def resolve_conflicts(self, client: Any, metadata: Any) -> None:
         self.call_hidden(client.getTableServiceClient(), "preCommit", metadata)

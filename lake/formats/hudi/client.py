@@ -107,7 +107,7 @@ class HudiClient:
     def _plan_options(self) -> dict[str, str]:
         if self.plan is None:
             return {}
-        schema = self.bundle.spark_schema_json(self.schema)
+        schema = str(self.bundle.spark_schema(self.schema).json())
         return plan_options(self.plan, self.engine, schema, meta_columns=self.has_meta_fields)
 
     @cached_property

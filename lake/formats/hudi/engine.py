@@ -7,15 +7,11 @@ of the first input, and keeps every row group however small. So what it is good 
 from the footers of its inputs. One plan has one engine, since Hudi knows one for each clustering instant.
 """
 
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from lake.errors import Rejected
+from lake.formats.hudi.footers import Footer, read_footers
 from lake.formats.hudi.storage import Storage
 from lake.plan import ClusteringGroup, Plan, PlanKind
 from lake.units import format_bytes
@@ -25,8 +21,6 @@ from lake.units import format_bytes
 HEALTHY_ROW_GROUP_BYTES = 4 << 20
 #: below ``org.apache.hudi.``
 COPY_STRATEGY = "client.clustering.run.strategy.SparkStreamCopyClusteringExecutionStrategy"
-_BLOOM_TYPE = b"hoodie_bloom_filter_type_code"
-_BLOOM_FILTERS = (b"org.apache.hudi.bloomfilter", b"com.uber.hoodie.bloomfilter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +33,6 @@ class Engine:
     def __str__(self) -> str:
         """As a person reads it in the log and in the plan's history."""
         return f"engine {'stitch' if self.copies else 'spark'}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Footer:
-    path: str
-    schema: str
-    row_groups: int
-    data_bytes: int
-    bloom_filter: str | None
 
 
 def choose_engine(plan: Plan, storage: Storage, *, merge_on_read: bool, can_copy: bool) -> Engine:
@@ -101,32 +86,11 @@ def _obstacle(plan: Plan, *, merge_on_read: bool, can_copy: bool) -> str | None:
     return None
 
 
-def _footers(plan: Plan, storage: Storage) -> Iterator[_Footer]:
-    """Facts of the inputs' footers, read in parallel, in the plan's order."""
-
-    def read(path: str) -> _Footer | None:
-        try:
-            with storage.open(path) as source:
-                footer = pq.read_metadata(source)
-        except (OSError, pa.ArrowException):
-            return None
-        metadata = footer.metadata or {}
-        bloom = metadata.get(_BLOOM_TYPE, b"SIMPLE" if any(key in metadata for key in _BLOOM_FILTERS) else None)
-        # Its first two lines are an address and the root's name, which depends on who wrote the file.
-        schema = str(footer.schema).split("\n", 2)[2]
-        size = sum(
-            footer.row_group(i).column(j).total_compressed_size
-            for i in range(footer.num_row_groups)
-            for j in range(footer.num_columns)
-        )
-        return _Footer(path, schema, footer.num_row_groups, size, bloom.decode() if bloom else None)
-
-    paths = [s.path for group in plan.groups for s in group.slices if s.path is not None]
-    with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1)), "footers") as pool:
-        yield from (footer for footer in pool.map(read, paths) if footer is not None)
+def _footers(plan: Plan, storage: Storage) -> Iterator[Footer]:
+    return read_footers(storage, [s.path for group in plan.groups for s in group.slices if s.path is not None])
 
 
-def _differing(footers: Iterator[_Footer]) -> str | None:
+def _differing(footers: Iterator[Footer]) -> str | None:
     """The first two inputs that may not become one file."""
     first = next(footers, None)
     for other in footers:
@@ -139,7 +103,7 @@ def _differing(footers: Iterator[_Footer]) -> str | None:
     return None
 
 
-def _unhealthy(plan: Plan, footers: list[_Footer]) -> str | None:
+def _unhealthy(plan: Plan, footers: list[Footer]) -> str | None:
     """The first group whose row groups are too small on average to be kept."""
     by_path = {footer.path: footer for footer in footers}
 

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,14 @@ from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, Lak
 from lake.failpoints import failpoint
 from lake.formats.hudi import compact
 from lake.formats.hudi.adopt import still_ours
+from lake.formats.hudi.batches import write_from_batches
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import unreadable
 from lake.formats.hudi.outcomes import cause_chain, is_disk_full, is_jvm_gone, translate
 from lake.formats.hudi.publish import unchanged
 from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, join
 from lake.formats.hudi.withdraw import remove_data_files
-from lake.plan import Commit, OutputFile, PlanKind, Progress, SupersededVersion
+from lake.plan import ClusteringGroup, Commit, OutputFile, PlanKind, Progress, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def write(
     total = sum(group.bytes for group in groups)
     try:
         with _tagged(client.spark, tag), ProgressReporter(client.spark, tag, total, report) as progress:
-            java = client.begin_rewrite(plan.kind, prepared.instant) if begun is None else begun
+            java = _begin(client, prepared, groups) if begun is None else begun
             stats = _force(client, java)
             rows = sum(stat.getNumWrites() for stat in stats)
             progress.finish(rows)
@@ -151,6 +152,16 @@ def write(
         for stat in stats
     )
     return Written(rewrite=Rewrite(prepared=prepared, outputs=outputs), java=java)
+
+
+def _begin(client: HudiClient, prepared: Prepared, groups: Sequence[ClusteringGroup]) -> Any:
+    """Make the plan inflight; Hudi's write of it, a job that has not run yet, with the faster reading where it fits."""
+    java = client.begin_rewrite(prepared.plan.kind, prepared.instant)
+    if prepared.plan.kind is PlanKind.CLUSTERING and not client.engine.copies:
+        statuses = write_from_batches(client, prepared.instant, groups)
+        if statuses is not None:
+            java.setWriteStatuses(statuses)
+    return java
 
 
 def _force(client: HudiClient, java: Any) -> list[Any]:

@@ -77,7 +77,8 @@ class HudiWriter:
         """See ``TableWriter``; CancelRequested after ``cancel``."""
         with outcomes(self.table, "rewriting"):
             client = self._open(prepared.plan)
-        tag = f"lakefold-{prepared.plan.plan_id}"
+        # With the instant, since the jobs of an earlier attempt are not this one's progress.
+        tag = f"lakefold-{prepared.plan.plan_id}-{prepared.instant}"
         self._running = (client.spark, tag)
         try:
             begun, self._begun = self._begun, None
