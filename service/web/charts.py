@@ -250,7 +250,6 @@ class Trend:
     area: str
     end_x: float
     end_y: float
-    most: float
 
 
 def trend(points: Sequence[tuple[datetime, float]], *, width: float, height: float) -> Trend | None:
@@ -271,19 +270,16 @@ def trend(points: Sequence[tuple[datetime, float]], *, width: float, height: flo
         f"H{x_of(at):.1f}V{y_of(value):.1f}" for at, value in points[1:]
     )
     end_x, end_y = x_of(points[-1][0]), y_of(points[-1][1])
-    return Trend(
-        width=width, height=height, line=line, area=f"{line}V{base:.1f}H2z", end_x=end_x, end_y=end_y, most=most
-    )
+    return Trend(width=width, height=height, line=line, area=f"{line}V{base:.1f}H2z", end_x=end_x, end_y=end_y)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A stretch on a bar of ``of`` units."""
+    """A stretch on a bar of 100 units."""
 
     name: str
     start: float
     length: float
-    of: float
 
 
 def spans(lengths: Iterable[tuple[str, float]]) -> tuple[Span, ...]:
@@ -293,7 +289,7 @@ def spans(lengths: Iterable[tuple[str, float]]) -> tuple[Span, ...]:
     result, start = [], 0.0
     for name, length in listed:
         shown = max(100 * length / whole, 0.4)
-        result.append(Span(name=name, start=min(start, 100 - shown), length=shown, of=100.0))
+        result.append(Span(name=name, start=min(start, 100 - shown), length=shown))
         start += 100 * length / whole
     return tuple(result)
 
