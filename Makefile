@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/classes.jsa
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo test soak lint format bench bench-hudi bench-surface openapi lock clean
+.PHONY: help setup demo test soak lint format bench bench-hudi bench-surface openapi config-doc lock clean
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -59,6 +59,9 @@ bench-surface: $(READY) ## how fast metrics, plans and the page answer with 1,00
 
 openapi: $(READY) ## renew docs/openapi.json
 	@$(BIN)/python -m service.api.openapi
+
+config-doc: $(READY) ## renew the tables of docs/configuration.md
+	@$(BIN)/python -m service.config_doc
 
 lock: $(READY) ## renew requirements/*.lock
 	@for set in runtime dev; do \

@@ -16,9 +16,10 @@ from lake.errors import LakefoldError, Rejected
 from lake.formats import FORMATS, load_format
 from lake.model import TableRef
 from lake.ports import SparkProvider
-from service.config import Config, Source, nearest
+from service.config import Config, nearest
 from service.exitcodes import NOT_FOUND, USAGE, CommandError
 from service.rules import ConfiguredTable, configure
+from service.settings import Source
 
 
 class Known(Protocol):

@@ -10,26 +10,23 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from lake.errors import LakefoldError
 from service.api.settings import Http
 from service.notify.settings import Notify
 from service.secrets import is_secret, remember_those_of
-from service.sections import Duration, Section, Texts, flatten
+from service.sections import Section, Texts, flatten
+from service.settings import Daemon, Database, Source, TableRule
 from service.telemetry.settings import OpenLineage, OpenTelemetry
 
 FILE_NAME = "lakefold.toml"
 ENV_PREFIX = "LAKEFOLD_"
-
-Mode = Literal["observe", "compact", "off"]
-Knob = str | int | float | bool | tuple[str, ...]
 
 
 class ConfigError(LakefoldError):
@@ -42,83 +39,8 @@ def nearest(word: str, known: Mapping[str, Any] | list[str] | tuple[str, ...]) -
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def default_database_url() -> str:
-    """The SQLite file in the user's data directory."""
-    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return f"sqlite:///{data / 'lakefold' / 'lakefold.db'}"
-
-
-class Database(Section):
-    """``[database]``: where plans live, as a SQLAlchemy URL."""
-
-    url: SecretStr = Field(default_factory=lambda: SecretStr(default_database_url()))
-    #: how long ended plans and answered requests are kept; zero for ever
-    keep_finished: Duration = timedelta(days=90)
-
-
-class Source(Section):
-    """``[[sources]]``: a table's path, a directory to search, a pattern of paths, or a catalog database."""
-
-    path: str | None = None
-    name: str | None = None
-    prefix: str = ""
-    format: str = "hudi"
-    catalog: str | None = None
-    database: str | None = None
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> "Source":
-        if (self.path is None) == (self.database is None):
-            raise ValueError("a source has either path or database (with an optional catalog)")
-        if self.catalog is not None and self.database is None:
-            raise ValueError("catalog needs database")
-        if self.name is not None and (self.prefix or self.database):
-            raise ValueError("name is for one table by its path; use prefix for several")
-        return self
-
-
-class TableRule(BaseModel):
-    """``[[tables]]``: settings of the tables whose name matches; any other key is a policy knob."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
-
-    match: str
-    mode: Mode | None = None
-    concurrency: Literal["single_writer", "occ"] | None = None
-    on_conflict: Literal["plan_wins", "writer_wins"] | None = None
-    write_options: Texts = Field(default_factory=dict, repr=False)
-
-    @property
-    def knobs(self) -> dict[str, Knob]:
-        """The rule's policy settings as written, dotted keys flat."""
-        return flatten(self.model_extra or {})
-
-
-class Daemon(Section):
-    """``[daemon]``: loops, slots and log of ``lakefold serve``."""
-
-    executor_slots: int = Field(default=1, ge=1, le=64)
-    request_interval: Duration = timedelta(seconds=1)
-    report_delay: Duration = timedelta(milliseconds=500)
-    claim_interval: Duration = timedelta(seconds=1)
-    rescue_interval: Duration = timedelta(seconds=15)
-    clean_interval: Duration = timedelta(minutes=5)
-    metrics_interval: Duration = timedelta(seconds=15)
-    discover_interval: Duration = timedelta(minutes=5)
-    leader_ttl: Duration = timedelta(seconds=30)
-    log_format: Literal["text", "json"] = "text"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-
-    @model_validator(mode="after")
-    def _positive(self) -> "Daemon":
-        for name, value in self:
-            if isinstance(value, timedelta) and value <= timedelta(0):
-                raise ValueError(f"{name} must be above zero")
-        return self
-
-
 #: the sections that are one table of known keys
-_SECTIONS: Mapping[str, type[Section]] = {
+SECTIONS: Mapping[str, type[Section]] = {
     "database": Database, "daemon": Daemon, "notify": Notify, "http": Http, "openlineage": OpenLineage,
     "opentelemetry": OpenTelemetry,
 }  # fmt: skip
@@ -287,7 +209,7 @@ def _known_environment() -> None:
 
 def _section_origins(document: Mapping[str, Any], name: str) -> dict[str, str]:
     origins: dict[str, str] = {}
-    for section in ("spark", *_SECTIONS):
+    for section in ("spark", *SECTIONS):
         for key in flatten(document.get(section, {})):
             origins[f"{section}.{key}"] = f"{name} [{section}]"
         for key, variable in _environment_keys(section.upper()).items():
@@ -331,7 +253,7 @@ def _explain(error: ValidationError, path: Path | None, text: str) -> str:
 def _holds_secret(where: tuple[int | str, ...]) -> bool:
     if any(is_secret(str(part)) for part in where):
         return True
-    model = _SECTIONS.get(str(where[0])) if len(where) > 1 else None
+    model = SECTIONS.get(str(where[0])) if len(where) > 1 else None
     known = model.model_fields.get(str(where[1])) if model else None
     return known is not None and SecretStr.__name__ in str(known.annotation)
 
@@ -355,7 +277,7 @@ def _variable(where: tuple[int | str, ...]) -> str | None:
 
 
 def _siblings(where: tuple[int | str, ...]) -> list[str]:
-    sections: dict[str, type[BaseModel]] = {"sources": Source, **_SECTIONS}
+    sections: dict[str, type[BaseModel]] = {"sources": Source, **SECTIONS}
     model = sections.get(str(where[0])) if len(where) > 1 else _Settings
     return list(model.model_fields) if model else []
 

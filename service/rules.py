@@ -14,7 +14,8 @@ from typing import Any
 from lake.model import Concurrency, OnConflict, TableRef
 from planner.aliases import ALIASES
 from planner.policy import DEFAULTS, KNOBS, PolicyError, SizingPolicy, setting_name
-from service.config import Config, ConfigError, Layer, Mode, line_of
+from service.config import Config, ConfigError, Layer, line_of
+from service.settings import Mode
 
 REQUEST = "request"
 DEFAULT = "default"

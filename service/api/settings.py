@@ -21,16 +21,27 @@ def _secret_key(key: SecretStr) -> SecretStr:
 
 
 class Http(Section):
-    """``[http]``. ``hosts`` are names by which clients may call the process besides those of the loopback.
+    """``[http]``: where a process listens, and what it takes from whom."""
 
-    ``rate_limit`` is requests a second of one client, 0 for no limit; ``max_body`` is bytes. Without
-    ``hudi_callback_key`` Hudi's commit callback is not served.
-    """
-
-    address: str = "127.0.0.1"
-    port: int = Field(default=9464, ge=0, le=65535)
-    hosts: tuple[str, ...] = ()
-    metrics_token: bool = False
-    max_body: Annotated[int, BeforeValidator(parse_bytes)] = Field(default=1024 * 1024, gt=0)
-    rate_limit: float = Field(default=50.0, ge=0)
-    hudi_callback_key: Annotated[SecretStr, AfterValidator(_secret_key)] | None = None
+    address: str = Field(default="127.0.0.1", description="where it listens")
+    port: int = Field(default=9464, ge=0, le=65535, description="where it listens; port 0 takes a free one")
+    hosts: tuple[str, ...] = Field(
+        default=(),
+        description="names, without port, by which clients may call it besides `localhost`, `127.0.0.1` and `[::1]`; "
+        "on an address other than the loopback any name may be used unless some are listed",
+    )
+    metrics_token: bool = Field(default=False, description="`/metrics` needs a token too")
+    max_body: Annotated[int, BeforeValidator(parse_bytes)] = Field(
+        default=1024 * 1024, gt=0, description="larger bodies are refused with 413"
+    )
+    rate_limit: float = Field(
+        default=50.0,
+        ge=0,
+        description="requests a second of one token, or of one client without a token; more are refused with 429; "
+        "0 for no limit",
+    )
+    hudi_callback_key: Annotated[SecretStr, AfterValidator(_secret_key)] | None = Field(
+        default=None,
+        description="what a Hudi writer sends with its commit callback, 16 characters or more; without it "
+        "`/v1/events/hudi` is off",
+    )

@@ -31,19 +31,40 @@ _MAKE_ONE = "make one with: openssl rand -base64 32"
 class Notify(Section):
     """``[notify]``: a webhook and addresses that expect signs of life. Nothing is sent where they are not set."""
 
-    webhook_url: SecretAddress | None = None
-    #: Standard Webhooks' form, base64 with or without ``whsec_``; several, separated by blanks, sign each message
-    webhook_secret: SecretStr | None = None
-    webhook_secret_file: Path | None = None
-    webhook_timeout: Duration = timedelta(seconds=10)
-    webhook_attempts: int = Field(default=15, ge=1, le=100)
-    events: tuple[str, ...] = ("*",)
-    page_url: WebAddress | None = None
-    keep_delivered: Duration = timedelta(days=3)
-    keep_dead: Duration = timedelta(days=30)
-    heartbeat_url: SecretAddress | None = None
-    clean_heartbeat_url: SecretAddress | None = None
-    heartbeat_interval: Duration = timedelta(minutes=1)
+    webhook_url: SecretAddress | None = Field(
+        default=None, description="where messages are posted; without it none is written. Shown by its host only"
+    )
+    webhook_secret: SecretStr | None = Field(
+        default=None,
+        description="signs them: base64 of 24 to 64 bytes, with or without `whsec_` in front; several, separated by "
+        "blanks, sign each message",
+    )
+    webhook_secret_file: Path | None = Field(
+        default=None, description="a file with the secret instead; relative to the configuration"
+    )
+    webhook_timeout: Duration = Field(
+        default=timedelta(seconds=10), description="for connecting, sending and each part of the answer"
+    )
+    webhook_attempts: int = Field(
+        default=15, ge=1, le=100, description="tries of a message, over about a day; then it is given up"
+    )
+    events: tuple[str, ...] = Field(default=("*",), description="which: names or patterns such as `plan.*`")
+    page_url: WebAddress | None = Field(
+        default=None, description="where people reach lakefold's page; messages then have a `link`"
+    )
+    keep_delivered: Duration = Field(
+        default=timedelta(days=3), description="how long delivered messages stay in the database"
+    )
+    keep_dead: Duration = Field(
+        default=timedelta(days=30), description="how long messages that were given up stay in the database"
+    )
+    heartbeat_url: SecretAddress | None = Field(default=None, description="called after a successful scan")
+    clean_heartbeat_url: SecretAddress | None = Field(
+        default=None, description="called after a round of cleaning in which no table failed"
+    )
+    heartbeat_interval: Duration = Field(
+        default=timedelta(minutes=1), description="each of the two is called at most so often"
+    )
 
     @model_validator(mode="after")
     def _usable(self) -> "Notify":
