@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures that every test may use: one Spark session a process, soak lengths, servers."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -66,6 +67,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             *(f"| {subject} | {figure} |" for subject, figure in sorted(rows.items())),
         ]
         RELIABILITY.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command that configures logging in a test's process writes to that test's stderr, which is closed after it."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = [handler for handler in root.handlers if handler in handlers]
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
