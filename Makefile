@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/classes.jsa
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo test soak lint format bench bench-hudi bench-surface openapi config-doc lock clean
+.PHONY: help setup demo servers test soak lint format bench bench-hudi bench-surface openapi config-doc lock clean
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -31,12 +31,14 @@ demo: $(READY) ## a real Hudi writer, the real daemon, and the table getting hea
 $(CLASSES): $(READY)
 	@$(BIN)/python tests/class_archive.py
 
-test: $(READY) $(CLASSES) ## the whole suite (slice lengths), in two processes
+servers:
 	@bash tests/servers.sh
+
+test: $(READY) ## the whole suite (slice lengths), in two processes
+	@$(MAKE) -s -j 2 servers $(CLASSES)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-soak: $(READY) ## the long runs; writes docs/reliability.md
-	@bash tests/servers.sh
+soak: $(READY) servers ## the long runs; writes docs/reliability.md
 	@LAKEFOLD_SOAK=1 $(BIN)/python -m pytest -m soak -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
