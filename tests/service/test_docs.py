@@ -19,7 +19,8 @@ from hudi_tables import small_files
 
 ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
-#: pages whose commands have a test of their own
+#: pages with a test of their own; of the runbook it runs what clears the alerts that can be provoked, and checks that
+#: every other command and option exists
 _ELSEWHERE = {"runbook.md": "tests/service/test_prometheus.py", "writers.md": "tests/service/test_writers_page.py"}
 #: the quick start makes what the other pages go on with
 PAGES = [
