@@ -26,12 +26,14 @@ class Tokens(StorePart):
 
         The name of a revoked or expired token may be used again. Raises WrongState where it is in force.
         """
-        now = db_now()
-        values: dict[str, Any] = {
-            "digest": digest, "scope": scope, "created_at_ms": now, "created_by": actor, "revoked_at_ms": None,
-            "expires_at_ms": None if expires_in is None else now + milliseconds(expires_in), "last_used_at_ms": None,
-        }  # fmt: skip
         with self._database.write() as connection:
+            # Read once: two readings within one statement may lie a millisecond apart.
+            now = connection.execute(select(db_now())).scalar_one()
+            values: dict[str, Any] = {
+                "digest": digest, "scope": scope, "created_at_ms": now, "created_by": actor, "revoked_at_ms": None,
+                "expires_at_ms": None if expires_in is None else now + milliseconds(expires_in),
+                "last_used_at_ms": None,
+            }  # fmt: skip
             known = select(TokenRow.name).where(TokenRow.name == name)
             if connection.execute(known.where(*_IN_FORCE)).one_or_none() is not None:
                 raise WrongState(
