@@ -49,26 +49,10 @@ COMMANDS = [
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch, tmp_path):
+def home(clean_environment, tmp_path):
     """An empty home and working directory with a configuration that names a database not made yet."""
-    for name in list(os.environ):
-        if name.startswith("LAKEFOLD_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "lakefold.toml").write_text(f'[database]\nurl = "sqlite:///{tmp_path}/lakefold.db"\n[http]\nport = 0\n')
     return tmp_path
-
-
-@pytest.fixture
-def run(capsys):
-    """Runs a command in this process: exit code, stdout, stderr."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = cli.run(arguments)
-        return code, *capsys.readouterr()
-
-    return call
 
 
 def every_command() -> list[tuple[str, ...]]:

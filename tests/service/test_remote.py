@@ -2,7 +2,6 @@
 """``lakefold --url``: each command on the machine itself and against its HTTP API, the same to the byte."""
 
 import json
-import os
 import re
 import socket
 import threading
@@ -23,31 +22,13 @@ from service.config import load
 from service.daemon import Daemon
 from service.store import Store
 
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
 #: what is the same from another machine; everything else is refused there
 REMOTE = {
     "status", "pause", "resume", "tables list", "tables show", "tables explain", "plans list", "plans show",
     "plans request", "plans cancel", "plans retry", "plans watch", "config show",
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch, tmp_path):
-    for name in list(os.environ):
-        if name.startswith("LAKEFOLD_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def run(capsys):
-    """Runs a command in this process: exit code, stdout, stderr."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = cli.run(arguments)
-        return code, *capsys.readouterr()
-
-    return call
 
 
 class Later(datetime):

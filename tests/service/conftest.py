@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of commands share: an environment of their own, and commands run in the test's process."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from service import cli
+
+
+@pytest.fixture
+def clean_environment(monkeypatch, tmp_path):
+    """An empty home and working directory, and no setting of lakefold's in the environment."""
+    for name in list(os.environ):
+        if name.startswith("LAKEFOLD_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run(capsys) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command in this process: exit code, stdout, stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = cli.run(arguments)
+        return code, *capsys.readouterr()
+
+    return call
