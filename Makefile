@@ -53,7 +53,7 @@ format: $(READY)
 bench: $(READY) ## planning speed
 	@$(BIN)/python bench/planning.py
 
-bench-hudi: $(READY) ## rewriting speed and memory against Hudi's own clustering, ten minutes
+bench-hudi: $(READY) ## rewriting speed and memory against Hudi's own clustering, half an hour
 	@$(BIN)/python bench/hudi.py
 
 bench-surface: $(READY) ## how fast metrics, plans and the page answer with 1,000 tables and 100,000 plans
