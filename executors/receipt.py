@@ -7,12 +7,10 @@ order-free fingerprint. No footer tells the rows of slices with logs: their merg
 """
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,14 +19,13 @@ from pyarrow import fs
 from executors.footers import Facts, Leaf, LeafType, facts, render
 from executors.rowhash import Fingerprint
 from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient
+from lake.filesystems import filesystem_of
 from lake.model import FileSlice
 from lake.plan import LeftOut, OutputFile, ReceiptLevel
 from lake.ports import MergedReads, Rewrite, TableWriter
 
 _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 1 << 17
-#: how Hadoop spells the schemes that pyarrow knows under another name
-_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +128,7 @@ class _Files:
     def __init__(
         self, location: str, pool: ThreadPoolExecutor, volatile: Collection[str], check: Callable[[], None]
     ) -> None:
-        self._filesystem, self._base = _open(location)
+        self._filesystem, self._base = filesystem_of(location)
         self._pool, self._volatile, self._check = pool, volatile, check
         #: columns to be read as another type, where a widening changes how values are hashed
         self.casts: Mapping[str, pa.DataType] = {}
@@ -217,19 +214,6 @@ class _Opened:
         if isinstance(error, OSError) and (error.errno is not None or not local):
             return Transient(f"{path} can't be read now: {_line(error)}")
         return role.unreadable(path, error)
-
-
-def _open(location: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a table's location and the table's path in it."""
-    parts = urlsplit(location)
-    if parts.scheme in ("", "file"):
-        return fs.LocalFileSystem(), re.sub(r"^file:(//[^/]*)?", "", location).rstrip("/")
-    uri = location.replace(parts.scheme, _SCHEMES.get(parts.scheme, parts.scheme), 1)
-    try:
-        filesystem, path = fs.FileSystem.from_uri(uri)
-    except (pa.ArrowException, OSError) as error:
-        raise Rejected(f"{location} can't be opened for the receipt: {_line(error)}") from error
-    return filesystem, path.rstrip("/")
 
 
 def _line(error: Exception) -> str:

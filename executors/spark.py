@@ -7,17 +7,28 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lake import s3
 from lake.errors import Transient
+from lake.locations import is_s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HUDI_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+
+#: What S3A of the Hadoop in PySpark needs, without Amazon's bundle of all its services (280 MB for the 3 MB of S3).
+S3_PACKAGES = (
+    "org.apache.hadoop:hadoop-aws:3.3.4",
+    "com.amazonaws:aws-java-sdk-s3:1.12.262",
+    "com.amazonaws:aws-java-sdk-sts:1.12.262",
+    "com.amazonaws:aws-java-sdk-dynamodb:1.12.262",
+)
+S3_EXCLUDES = "com.amazonaws:aws-java-sdk-bundle"
 
 _DEFAULTS = {
     "spark.app.name": "lakefold",
@@ -38,6 +49,13 @@ _LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
+}
+_S3_DEFAULTS = {
+    # s3:// is what catalogs and other engines write into tables; Hadoop itself knows s3a:// only.
+    "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    # S3A's own default knows neither web identities nor profiles; what reads tables without a JVM does.
+    "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider,com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
 }
 _lock = threading.Lock()
 
@@ -93,10 +111,11 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
 
 
-def spark_session(settings: Mapping[str, str] | None = None) -> "SparkSession":
+def spark_session(settings: Mapping[str, str] | None = None, locations: Iterable[str] = ()) -> "SparkSession":
     """The process's Spark session, started at the first call with ``settings`` over our defaults.
 
-    Raises Transient with one line where the session or its jars can't be had.
+    With one of ``locations`` on S3, or a setting of S3A, it can read and write there. Raises Transient with one line
+    where the session or its jars can't be had.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -111,6 +130,11 @@ def spark_session(settings: Mapping[str, str] | None = None) -> "SparkSession":
         if master.startswith("local"):
             conf |= _LOCAL_DEFAULTS
         conf["spark.jars.packages"] = HUDI_PACKAGE
+        if any(map(is_s3, locations)) or any(key.startswith(s3.PREFIX) for key in wanted):
+            conf |= _S3_DEFAULTS
+            if "spark.jars.packages" not in wanted:
+                conf["spark.jars.packages"] = ",".join((HUDI_PACKAGE, *S3_PACKAGES))
+                conf["spark.jars.excludes"] = S3_EXCLUDES
         conf["spark.jars.ivy"] = str(cache_dir() / "ivy")
         conf |= wanted
         os.environ["JAVA_HOME"] = str(java_home())

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from lake.errors import LakefoldError, Rejected
 from lake.formats import FORMATS, load_format
+from lake.locations import canonical_location, is_local
 from lake.model import TableRef
 from lake.ports import SparkProvider
 from service.config import Config, nearest
@@ -86,7 +87,7 @@ class Catalog:
         Raises CommandError (not found, with the nearest names; usage, when several names end so).
         """
         if _is_path(word):
-            return configure(self.config, self._at(local_location(word)))
+            return configure(self.config, self._at(canonical_location(word)))
         remembered = {known.name: known for known in self._known() if self._served(known)}
         if word in remembered:
             known = remembered[word]
@@ -98,7 +99,7 @@ class Catalog:
         if ending is not None:
             return configure(self.config, refs[ending])
         if Path(word).is_dir():
-            return configure(self.config, self._at(local_location(word)))
+            return configure(self.config, self._at(canonical_location(word)))
         why = f" ({'; '.join(self.problems)})" if self.problems else ""
         if not refs:
             hint = " in [[sources]]" if self.config.sources else ": [[sources]] is empty; give a path or add a source"
@@ -124,7 +125,7 @@ class Catalog:
                 continue
             if ref is not None:
                 return ref
-        if "://" not in location and not Path(location).exists():
+        if is_local(location) and not Path(location).exists():
             raise CommandError(NOT_FOUND, f"no such directory: {location}", path=location)
         raise CommandError(
             NOT_FOUND, f"{location} is not a table of a known format ({', '.join(FORMATS)})"
@@ -143,14 +144,14 @@ class Catalog:
     def _path(self, path: str) -> str:
         """Paths of the file are relative to the file."""
         start = self.config.file.parent if self.config.file else Path()
-        return local_location(path, start)
+        return canonical_location(path, start)
 
     def _resolve(self, source: Source) -> Iterator[TableRef]:
         if source.path is None:
             yield from self._catalog_tables(source)
             return
         path, adapter = self._path(source.path), load_format(source.format)
-        pattern = "://" not in path and glob.has_magic(path)
+        pattern = is_local(path) and glob.has_magic(path)
         roots = sorted(filter(os.path.isdir, glob.glob(path))) if pattern else [path]
         if not roots:
             raise Rejected(f"no directory matches {path}")
@@ -179,7 +180,9 @@ class Catalog:
             facts = {row[0]: row[1] for row in described}
             if str(facts.get("Provider", "")).lower() == source.format and facts.get("Location"):
                 yield TableRef(
-                    name=start + listed["tableName"], format=source.format, location=local_location(facts["Location"])
+                    name=start + listed["tableName"],
+                    format=source.format,
+                    location=canonical_location(facts["Location"]),
                 )
 
 
@@ -195,15 +198,6 @@ def _is_path(word: str) -> bool:
     return "/" in word or word.startswith(("~", "."))
 
 
-def local_location(path: str, start: Path | None = None) -> str:
-    """``path`` as a table's location is written: absolute, no trailing slash, no ``file:`` scheme."""
-    if path.startswith("file:"):
-        path = "/" + path.removeprefix("file:").lstrip("/")
-    if "://" in path:
-        return path.rstrip("/")
-    return os.path.abspath(os.path.join(start or "", os.path.expanduser(path)))
-
-
 def _fixed_part(pattern: str) -> str:
     parts = pattern.split("/")
     fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
@@ -212,5 +206,5 @@ def _fixed_part(pattern: str) -> str:
 
 def under(location: str, path: str) -> bool:
     """Whether ``location`` is ``path`` or below it; a pattern covers what is below its fixed part."""
-    root = _fixed_part(path) if "://" not in path and glob.has_magic(path) else path
+    root = _fixed_part(path) if is_local(path) and glob.has_magic(path) else path
     return location == root or location.startswith(root.rstrip("/") + "/")

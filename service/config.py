@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from lake import s3
 from lake.errors import LakefoldError
 from service.api.settings import Http
 from service.notify.settings import Notify
@@ -169,6 +170,7 @@ def load(chosen: Path | None = None) -> Config:
         origins=_section_origins(document, name),
     )
     remember_those_of(config)
+    s3.configure(config.spark)
     return config
 
 

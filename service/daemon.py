@@ -17,7 +17,7 @@ from typing import Any
 
 from executors.outcome import Result
 from executors.rescue import rescue_one
-from executors.spark import drop_dead_session, spark_session
+from executors.spark import drop_dead_session
 from executors.worker import Worker, WorkerSettings
 from lake.errors import LakefoldError
 from lake.formats import load_format
@@ -47,7 +47,7 @@ from service.scanning import Scanning
 from service.schedule import Ticks
 from service.store import DatabaseUnreachable, SchemaBehind, StoreError
 from service.telemetry.wiring import Telemetry
-from service.wiring import open_store
+from service.wiring import open_store, start_spark
 
 logger = logging.getLogger(__name__)
 
@@ -351,7 +351,7 @@ class Daemon:
             self.cleaning.sweep()
 
     def _spark(self) -> Any:
-        self._session = spark_session(self.config.spark)
+        self._session = start_spark(self.config)
         return self._session
 
     def _tick_failed(self, name: str, error: Exception) -> None:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Building the parts from a configuration: what commands and daemon both need, in one place."""
 
+from typing import Any
+
+from lake.model import TableRef
 from service.config import Config
 from service.rules import default_policy
 from service.store import Store, StoreSettings
@@ -22,6 +25,14 @@ def store_settings(config: Config) -> StoreSettings:
 def make_store(config: Config) -> Store:
     """The configured database, not yet looked at. Raises StoreError for a bad URL, ConfigError for bad defaults."""
     return Store(config.database.url.get_secret_value(), store_settings(config))
+
+
+def start_spark(config: Config, *tables: TableRef) -> Any:
+    """The process's Spark session, which reaches all sources of ``config`` and ``tables``. Raises Transient."""
+    from executors.spark import spark_session
+
+    sources = [source.path for source in config.sources if source.path is not None]
+    return spark_session(config.spark, [*sources, *(table.location for table in tables)])
 
 
 def open_store(config: Config) -> Store:

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 
 import postgres
 import pytest
+from s3_server import S3Server, server
 from support import BUNDLE, HEAP, SOAK, jvm_options, needs_server, take_figures
+
+from lake import s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,18 +129,36 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """The process's one Spark session: two cores, at most 2 GiB."""
-    from executors.spark import HUDI_PACKAGE, spark_session
+    from executors.spark import HUDI_PACKAGE, S3_EXCLUDES, S3_PACKAGES, spark_session
 
     session = spark_session(
         {
             "spark.master": "local[2]",
             **HEAP,
             "spark.sql.shuffle.partitions": "2",
-            "spark.jars.packages": f"{HUDI_PACKAGE.rpartition(':')[0]}:{BUNDLE}",
+            "spark.jars.packages": ",".join((f"{HUDI_PACKAGE.rpartition(':')[0]}:{BUNDLE}", *S3_PACKAGES)),
+            "spark.jars.excludes": S3_EXCLUDES,
         }
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """One S3 for the tests of a process, each with a bucket of its own."""
+    with server(tmp_path_factory.mktemp("s3") / "log") as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server) -> Iterator[str]:
+    """The name of an empty bucket, which this process knows how to reach."""
+    name = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3_server.new_bucket(name)
+    s3.configure(s3_server.settings)
+    yield name
+    s3.configure({})
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lake.formats.hudi.storage import Storage
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -48,7 +50,7 @@ def rows(spark: "SparkSession", low: int, high: int, *, version: int = 0, partit
 
 def write(
     frame: "DataFrame",
-    base: Path,
+    base: Path | str,
     operation: str = "bulk_insert",
     *,
     merge_on_read: bool = False,
@@ -61,7 +63,7 @@ def write(
     A new table gets a metadata table where the options ask for one, ``METADATA`` or more; later writes keep to that.
     """
     settings = {
-        "hoodie.table.name": base.name,
+        "hoodie.table.name": str(base).rpartition("/")[2],
         "hoodie.datasource.write.recordkey.field": "id",
         "hoodie.datasource.write.precombine.field": "ts",
         "hoodie.datasource.write.operation": operation,
@@ -83,7 +85,7 @@ def write(
 
 def small_files(
     spark: "SparkSession",
-    base: Path,
+    base: Path | str,
     *,
     commits: int = 3,
     rows_each: int = 200,
@@ -103,9 +105,9 @@ def run_service(spark: "SparkSession", procedure: str, base: Path, operation: st
     spark.sql(f"CALL {procedure}(path => '{base}', op => '{operation}', options => '{given}')").collect()
 
 
-def _as_it_is(base: Path) -> dict[str, str]:
+def _as_it_is(base: Path | str) -> dict[str, str]:
     """Settings with which a write neither adds a metadata table nor deletes the one that is there."""
-    kept = str((base / ".hoodie/metadata").exists()).lower()
+    kept = str(bool(Storage(str(base)).children(".hoodie/metadata"))).lower()
     return {"hoodie.metadata.enable": kept, **dict.fromkeys(_COLUMNS, "false")}
 
 
@@ -115,7 +117,7 @@ def copy(template: Path, to: Path) -> Path:
     return to
 
 
-def table_rows(spark: "SparkSession", base: Path) -> list[tuple[object, ...]]:
+def table_rows(spark: "SparkSession", base: Path | str) -> list[tuple[object, ...]]:
     """Every row as Spark reads the table now, sorted, with Hudi's meta columns except the file name."""
     spark.catalog.clearCache()
     frame = spark.read.format("hudi").load(str(base)).drop("_hoodie_file_name")

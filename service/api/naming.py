@@ -3,16 +3,14 @@
 
 import re
 
+from lake.locations import canonical_location
 from service import exitcodes
 from service.api.context import Context
-from service.catalog import local_location
 from service.config import nearest
 from service.exitcodes import CommandError
 from service.output import plural
 from service.rules import ConfiguredTable
 from service.store import NotFound
-
-_S3 = re.compile(r"^s3[an]://")
 
 
 def named(here: Context, word: str) -> ConfiguredTable:
@@ -41,4 +39,4 @@ def named_or_located(here: Context, word: str) -> ConfiguredTable:
 
 def same_location(location: str) -> str:
     """``location`` in the one spelling that all spellings of the same place share."""
-    return _S3.sub("s3://", re.sub(r"(?<!:)/{2,}", "/", local_location(location)))
+    return re.sub(r"(?<!:)/{2,}", "/", canonical_location(location))

@@ -136,8 +136,8 @@ def rollback(
     A write is removed; a clustering or compaction stays scheduled, and what was written of it is deleted. Refused for
     completed instants, for owners that are alive, and for plans of lakefold's.
     """
-    from executors.spark import spark_session
     from lake.formats import load_format
+    from service.wiring import start_spark
 
     with command(json, config) as run:
         found = run.table(table)
@@ -145,7 +145,7 @@ def rollback(
         _may_roll_back(run, found.name, adapter.unfinished(found.ref), instant)
         if run.out.can_ask and not yes:
             typer.confirm(f"Delete what was written of {instant} on {found.name}?", abort=True, err=True)
-        with adapter.writer(found.ref, lambda: spark_session(run.config.spark)) as writer:
+        with adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
             done = writer.roll_back(instant)
         run.out.one({"table": found.name, "instant": instant, "done": done}, lambda: run.out.line(done))
 

@@ -58,12 +58,12 @@ def _jobs(run: Run, names: list[str]) -> "list[CleanJob]":
 
 def _delete(run: Run, jobs: "list[CleanJob]") -> "list[CleanReport]":
     from executors.cleaner import clean_tables
-    from executors.spark import spark_session
+    from service.wiring import start_spark
 
     with holding(run.store, CLEAN_ROLE, f"{actor()} clean") as held_by_us:
         if not held_by_us:
             raise _busy(run)
-        return clean_tables(jobs, store=run.store, spark=lambda: spark_session(run.config.spark))
+        return clean_tables(jobs, store=run.store, spark=lambda: start_spark(run.config))
 
 
 def _busy(run: Run) -> CommandError:

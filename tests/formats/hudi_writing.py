@@ -85,7 +85,7 @@ class Table:
 
     on_conflict: OnConflict | None = None
 
-    def __init__(self, spark: Any, base: Path, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, spark: Any, base: Path | str, options: Mapping[str, str] | None = None) -> None:
         self.spark = spark
         self.base = base
         self.options = dict(options or {})
@@ -163,9 +163,7 @@ class Table:
 
     def other_rows(self) -> tuple[pa.Schema, Counter[str]]:
         """What hudi-rs reads, as a multiset, and its types."""
-        import hudi
-
-        batches = hudi.HudiTableBuilder.from_base_uri(str(self.base)).build().read()
+        batches = Storage(str(self.base)).hudi_rs_table().read()
         table = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
         table = table.drop_columns(["_hoodie_file_name"])
         return table.schema.remove_metadata(), Counter(repr(row) for row in table.to_pylist())
@@ -187,7 +185,7 @@ class Table:
 
     def temporary(self) -> list[str]:
         """What is left in the marker directory."""
-        return sorted(str(path) for path in (self.base / ".hoodie/.temp").rglob("*"))
+        return sorted(str(path) for path in (Path(self.base) / ".hoodie/.temp").rglob("*"))
 
 
 def ignore(progress: Progress) -> None:

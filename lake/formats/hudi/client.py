@@ -65,7 +65,7 @@ class HudiClient:
         hudi = jvm.org.apache.hudi
         conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(java_context.hadoopConfiguration())
         builder = hudi.common.table.HoodieTableMetaClient.builder()
-        self.meta: Any = builder.setConf(conf).setBasePath(self.table.location).build()
+        self.meta: Any = builder.setConf(conf).setBasePath(self.storage.uri).build()
         config = self.meta.getTableConfig()
         version = config.getTableVersion().versionCode()
         self.bundle.check_table_version(self.table.name, version)

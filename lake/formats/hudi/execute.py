@@ -271,15 +271,16 @@ def _landed(client: HudiClient, instant: str, action: str) -> bool:
 
 
 def _superseded(client: HudiClient, prepared: Prepared) -> tuple[SupersededVersion, ...]:
+    slices = [slice_ for index in prepared.groups for slice_ in prepared.plan.groups[index].slices]
+    logs = client.storage.sizes([join(slice_.partition, name) for slice_ in slices for name in slice_.log_files])
     versions = []
-    for index in prepared.groups:
-        for slice_ in prepared.plan.groups[index].slices:
-            files = [(slice_.path, slice_.bytes)] if slice_.path else []
-            for name in slice_.log_files:
-                path = join(slice_.partition, name)
-                files.append((path, client.storage.size(path) or 0))
-            versions += [
-                SupersededVersion(partition=slice_.partition, path=path, bytes=size, instant=prepared.instant)
-                for path, size in files
-            ]
+    for slice_ in slices:
+        files = [(slice_.path, slice_.bytes)] if slice_.path else []
+        for name in slice_.log_files:
+            path = join(slice_.partition, name)
+            files.append((path, logs.get(path, 0)))
+        versions += [
+            SupersededVersion(partition=slice_.partition, path=path, bytes=size, instant=prepared.instant)
+            for path, size in files
+        ]
     return tuple(versions)

@@ -85,11 +85,8 @@ def merged_rows(storage: Storage, prepared: Prepared, partition: str) -> Iterato
     Another implementation than the one that rewrites, on purpose: a mistake of either shows. Raises Transient where
     a slice can't be read.
     """
-    import hudi
-
     try:
-        table = hudi.HudiTableBuilder.from_base_uri(storage.base).build()
-        reader = table.create_file_group_reader_with_options()
+        reader = storage.hudi_rs_table().create_file_group_reader_with_options()
         for index in prepared.groups:
             for slice_ in prepared.plan.groups[index].slices:
                 if slice_.partition == partition and slice_.path is not None:

@@ -86,10 +86,8 @@ def latest_slices(storage: Storage, timeline: Timeline) -> list[Slice]:
 
     Raises Transient when the listing fails, Rejected where hudi-rs does not know a column's type.
     """
-    import hudi
-
     try:
-        found = hudi.HudiTableBuilder.from_base_uri(storage.base).build().get_file_slices()
+        found = storage.hudi_rs_table().get_file_slices()
     except Exception as error:
         raise Transient(f"{storage.location}: hudi-rs can't list the table ({str(error).splitlines()[0]})") from error
     except BaseException as error:
@@ -132,8 +130,9 @@ def _logs_since_compaction(storage: Storage, timeline: Timeline) -> dict[Group, 
         if instant.kind != "compaction":
             continue
         groups = {(entry.partition, entry.file_id) for entry in planned_slices(plan)}
-        for partition in {partition for partition, _ in groups}:
-            for info in storage.children(partition):
+        partitions = sorted({partition for partition, _ in groups})
+        for partition, children in zip(partitions, storage.each(storage.children, partitions), strict=True):
+            for info in children:
                 file = data_file(join(partition, info.base_name))
                 if file is not None and file.is_log and file.instant == instant.time and file.group in groups:
                     found[file.group].append((file.name, info.size))

@@ -61,9 +61,9 @@ class TableLock:
         self._jvm: Any = spark._jvm
         self._guard = guard
         self._bundle = bundle
-        self._base = Storage(table.location).base
+        self._storage = Storage(table.location)
         path = lock_file(table)
-        self._journal = None if path is None else Journal(self._base, path)
+        self._journal = None if path is None else Journal(self._storage.base, path)
         self._entry: OpenEntry | None = None
         self._is_held = False
         self._was_busy = False
@@ -79,7 +79,7 @@ class TableLock:
             yield
             return
         with _registry:
-            local = _local_locks.setdefault(self._base, threading.RLock())
+            local = _local_locks.setdefault(self._storage.location, threading.RLock())
         self._refuse_a_full_disk(doing)
         with local:
             self._remove_orphan()
@@ -143,7 +143,9 @@ class TableLock:
 
     def _refuse_a_full_disk(self, doing: str) -> None:
         """Hudi's lock-file provider leaves an empty lock file for ever where there is no room to write into it."""
-        path = self._jvm.org.apache.hadoop.fs.Path(self._base)
+        if not self._storage.is_local:
+            return  # an object store is never full
+        path = self._jvm.org.apache.hadoop.fs.Path(self._storage.base)
         remaining = (
             path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()).getStatus(path).getRemaining()
         )

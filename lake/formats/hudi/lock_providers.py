@@ -7,8 +7,7 @@ The settings themselves are handed to Hudi as they are.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lake.errors import Rejected
-from lake.formats.hudi.storage import Storage
+from lake.locations import canonical_location, is_local
 from lake.model import Concurrency, TableRef
 
 LOCK_PROVIDER = "hoodie.write.lock.provider"
@@ -59,12 +58,11 @@ def is_lock_file(table: TableRef) -> bool:
 
 
 def lock_path(table: TableRef) -> str | None:
-    """Where Hudi's lock file would be, whatever kind of lock the table has; None where that is no local path."""
-    directory = table.write_options.get(LOCK_DIRECTORY)
-    try:
-        return Storage(directory).path("lock") if directory else Storage(table.location).path(".hoodie/lock")
-    except Rejected:
-        return None
+    """Where Hudi's lock file would be, whatever kind of lock the table has; None where it or the table is not local."""
+    directory = table.write_options.get(LOCK_DIRECTORY) or f"{table.location}/.hoodie"
+    if is_local(table.location) and is_local(directory):
+        return f"{canonical_location(directory)}/lock"
+    return None
 
 
 def lock_file(table: TableRef) -> str | None:

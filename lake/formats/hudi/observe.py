@@ -2,7 +2,6 @@
 """The Hudi adapter: everything that looks at tables without changing them."""
 
 import logging
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -18,6 +17,7 @@ from lake.formats.hudi.storage import PROPERTIES, Storage, table_properties
 from lake.formats.hudi.timeline import Timeline
 from lake.formats.hudi.unfinished import unfinished
 from lake.formats.hudi.verify import verify_table
+from lake.locations import canonical_location
 from lake.model import Snapshot, TableRef
 from lake.plan import Commit, SupersededVersion
 from lake.ports import SparkProvider, TableWriter, Unfinished, Verification
@@ -30,7 +30,7 @@ SEARCH_DEPTH = 4
 
 
 class HudiFormat:
-    """Apache Hudi tables of version 6, 8 and 9 on local file systems; implements ``lake.ports.TableFormat``."""
+    """Apache Hudi tables of version 6, 8 and 9 on local file systems and S3; implements ``lake.ports.TableFormat``."""
 
     name = "hudi"
     volatile_columns = frozenset({"_hoodie_file_name"})
@@ -40,9 +40,12 @@ class HudiFormat:
         top = Storage(location)
         if top.info("").type != pafs.FileType.Directory:
             raise Rejected(f"{location}: no such directory; give a Hudi table or a directory that holds some")
-        if not location.startswith("file:"):
-            location = os.path.abspath(location)
-        yield from _search(location.rstrip("/"), SEARCH_DEPTH)
+        location = location.rstrip("/") if location.startswith("file:") else canonical_location(location)
+        seen = everything = [_look_at(location)]
+        for _ in range(SEARCH_DEPTH):
+            seen = top.each(_try_to_look_at, [child for _, children in seen for child in children])
+            everything = everything + seen
+        yield from sorted((table for table, _ in everything if table is not None), key=lambda table: table.location)
 
     def check(self, table: TableRef) -> None:
         """See ``TableFormat``."""
@@ -98,23 +101,30 @@ class HudiFormat:
         return HudiWriter(table, spark)
 
 
-def _search(location: str, depth: int) -> Iterator[TableRef]:
+def _look_at(location: str) -> tuple[TableRef | None, list[str]]:
+    """The table at ``location``, or without one the directories there that may hold some."""
     storage = Storage(location)
-    if storage.is_file(PROPERTIES) or storage.is_file(PROPERTIES + ".backup"):
-        properties = table_properties(storage)
-        name = properties.get("hoodie.table.name") or location.rpartition("/")[2]
-        database = properties.get("hoodie.database.name")
-        yield TableRef(name=f"{database}.{name}" if database else name, format="hudi", location=location)
-        return
-    if depth == 0:
-        return
-    for child in sorted(storage.children(""), key=lambda info: info.path):
-        if child.type != pafs.FileType.Directory or child.base_name.startswith((".", "_")):
-            continue
-        try:
-            yield from _search(f"{location}/{child.base_name}", depth - 1)
-        except Rejected as error:
-            log.warning("not searched: %s", error)
+    if storage.is_file(PROPERTIES):
+        return _table_at(storage, location), []
+    names = sorted(info.base_name for info in storage.children("") if info.type == pafs.FileType.Directory)
+    if ".hoodie" in names and storage.is_file(PROPERTIES + ".backup"):
+        return _table_at(storage, location), []
+    return None, [f"{location}/{name}" for name in names if not name.startswith((".", "_"))]
+
+
+def _try_to_look_at(location: str) -> tuple[TableRef | None, list[str]]:
+    try:
+        return _look_at(location)
+    except Rejected as error:
+        log.warning("not searched: %s", error)
+        return None, []
+
+
+def _table_at(storage: Storage, location: str) -> TableRef:
+    properties = table_properties(storage)
+    name = properties.get("hoodie.table.name") or location.rpartition("/")[2]
+    database = properties.get("hoodie.database.name")
+    return TableRef(name=f"{database}.{name}" if database else name, format="hudi", location=location)
 
 
 def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:

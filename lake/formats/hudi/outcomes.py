@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from lake import s3
 from lake.errors import CommitUnknown, Conflict, Integrity, LakefoldError, Rejected, Transient
 from lake.formats.hudi.lock_journal import Journal
 from lake.formats.hudi.lock_providers import lock_file, provider_note
@@ -20,6 +21,8 @@ _LOCK = "org.apache.hudi.exception.HoodieLockException"
 _VALIDATION = "org.apache.hudi.exception.HoodieValidationException"
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 _SPARK_GONE = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
+_NO_CLASS = ("java.lang.ClassNotFoundException", "java.lang.NoClassDefFoundError")
+_NO_BUCKET = "org.apache.hadoop.fs.s3a.UnknownStoreException"
 _MAX_DEPTH = 20
 
 Cause = tuple[str, str]
@@ -88,6 +91,14 @@ def translate(error: BaseException, table: TableRef, doing: str, *, committing: 
     line = root_line(error, chain)
     if any(name in _CONFLICT for name in names):
         return Conflict(f"{table.name}: a writer was faster while {doing} ({line})")
+    if any(name in _NO_CLASS for name in names):
+        missing = Rejected if not committing else CommitUnknown
+        return missing(
+            f"{table.name}: Spark lacks a class while {doing} ({line}); add the jar that has it to "
+            '"spark.jars.packages" in [spark] (for tables on S3: docs/object-stores.md)'
+        )
+    if _NO_BUCKET in names and not committing:
+        return Rejected(f"{table.name}: {line}; correct the location, or {s3.PREFIX}endpoint")
     if _LOCK in names:
         return Transient(f"{table.name}: the table's lock was not free while {doing}; {lock_note(table)}")
     if _VALIDATION in names:

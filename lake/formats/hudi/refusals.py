@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 
 from lake.errors import Rejected
 from lake.formats.hudi.conflicts import contradictions
-from lake.formats.hudi.lock_providers import LOCK_PROVIDER, missing_settings
+from lake.formats.hudi.lock_providers import LOCK_DIRECTORY, LOCK_PROVIDER, is_lock_file, missing_settings
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import COMMIT_ACTIONS, Timeline, write_stats
+from lake.locations import is_s3
 from lake.model import Concurrency, TableRef
 
 LAYOUTS: Mapping[str, str] = {"6": "1", "8": "2", "9": "2"}
@@ -125,6 +126,12 @@ def _concurrency(table: TableRef) -> Iterator[str]:
         yield (
             f"write_options {LOCK_PROVIDER} = {provider} locks within one JVM only, no other writer sees it; use the "
             "provider that all writers share"
+        )
+    elif is_lock_file(table) and is_s3(place := options.get(LOCK_DIRECTORY) or table.location):
+        yield (
+            f"write_options {LOCK_PROVIDER} = {provider} can't lock on S3 ({place}), where Hudi creates no file "
+            "atomically; use a ZookeeperBasedLockProvider, DynamoDBBasedLockProvider or StorageBasedLockProvider on "
+            'every writer, or concurrency = "single_writer" when nobody else writes meanwhile'
         )
     elif missing := list(missing_settings(table)):
         yield (f"write_options {LOCK_PROVIDER} = {provider} needs {' and '.join(missing)}; set them as the writers do")

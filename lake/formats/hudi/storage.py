@@ -4,17 +4,33 @@
 import os
 import pwd
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs as pafs
 
+from lake import s3
 from lake.errors import Rejected, Transient
+from lake.filesystems import filesystem_of
+from lake.locations import bucket_and_key, canonical_location, is_local
 
 PROPERTIES = ".hoodie/hoodie.properties"
+_REQUESTS_AT_ONCE = 16
+_KEYS = f"check {s3.PREFIX}access.key and secret.key, or where else the process has its credentials from"
+#: what pyarrow's S3 says where trying again does not help, with what does
+_REFUSED = {
+    "ACCESS_DENIED": f"allow s3:ListBucket on the bucket and s3:GetObject on the whole table, or {_KEYS}",
+    "INVALID_ACCESS_KEY_ID": _KEYS,
+    "SIGNATURE_DOES_NOT_MATCH": _KEYS,
+    "HTTP status 301": f"the bucket is in another region, set {s3.PREFIX}endpoint.region",
+}
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _ESCAPED = re.compile(r"\\(.)")
 
 
@@ -28,21 +44,40 @@ def _user() -> str:
 class Storage:
     """Files below one directory; every path given and returned is relative to it, '' being the directory itself.
 
+    ``location`` is where it is in the canonical spelling, ``uri`` what Hadoop's file systems call it. On S3 a directory
+    is there as long as something is below it.
+
     Raises Rejected where the location can't be opened or read at all, Transient for I/O that may work later;
     ``FileNotFoundError`` passes, because a listing and a read race with writers and cleaners by nature.
     """
 
-    def __init__(self, location: str, filesystem: pafs.FileSystem | None = None) -> None:
-        scheme, colon, rest = location.partition(":")
-        if colon and scheme == "file":
-            path = "/" + rest.lstrip("/")
-        elif colon and "/" not in scheme and rest.startswith("//"):
-            raise Rejected(f"{location}: scheme {scheme!r} is not served; give a local path or a file:// URI")
-        else:
-            path = os.path.abspath(location)
-        self.base = path.rstrip("/") or "/"
-        self.location = location
-        self.fs = filesystem or pafs.LocalFileSystem()
+    def __init__(self, location: str) -> None:
+        self.location = location if is_local(location) else canonical_location(location)
+        self.is_local = is_local(location)
+        self.fs, self.base = filesystem_of(location)
+        self.uri = location if self.is_local else f"s3a://{self.base}"
+
+    def below(self, relative: str) -> "Storage":
+        """The directory ``relative`` by itself."""
+        return Storage(f"{self.location}/{relative}")
+
+    def hudi_rs_table(self) -> Any:
+        """The Hudi table here as hudi-rs opens it; raises what hudi-rs raises."""
+        import hudi
+
+        if self.is_local:
+            return hudi.HudiTableBuilder.from_base_uri(self.base).build()
+        bucket, _ = bucket_and_key(self.location)
+        options = s3.access(bucket).hudi_rs_options(bucket)
+        return hudi.HudiTableBuilder.from_base_uri(self.location).with_storage_options(options).build()
+
+    def each(self, look: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+        """``look`` at every item, in their order; several at once where each is a request over a network."""
+        listed = list(items)
+        if self.is_local or len(listed) < 2:
+            return [look(item) for item in listed]
+        with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(listed)), "storage") as pool:
+            return list(pool.map(look, listed))
 
     def path(self, relative: str) -> str:
         """The path that ``fs`` understands."""
@@ -60,7 +95,14 @@ class Storage:
                 "its .hoodie directory included"
             ) from error
         except OSError as error:
-            raise Transient(f"{self.path(relative)}: {str(error).splitlines()[0]}") from error
+            line = f"{self._shown(relative)}: {str(error).splitlines()[0]}"
+            refused = next((remedy for code, remedy in _REFUSED.items() if code in line), None)
+            if refused is not None and not self.is_local:
+                raise Rejected(f"{line}; {refused}") from error
+            raise Transient(line) from error
+
+    def _shown(self, relative: str) -> str:
+        return self.path(relative) if self.is_local else f"s3://{self.path(relative)}"
 
     def read(self, relative: str) -> bytes:
         """The whole file. Raises FileNotFoundError, Rejected or Transient."""
@@ -86,23 +128,29 @@ class Storage:
         info = self.info(relative)
         return info.size if info.type == pafs.FileType.File else None
 
-    def sizes(self, relative: Sequence[str]) -> dict[str, int]:
+    def sizes(self, relative: Collection[str]) -> dict[str, int]:
         """Sizes in bytes of those of the files that exist."""
-        if not relative:
-            return {}
-        with self._outcomes(""):
-            infos = self.fs.get_file_info([self.path(path) for path in relative])
-        pairs = zip(relative, infos, strict=True)
-        return {path: info.size for path, info in pairs if info.type == pafs.FileType.File}
+        return {path: info.size for path, info in self._infos(relative)}
 
-    def modified(self, relative: Sequence[str]) -> dict[str, datetime]:
+    def modified(self, relative: Collection[str]) -> dict[str, datetime]:
         """When those of the files that exist were written last, as aware times in UTC."""
+        return {path: info.mtime for path, info in self._infos(relative)}
+
+    def _infos(self, relative: Collection[str]) -> Iterator[tuple[str, pafs.FileInfo]]:
+        """What is known of those that are files."""
         if not relative:
-            return {}
-        with self._outcomes(""):
-            infos = self.fs.get_file_info([self.path(path) for path in relative])
-        pairs = zip(relative, infos, strict=True)
-        return {path: info.mtime for path, info in pairs if info.type == pafs.FileType.File}
+            return
+        if self.is_local:
+            with self._outcomes(""):
+                infos = self.fs.get_file_info([self.path(path) for path in relative])
+            found = dict(zip(relative, infos, strict=True))
+        else:
+            # A listing tells of a thousand files, a question of one.
+            directories = {path.rpartition("/")[0] for path in relative}
+            found = {self.relative(i.path): i for infos in self.each(self.children, directories) for i in infos}
+        for path in relative:
+            if path in found and found[path].type == pafs.FileType.File:
+                yield path, found[path]
 
     def children(self, relative: str) -> list[pafs.FileInfo]:
         """Files and directories directly in ``relative``; none where it does not exist."""
@@ -121,7 +169,8 @@ class Storage:
             with self._outcomes(relative):
                 selector = pafs.FileSelector(info.path, recursive=True, allow_not_found=True)
                 found += self.fs.get_file_info(selector)
-        return max((i.mtime for i in found if i.type != pafs.FileType.NotFound), default=None)
+        # A directory of S3 has no time of its own.
+        return max((i.mtime for i in found if i.mtime is not None), default=None)
 
     def delete(self, relative: str) -> None:
         """Remove the file; one that is gone already is fine."""
@@ -134,19 +183,19 @@ class Storage:
 
     def data_files(self) -> Iterator[tuple[str, int]]:
         """Relative path and size of every file outside ``.hoodie``, without partition markers and checksums."""
-        for top in self.children(""):
-            if top.type == pafs.FileType.File:
-                found = [top]
-            elif top.base_name == ".hoodie":
-                continue
-            else:
-                with self._outcomes(self.relative(top.path)):
-                    selector = pafs.FileSelector(top.path, recursive=True, allow_not_found=True)
-                    found = [i for i in self.fs.get_file_info(selector) if i.type == pafs.FileType.File]
+        tops = [top for top in self.children("") if top.base_name != ".hoodie"]
+        for found in self.each(self._files_below, tops):
             for info in found:
                 name = info.base_name
                 if not name.startswith(".hoodie_partition_metadata") and not name.endswith(".crc"):
                     yield self.relative(info.path), info.size
+
+    def _files_below(self, top: pafs.FileInfo) -> list[pafs.FileInfo]:
+        if top.type == pafs.FileType.File:
+            return [top]
+        with self._outcomes(self.relative(top.path)):
+            selector = pafs.FileSelector(top.path, recursive=True, allow_not_found=True)
+            return [info for info in self.fs.get_file_info(selector) if info.type == pafs.FileType.File]
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -22,5 +22,5 @@ def streaming_writer(storage: Storage, timeline: Timeline, is_dead: Callable[[st
     """
     if not storage.is_file(f"{METADATA_TABLE}/{PROPERTIES}"):
         return None
-    parts = {instant.time for instant in Timeline(Storage(storage.path(METADATA_TABLE))).pending}
+    parts = {instant.time for instant in Timeline(storage.below(METADATA_TABLE)).pending}
     return next((i.time for i in timeline.pending if i.time in parts and not is_dead(i.time)), None)

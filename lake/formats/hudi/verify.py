@@ -84,7 +84,8 @@ def replay(timeline: Timeline) -> Replay:
     """All completed commits of the archived and the active timeline."""
     result = Replay(logs_name_base=timeline.layout == 1)
     # The active timeline is read first: an instant that is archived meanwhile is then found in both, not in none.
-    active = [(i.time, i.completed_at or i.time, timeline.metadata(i)) for i in timeline.commits]
+    records = timeline.storage.each(timeline.metadata, timeline.commits)
+    active = [(i.time, i.completed_at or i.time, record) for i, record in zip(timeline.commits, records, strict=True)]
     seen = {time for time, _, _ in active}
     archived = [
         (a.time, a.completed_at, a.metadata)
@@ -157,8 +158,6 @@ def _count_rows(
 
     What a slice with logs should hold is known only after merging it, so it counts as read on both sides.
     """
-    import hudi
-
     logs_only = [entry for entry in slices if entry.base is None]
     if logs_only:
         raise Rejected(
@@ -166,8 +165,7 @@ def _count_rows(
             f"{join(logs_only[0].partition, logs_only[0].logs[0])}), which hudi-rs does not read; they are "
             "countable once lakefold or the table's own compaction has rewritten them"
         )
-    table = hudi.HudiTableBuilder.from_base_uri(storage.base).build()
-    reader = table.create_file_group_reader_with_options()
+    reader = storage.hudi_rs_table().create_file_group_reader_with_options()
     counted = wanted = 0
     for entry in slices:
         base = join(entry.partition, entry.base or "")

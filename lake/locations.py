@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the place of a table is written: a local path, or ``s3://bucket/key`` however its scheme is spelled."""
+
+import os
+import re
+
+_URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_S3 = re.compile(r"s3[an]?://", re.IGNORECASE)
+
+
+def canonical_location(location: str, start: str | os.PathLike[str] = "") -> str:
+    """The one spelling that all spellings of a place share, without trailing slash.
+
+    Local paths become absolute, from ``start`` where they are relative, without ``file:``; ``s3a:`` and ``s3n:``
+    become ``s3:``, since they name the same bucket.
+    """
+    if location.startswith("file:"):
+        location = "/" + location.removeprefix("file:").lstrip("/")
+    if is_local(location):
+        return os.path.abspath(os.path.join(start, os.path.expanduser(location)))
+    return _S3.sub("s3://", location, count=1).rstrip("/") if is_s3(location) else location.rstrip("/")
+
+
+def is_s3(location: str) -> bool:
+    """Whether a location is on S3 or on a store with its API."""
+    return _S3.match(location) is not None
+
+
+def is_local(location: str) -> bool:
+    """Whether a location is a path of this machine's file systems."""
+    return location.startswith("file:") or _URI.match(location) is None
+
+
+def bucket_and_key(location: str) -> tuple[str, str]:
+    """The bucket of a location on S3, and its key without slashes at either end; '' for the bucket itself."""
+    bucket, _, key = location.partition("://")[2].partition("/")
+    return bucket, re.sub("/{2,}", "/", key).strip("/")

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""S3 without a JVM: the settings that Spark's S3A client has, for ``pyarrow.fs`` and for hudi-rs.
+
+``configure`` is told Spark's settings once a process; what reads tables asks for the bucket it needs. A setting of one
+bucket (``fs.s3a.bucket.NAME.…``) wins over the general one, as for S3A. Without keys each of the clients looks for
+credentials by itself: environment, web identity, container, instance.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+
+from lake.errors import Rejected, Transient
+
+if TYPE_CHECKING:
+    from pyarrow import fs as pafs
+
+PREFIX = "spark.hadoop.fs.s3a."
+"""What the settings of S3A begin with among Spark's."""
+
+_PROVIDERS = "aws.credentials.provider"
+_ANONYMOUS = "AnonymousAWSCredentialsProvider"
+_KEYS = frozenset({"SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider"})
+#: each is part of the chain that pyarrow and hudi-rs go through by themselves
+_CHAIN = frozenset(
+    {
+        "DefaultAWSCredentialsProviderChain",
+        "EnvironmentVariableCredentialsProvider",
+        "WebIdentityTokenCredentialsProvider",
+        "EC2ContainerCredentialsProviderWrapper",
+        "ContainerCredentialsProvider",
+        "IAMInstanceCredentialsProvider",
+        "InstanceProfileCredentialsProvider",
+    }
+)
+_AWS = re.compile(r"s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaws\.com(\.cn)?")
+_DEFAULT_REGION = "us-east-1"
+
+_settings: Mapping[str, str] = {}
+
+
+def configure(spark_settings: Mapping[str, str]) -> None:
+    """Take the settings of S3A among Spark's for this process; they replace those of an earlier call."""
+    global _settings
+    _settings = {
+        key.removeprefix(PREFIX): value.strip() for key, value in spark_settings.items() if key.startswith(PREFIX)
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Access:
+    """How one bucket is reached. ``region`` and ``endpoint`` (host and port) are null where AWS's own are meant.
+
+    ``virtual_hosts`` says whether a bucket is a part of the endpoint's host name or of the path.
+    """
+
+    region: str | None = None
+    endpoint: str | None = None
+    scheme: str = "https"
+    virtual_hosts: bool = True
+    anonymous: bool = False
+    access_key: str | None = field(default=None, repr=False)
+    secret_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, bucket: str, settings: Mapping[str, str]) -> "S3Access":
+        """Access to ``bucket`` by settings of S3A, without their prefix. Raises Rejected for what can't be followed."""
+
+        def get(key: str) -> str | None:
+            return settings.get(f"bucket.{bucket}.{key}") or settings.get(key) or None
+
+        scheme, endpoint, region = _endpoint(get("endpoint"), get("connection.ssl.enabled"))
+        anonymous = _check_providers(bucket, get(_PROVIDERS))
+        keys = (get("access.key"), get("secret.key"))
+        if any(keys) and not all(keys):
+            missing = "access.key" if keys[0] is None else "secret.key"
+            raise Rejected(
+                f"s3://{bucket}: access.key and secret.key go together; set {PREFIX}{missing} in [spark], or neither"
+            )
+        return cls(
+            region=get("endpoint.region") or region,
+            endpoint=endpoint,
+            scheme=scheme,
+            virtual_hosts=(get("path.style.access") or "false").lower() != "true",
+            anonymous=anonymous,
+            access_key=None if anonymous else keys[0],
+            secret_key=None if anonymous else keys[1],
+            session_token=None if anonymous else get("session.token"),
+        )
+
+    def filesystem(self, bucket: str) -> "pafs.S3FileSystem":
+        """Raises Rejected where there is no such bucket, Transient where its region can't be asked for."""
+        return _filesystem(self, self._region(bucket))
+
+    def hudi_rs_options(self, bucket: str) -> dict[str, str]:
+        """The same for hudi-rs, as its storage options."""
+        # Of a store that is not AWS's hudi-rs wants the whole host, the bucket included.
+        host = f"{bucket}.{self.endpoint}" if self.virtual_hosts else self.endpoint
+        options = {
+            "aws_region": self._region(bucket),
+            "aws_access_key_id": self.access_key,
+            "aws_secret_access_key": self.secret_key,
+            "aws_session_token": self.session_token,
+            "aws_endpoint": f"{self.scheme}://{host}" if self.endpoint else None,
+            "aws_virtual_hosted_style_request": str(self.virtual_hosts).lower(),
+            "aws_allow_http": "true" if self.scheme == "http" else None,
+            "aws_skip_signature": "true" if self.anonymous else None,
+        }
+        return {key: value for key, value in options.items() if value is not None}
+
+    def _region(self, bucket: str) -> str:
+        known = self.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        return known or (_DEFAULT_REGION if self.endpoint else _region_of(bucket))
+
+
+def access(bucket: str) -> S3Access:
+    """Access to ``bucket`` by the settings of this process. Raises Rejected for what can't be followed."""
+    return S3Access.of(bucket, _settings)
+
+
+def _endpoint(given: str | None, ssl: str | None) -> tuple[str, str | None, str | None]:
+    """Scheme, host and port of an endpoint that is not AWS's own, and the region that the name of AWS's own tells."""
+    scheme = "http" if (ssl or "true").lower() == "false" else "https"
+    if given is None:
+        return scheme, None, None
+    if "://" in given:
+        scheme, _, given = given.partition("://")
+    host = given.rstrip("/")
+    aws = _AWS.fullmatch(host)
+    return (scheme, None, aws["region"]) if aws else (scheme, host, None)
+
+
+def _check_providers(bucket: str, given: str | None) -> bool:
+    """Whether requests are not signed. Raises Rejected for credentials that only a JVM would find."""
+    names = [name.strip().rpartition(".")[2] for name in (given or "").split(",") if name.strip()]
+    for name in names:
+        if name not in _KEYS | _CHAIN | {_ANONYMOUS}:
+            raise Rejected(
+                f"s3://{bucket}: {PREFIX}{_PROVIDERS} = {name} is known to Spark only, and lakefold reads tables "
+                f"without a JVM too; leave it unset for AWS's default chain, or set {PREFIX}access.key and secret.key"
+            )
+    return names == [_ANONYMOUS]
+
+
+@cache
+def _filesystem(access: S3Access, region: str) -> "pafs.S3FileSystem":
+    from pyarrow import fs as pafs
+
+    return pafs.S3FileSystem(
+        access_key=access.access_key,
+        secret_key=access.secret_key,
+        session_token=access.session_token,
+        anonymous=access.anonymous,
+        region=region,
+        endpoint_override=access.endpoint,
+        scheme=access.scheme,
+        force_virtual_addressing=access.endpoint is not None and access.virtual_hosts,
+    )
+
+
+@cache
+def _region_of(bucket: str) -> str:
+    from pyarrow import fs as pafs
+
+    try:
+        return str(pafs.resolve_s3_region(bucket))
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        if "not found" in reason:
+            raise Rejected(f"s3://{bucket}: AWS has no such bucket; correct the location, or set {PREFIX}endpoint "
+                           "where the store is not AWS's") from error  # fmt: skip
+        raise Transient(
+            f"s3://{bucket}: its region can't be asked for ({reason}); or set {PREFIX}endpoint.region"
+        ) from error

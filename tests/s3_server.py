@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An S3 for tests: moto, an emulator of Amazon's API, in a process of its own on a free loopback port."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyarrow import fs as pafs
+
+from lake import s3
+
+#: ends with the process that started it
+_SERVE = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+_REQUEST = re.compile(r"((?:GET|HEAD|PUT|POST|DELETE) \S+) HTTP/1.1")
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running server."""
+
+    endpoint: str
+    log: Path
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What a configuration's ``[spark]`` has to say for it."""
+        return {
+            f"{s3.PREFIX}endpoint": self.endpoint,
+            f"{s3.PREFIX}access.key": "AKIATESTS",
+            f"{s3.PREFIX}secret.key": "s3cret-of-the-tests",
+            f"{s3.PREFIX}path.style.access": "true",
+        }
+
+    def requests(self) -> list[str]:
+        """Method and address of every request so far."""
+        return _REQUEST.findall(self.log.read_text())
+
+    def new_bucket(self, name: str) -> pafs.S3FileSystem:
+        """Make a bucket; a file system that sees it."""
+        filesystem = pafs.S3FileSystem(
+            access_key="AKIATESTS",
+            secret_key="s3cret-of-the-tests",
+            region="us-east-1",
+            endpoint_override=self.endpoint,
+            allow_bucket_creation=True,
+        )
+        filesystem.create_dir(name)
+        return filesystem
+
+    def tell(self, spark: Any) -> None:
+        """Let a session that runs already find the server."""
+        hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+        for key, value in self.settings.items():
+            hadoop.set(key.removeprefix("spark.hadoop."), value)
+
+
+@contextmanager
+def server(log: Path) -> Iterator[S3Server]:
+    """A server for as long as the block runs; its log has a line a request."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, text=True
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process:
+            port = process.stdout.readline().strip()
+            assert port, log.read_text()[-2000:]
+            yield S3Server(f"http://127.0.0.1:{port}", log)
+            process.stdin.close()
