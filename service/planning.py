@@ -70,6 +70,8 @@ def scan_and_plan(
     refused = None if dry_run else refusal(config, store, table, state)
     if request is not None and refused is not None:
         raise refused
+    # Before the snapshot as well as after it: what a plan that ends in between has replaced is live in the snapshot.
+    ending = store.held_partitions(table.name)
     snapshot = _snapshot(store, table, remember=request is None or not request.overrides)
     asked = _partitions_asked(snapshot, request)
     adopted: list[Plan] = []
@@ -78,7 +80,7 @@ def scan_and_plan(
         adopted = adopt(store, table, pending, snapshot=snapshot.instant, actor=actor)
     held = store.held_partitions(table.name)
     kind = request.kind if request is not None else None
-    run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held, kind=kind)
+    run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=ending | held, kind=kind)
     run.plans += [describe_plan(plan, {}) for plan in adopted]
     planning = run.plan()
     if request is None or not (request.overrides or request.partitions or request.kind):

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What executors do while a table is being scanned, on toy tables and a real database."""
+
+import daemon_toys
+import pytest
+from daemon_toys import write_config
+from toy_format import ToyFormat, create
+
+from executors.outcome import Result
+from executors.worker import Worker
+from lake.plan import PlanState
+from service.config import load
+from service.planning import scan_and_plan
+from service.rules import configure
+from service.store import Store
+
+
+@pytest.fixture
+def toys(monkeypatch):
+    import lake.formats
+
+    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
+    return daemon_toys.install(ToyFormat())
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    store.upgrade()
+    yield store
+    store.close()
+
+
+def test_a_plan_that_ends_between_snapshot_and_planning_is_not_planned_again_from_the_files_it_replaced(
+    toys, tmp_path, store, monkeypatch
+):
+    ref = create(tmp_path / "lake" / "t1", name="t1")
+    config = load(write_config(tmp_path))
+    table = configure(config, ref)
+    scan_and_plan(config, store, table, actor="test")
+    [plan] = store.plans()
+    look = toys.snapshot
+
+    def late(table, partitions=None):
+        seen = look(table, partitions)
+        assert Worker(store=store, spark=lambda: None).run_once() == {Result.COMPLETED: 1}
+        return seen
+
+    with monkeypatch.context() as patch:
+        patch.setattr(toys, "snapshot", late)
+        assert scan_and_plan(config, store, table, actor="test").plan_ids == ()
+    assert scan_and_plan(config, store, table, actor="test").outcome == "nothing"
+    assert [(view.plan_id, view.state) for view in store.plans()] == [(plan.plan_id, PlanState.COMPLETED)]
