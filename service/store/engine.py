@@ -2,6 +2,7 @@
 """One door to SQLite and PostgreSQL: connections, transactions, and database errors in one clear line."""
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,7 @@ class Database:
         self.dialect = self.url.get_backend_name()
         self._engine = _sqlite_engine(self.url) if self.dialect == "sqlite" else _postgresql_engine(self.url)
         self._writer = self._engine.execution_options(lakefold_write=True)
+        self._turn = threading.Lock()
         self._reader = self._engine
         if self.dialect == "postgresql":
             self._reader = self._engine.execution_options(
@@ -76,8 +78,25 @@ class Database:
         On SQLite it holds the database's one write lock from its first line (BEGIN IMMEDIATE), so that what it
         reads cannot change before it writes. Raises DatabaseUnreachable, SchemaBehind, ConstraintViolated, StoreError.
         """
-        with self.errors(), self._writer.begin() as connection:
+        with self.errors(), self._in_turn(), self._writer.begin() as connection:
             yield connection
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """On SQLite one thread of this process at a time asks for the write lock.
+
+        SQLite gives it to whoever happens to ask while it is free, and who found it taken sleeps before he asks again:
+        among a daemon's many threads on a busy machine one could wait for seconds, a renewal of its leadership too.
+        """
+        if self.dialect != "sqlite":
+            yield
+            return
+        if not self._turn.acquire(timeout=LOCK_WAIT_SECONDS):
+            raise DatabaseUnreachable(self._unreachable("database is locked"))
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, lease_runs_out, make_plan
 
 from lake.plan import Claim, Plan, PlanState
-from service.store import PartitionsTaken, Store
+from service.store import DatabaseUnreachable, PartitionsTaken, Store
+from service.store import engine as engine_module
 
 
 @pytest.fixture
@@ -158,3 +160,15 @@ def test_of_many_that_want_a_role_at_once_one_gets_it(stores: list[Store]) -> No
     for round_ in range(10):
         won = at_once([partial(s.acquire_leader, f"r{round_}", f"h{n}", minute) for n, s in enumerate(stores)])
         assert sorted(won) == [False, False, False, True]
+
+
+def test_a_thread_that_waits_too_long_for_another_ones_write_says_that_the_database_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    store.upgrade()
+    monkeypatch.setattr(engine_module, "LOCK_WAIT_SECONDS", 0.1)
+    with store._database.write(), pytest.raises(DatabaseUnreachable, match=r"database is locked; .* database\.url"):
+        at_once([lambda: store.acquire_leader("scan", "a", timedelta(minutes=1))])
+    assert store.acquire_leader("scan", "b", timedelta(minutes=1))
+    store.close()
