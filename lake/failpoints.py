@@ -6,6 +6,8 @@
 - ``kill``: SIGKILL to this process (its JVM notices and ends by itself),
 - ``stop``: SIGSTOP to the whole process group, for a harness to continue later,
 - ``wait:PATH``: create ``PATH.reached`` and block until ``PATH`` exists,
+- ``hold``: block the first thread that comes here for ever, so that the kill of a process with several plans under
+  way finds each of them somewhere else,
 - ``error``: raise Transient once.
 
 A name is ``before_STEP`` or ``after_STEP`` for each ``lake.plan.Step``, ``in_commit`` (under the table's lock, just
@@ -14,12 +16,14 @@ before its commit), or one that a module documents.
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
 from lake.errors import Transient
 
 _fired: set[str] = set()
+_lock = threading.Lock()
 
 
 def failpoint(name: str) -> None:
@@ -34,12 +38,13 @@ def failpoint(name: str) -> None:
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "stop":
-        if name not in _fired:
-            _fired.add(name)
+        if _first(name):
             os.killpg(os.getpgrp(), signal.SIGSTOP)
+    elif action == "hold":
+        if _first(name):
+            threading.Event().wait()
     elif action == "error":
-        if name not in _fired:
-            _fired.add(name)
+        if _first(name):
             raise Transient(f"failpoint {name}")
     elif action.startswith("wait:"):
         gate = Path(action.removeprefix("wait:"))
@@ -48,5 +53,14 @@ def failpoint(name: str) -> None:
             time.sleep(0.05)
     else:
         raise ValueError(
-            f"LAKEFOLD_FAILPOINTS: unknown action {action!r} for {name}; use kill, stop, error or wait:PATH"
+            f"LAKEFOLD_FAILPOINTS: unknown action {action!r} for {name}; use kill, stop, hold, error or wait:PATH"
         )
+
+
+def _first(name: str) -> bool:
+    """Whether no thread of this process has asked for ``name`` before."""
+    with _lock:
+        if name in _fired:
+            return False
+        _fired.add(name)
+        return True

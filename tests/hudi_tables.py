@@ -22,6 +22,8 @@ FS_LOCK = {
     # A write that lost, or whose writer died, is in nobody's way once its heartbeat is silent this long.
     "hoodie.client.heartbeat.interval_in_ms": "3000",
     "hoodie.client.heartbeat.tolerable.misses": "3",
+    # With any lock but the JVM's own, Hudi waits at each instant for as long as clocks may differ: here there is one.
+    "hoodie.time.generator.max_expected_clock_skew_ms": "1",
 }
 """Optimistic concurrency with a lock file in the table: what writer and lakefold share in tests."""
 

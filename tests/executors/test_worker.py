@@ -265,6 +265,6 @@ def test_an_executor_that_only_sleeps_keeps_its_adopted_plan_and_finishes_it(ben
 
 def test_an_unknown_failpoint_action_says_which_there_are(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LAKEFOLD_FAILPOINTS", "here=explode")
-    with pytest.raises(ValueError, match="use kill, stop, error or wait:PATH"):
+    with pytest.raises(ValueError, match="use kill, stop, hold, error or wait:PATH"):
         failpoint("here")
     failpoint("elsewhere")
