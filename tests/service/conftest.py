@@ -13,7 +13,7 @@ from service import cli
 def clean_environment(monkeypatch, tmp_path):
     """An empty home and working directory, and no setting of lakefold's in the environment."""
     for name in list(os.environ):
-        if name.startswith("LAKEFOLD_"):
+        if name.startswith("LAKEFOLD_") or name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)

@@ -12,22 +12,10 @@ from service.config import ConfigError, find_file, line_of, load
 from service.config_doc import PAGE, render
 from service.rules import check_rules, configure, default_policy
 
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
 MIB = 1 << 20
 ORDERS = TableRef(name="sales.orders", format="hudi", location="/lake/sales/orders")
-
-
-@pytest.fixture(autouse=True)
-def nothing_set(monkeypatch, tmp_path):
-    """An empty home, an empty working directory, and no LAKEFOLD_ variable."""
-    import os
-
-    for name in list(os.environ):
-        if name.startswith("LAKEFOLD_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    monkeypatch.chdir(tmp_path)
 
 
 def written(text: str, name: str = "lakefold.toml") -> Path:
@@ -51,7 +39,7 @@ def refused(text: str) -> str:
 def test_without_a_file_everything_has_its_default(tmp_path):
     config = load()
     assert config.file is None
-    assert config.database.url.get_secret_value() == f"sqlite:///{tmp_path}/home/.local/share/lakefold/lakefold.db"
+    assert config.database.url.get_secret_value() == f"sqlite:///{tmp_path}/.local/share/lakefold/lakefold.db"
     table = configure(config, ORDERS)
     assert table.mode == "observe"
     assert table.policy.small_file_limit_bytes == 300 * MIB
@@ -59,7 +47,7 @@ def test_without_a_file_everything_has_its_default(tmp_path):
 
 
 def test_the_file_is_looked_for_in_four_places_the_nearest_first(monkeypatch, tmp_path):
-    user = written("", str(tmp_path / "home/.config/lakefold/lakefold.toml"))
+    user = written("", str(tmp_path / ".config/lakefold/lakefold.toml"))
     assert find_file() == user
     here = written("")
     assert find_file() == here
