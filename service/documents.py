@@ -14,8 +14,9 @@ from service.secrets import hide, shown
 if TYPE_CHECKING:
     from lake.plan import PlanState
     from service.config import Config
+    from service.lately import Lake
     from service.rules import ConfiguredTable
-    from service.store import Figures, Leader, PlanEvent, PlanView, ScanRecord, TableState
+    from service.store import PlanEvent, PlanView, ScanRecord, TableState
 
 #: states a plan does not leave
 TERMINAL = ("completed", "failed", "cancelled")
@@ -34,8 +35,6 @@ _SIZES = (
     "compact_log_bytes",
     "http.max_body",
 )
-#: completed plans whose speed tells how long the backlog will take
-RECENT_PLANS = 20
 
 
 def plan_summary(plan: "PlanView") -> dict[str, Any]:
@@ -118,26 +117,21 @@ def table_details(
     }  # fmt: skip
 
 
-def status(
-    figures: "Figures",
-    scans: "Sequence[ScanRecord]",
-    first: "Sequence[ScanRecord]",
-    recent: "Sequence[PlanView]",
-    leaders: "Sequence[Leader]",
-) -> dict[str, Any]:
-    """Everything about "how is the lake?".
+def status(lake: "Lake") -> dict[str, Any]:
+    """Everything about "how is the lake?", as it was when the database was read, ``taken_at``.
 
-    ``scans`` are the last good ones, ``first`` the oldest good ones, ``recent`` the last ``RECENT_PLANS`` completed
-    plans: ``backlog_seconds`` goes by their speed and is None without any. ``attention`` has the tables that are
-    halted or paused, or of which files can't be read.
+    ``backlog_seconds`` goes by the speed of the last completed plans and is None without any. ``attention`` has the
+    tables that are halted or paused, or of which files can't be read.
     """
     from lake.plan import PlanState
 
+    figures, recent, scans, first = lake.figures, lake.recent, lake.good.values(), lake.first.values()
     files, small = sum(scan.files for scan in scans), sum(scan.small_files for scan in scans)
     files_before, small_before = sum(scan.files for scan in first), sum(scan.small_files for scan in first)
     seconds = sum(sum(plan.milliseconds.values()) for plan in recent) / 1000
     speed = sum(plan.input_bytes for plan in recent) / seconds if seconds else 0.0
     return {
+        "taken_at": figures.taken_at,
         "files_removed": figures.files_removed,
         "bytes_rewritten": figures.bytes_rewritten,
         "tables": len(figures.tables),
@@ -166,7 +160,7 @@ def status(
             for table in figures.tables
             if table.halted or table.quarantined or table.paused
         ],
-        "leaders": leaders,
+        "leaders": lake.leaders,
     }  # fmt: skip
 
 

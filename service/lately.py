@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the database knows of all tables, read lately: metrics and page share one reading of it.
+"""What the database knows of all tables, read lately: metrics, status and page share one reading of it.
 
 A lake of a thousand tables and a hundred thousand plans takes a moment to add up. Nobody who opens a page waits for
-that: the daemon reads at every refresh of its metrics, and whoever looks in between causes the next reading.
+that: the daemon reads at every refresh of its metrics, and whoever looks in between causes the next reading. Only what
+was changed through this process is read anew before anybody looks: whoever pauses a table sees it paused.
 """
 
 import logging
@@ -12,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lake.plan import PlanState
-from service import documents
 from service.exitcodes import one_line
 from service.store import Figures, Leader, PlanView, ScanRecord, Store
 
 logger = logging.getLogger(__name__)
 
+#: completed plans whose speed tells how long the backlog will take
+_RECENT_PLANS = 20
 #: a reading older than this is read anew behind the back of whoever gets it, in seconds
 _FRESH_SECONDS = 1.0
 #: nobody gets an older one, in seconds
@@ -26,7 +28,10 @@ _STALE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """All tables at one moment: the last scans, the last and the first that succeeded, and plans in numbers."""
+    """All tables at one moment: the last scans, the last and the first that succeeded, and plans in numbers.
+
+    ``recent`` are the plans completed last, newest first.
+    """
 
     figures: Figures
     last: Mapping[str, ScanRecord]
@@ -43,7 +48,7 @@ def read_lake(store: Store) -> Lake:
         last=store.last_scans(),
         good=store.last_scans(ok=True),
         first=store.first_scans(),
-        recent=store.plans(state=PlanState.COMPLETED, limit=documents.RECENT_PLANS),
+        recent=store.plans(state=PlanState.COMPLETED, limit=_RECENT_PLANS),
         leaders=store.leaders(),
     )
 
@@ -54,31 +59,44 @@ class Lately:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._reading = threading.Lock()
-        self._lake: Lake | None = None
-        self._read_at = float("-inf")
+        self._newest: _Reading | None = None
+        self._changes = 0
 
     def refresh(self) -> Lake:
         """Read now. Raises what the store raises, and then nobody gets the reading before."""
         with self._reading:
-            return self._read()
+            return self._read().lake
+
+    def changed(self) -> None:
+        """The database was changed through this process: nobody gets a reading from before."""
+        self._changes += 1
 
     def lake(self) -> Lake:
         """The newest reading, seconds old at most while somebody looks. Raises what the store raises."""
-        lake, age = self._lake, time.monotonic() - self._read_at
-        if lake is None or age > _STALE_SECONDS:
-            return self.refresh()
-        if age > _FRESH_SECONDS and self._reading.acquire(blocking=False):
+        newest = self._usable()
+        if newest is None:
+            with self._reading:  # whoever had it may have read what we want
+                return (self._usable() or self._read()).lake
+        if time.monotonic() - newest.at > _FRESH_SECONDS and self._reading.acquire(blocking=False):
             threading.Thread(target=self._read_behind, name="lately", daemon=True).start()
-        return lake
+        return newest.lake
 
-    def _read(self) -> Lake:
+    def _usable(self) -> "_Reading | None":
+        newest = self._newest
+        if newest is None or newest.changes != self._changes or time.monotonic() - newest.at > _STALE_SECONDS:
+            return None
+        return newest
+
+    def _read(self) -> "_Reading":
+        # Both from before: a reading during which something changed may have only a part of it.
+        changes, at = self._changes, time.monotonic()
         try:
-            lake = read_lake(self._store)
+            reading = _Reading(lake=read_lake(self._store), changes=changes, at=at)
         except BaseException:
-            self._lake = None
+            self._newest = None
             raise
-        self._lake, self._read_at = lake, time.monotonic()
-        return lake
+        self._newest = reading
+        return reading
 
     def _read_behind(self) -> None:
         try:
@@ -87,3 +105,12 @@ class Lately:
             logger.debug("not read: %s", one_line(error))
         finally:
             self._reading.release()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """A reading begun ``at`` a time of the monotonic clock, when there had been so many ``changes``."""
+
+    lake: Lake
+    changes: int
+    at: float

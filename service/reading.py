@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from lake.errors import LakefoldError
 from lake.formats import load_format
-from lake.plan import PlanState
 from service import documents
 from service.exitcodes import DATABASE, classify, one_line
 
@@ -16,20 +15,9 @@ if TYPE_CHECKING:
     from service.store import DeletionDay, Store, TableState
 
 
-def status(store: "Store") -> dict[str, Any]:
-    """How the lake is, who works on it and what needs a person."""
-    return documents.status(
-        store.figures(),
-        list(store.last_scans(ok=True).values()),
-        list(store.first_scans().values()),
-        store.plans(state=PlanState.COMPLETED, limit=documents.RECENT_PLANS),
-        store.leaders(),
-    )
-
-
 def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
     """Everything about one table; reads its timeline. Where that can't be read the reason is the only fact."""
-    states = {state.name: state for state in store.tables()}
+    state = next(iter(store.tables([found.name])), None)
     scan = store.last_scan(found.name)
     good = scan if scan is None or scan.outcome == "ok" else store.last_scan(found.name, ok=True)
     try:
@@ -38,7 +26,7 @@ def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
         if classify(error) is DATABASE:
             raise
         facts = {"unreadable": one_line(error)}
-    return documents.table_details(found, states.get(found.name), scan, good, facts)
+    return documents.table_details(found, state, scan, good, facts)
 
 
 def deletion_days(store: "Store", configured: "Callable[[TableState], ConfiguredTable]") -> "list[DeletionDay]":

@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from lake.plan import PlanState
 from service.api.bodies import Body
-from service.api.context import Here
+from service.api.context import Here, changes_the_lake
 from service.api.naming import named
 from service.api.paging import document
 from service.api.security import Caller, require
 from service.documents import paused, plan_cancelled, plan_retried
 
-router = APIRouter()
+router = APIRouter(dependencies=[changes_the_lake])
 
 Writer = Annotated[Caller, require("write")]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What request handlers work with: made once by the process, reached by every router through ``Here``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, cast
 
@@ -52,3 +52,14 @@ def context(request: Request) -> Context:
 
 
 Here = Annotated[Context, Depends(context)]
+
+
+def _changing(here: Here) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        here.lately.changed()
+
+
+changes_the_lake = Depends(_changing, scope="function")
+"""For routes that change tables or plans: whoever has had the answer sees the change, on the page and in the status."""

@@ -6,19 +6,18 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service import reading
+from service import documents, reading
 from service.api.context import Here
 from service.api.naming import named
 from service.api.paging import LISTED, document, page
-from service.documents import service_settings, table_settings
 
 router = APIRouter(tags=["service"])
 
 
 @router.get("/status")
 def status(here: Here) -> Response:
-    """How the lake is, who works on it and what needs a person."""
-    return document(reading.status(here.store))
+    """How the lake is, who works on it and what needs a person, as it was `taken_at`, seconds ago at most."""
+    return document(documents.status(here.lately.lake()))
 
 
 @router.get("/cleaning", responses=LISTED)
@@ -38,5 +37,5 @@ def settings(
 ) -> Response:
     """Every setting in force and where it came from; secrets are hidden."""
     if table is None:
-        return page(request, service_settings(here.config))
-    return page(request, table_settings(named(here, table)))
+        return page(request, documents.service_settings(here.config))
+    return page(request, documents.table_settings(named(here, table)))

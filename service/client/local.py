@@ -12,6 +12,7 @@ from service import documents, reading
 from service.catalog import Catalog
 from service.client import Document, SettingList, TableList
 from service.config import Config, load
+from service.lately import read_lake
 from service.output import plain
 from service.rules import configure
 from service.wiring import open_store
@@ -47,7 +48,7 @@ class LocalClient:
         return Catalog(self.config, known=self.store.tables)
 
     def status(self) -> Document:
-        return _document(reading.status(self.store))
+        return _document(documents.status(read_lake(self.store)))
 
     def tables(self) -> TableList:
         states = {state.name: state for state in self.store.tables()}

@@ -14,13 +14,13 @@ from starlette.responses import RedirectResponse, Response
 from lake.plan import PlanKind
 from service import asking
 from service.api.bodies import MOST_PARTITIONS, PartitionPath
-from service.api.context import Here
+from service.api.context import Here, changes_the_lake
 from service.api.naming import named
 from service.api.security import Caller, require
 from service.web.problems import PageRoute
 from service.web.rendering import table_path
 
-router = APIRouter(include_in_schema=False, route_class=PageRoute)
+router = APIRouter(include_in_schema=False, route_class=PageRoute, dependencies=[changes_the_lake])
 
 Writer = Annotated[Caller, require("write")]
 

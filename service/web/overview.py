@@ -150,9 +150,7 @@ def _line(
 
 def answer(lake: Lake) -> list[Part]:
     """The lake in one line, each figure with its exact value in the title."""
-    status = documents.status(
-        lake.figures, list(lake.good.values()), list(lake.first.values()), lake.recent, lake.leaders
-    )  # fmt: skip
+    status = documents.status(lake)
     now, before = status["small_file_share"], status["small_file_share_before"]
     backlog, left = status["backlog_bytes"], status["backlog_seconds"]
     halted, running, waiting = len(status["halted"]), status["inflight"], status["requested"]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import daemon_toys
 import pytest
-from api_toys import client_of, context_at
+from api_toys import add_token, client_of, context_at
 from toy_format import ToyFormat, create, rows, write
 from uuid_utils import uuid7
 
@@ -16,7 +16,7 @@ from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
 from service.output import plain
 from service.planning import scan_and_plan
 from service.rules import configure
-from service.store import ScanRecord
+from service.store import ScanRecord, tables
 
 RULES = '[defaults]\nsmall_file_limit = "1MiB"\nquiet_period = "0s"\n[[tables]]\nmatch = "sales.*"\nmode = "compact"\n'
 
@@ -193,9 +193,44 @@ def test_status_and_settings_are_those_of_the_command_line(lake, capsys):
         assert run([*command, "--json", "--config", file]) == 0
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
-    assert [client.get("/v1/status").json()] == printed("status")
+    status, (local,) = client.get("/v1/status").json(), printed("status")
+    assert status.keys() == local.keys()
+    assert status | {"taken_at": None} == local | {"taken_at": None}
     assert client.get("/v1/settings").json()["items"] == printed("config", "show")
     assert client.get("/v1/plans").json()["items"] == printed("plans", "list")
+
+
+def test_one_reading_serves_status_and_page_until_something_is_changed_through_this_process(lake, monkeypatch):
+    context, client, table, _ = lake
+    readings, read = [], context.store.figures
+    monkeypatch.setattr(context.store, "figures", lambda: readings.append(1) or read())
+    first = client.get("/v1/status").json()
+    assert client.get("/v1/status").json() == first
+    assert client.get("/", headers={"Accept": "text/html"}).status_code == 200
+    assert len(readings) == 1
+    header = {"Authorization": f"Bearer {add_token(context.store, 'write')}"}
+    assert client.post(f"/v1/tables/{table.name}/pause", headers=header).status_code == 200
+    assert client.get("/v1/status").json()["paused_tables"] == [table.name]
+    client.post("/v1/pause", headers=header)
+    assert client.get("/v1/status").json()["paused"]
+    assert len(readings) == 3
+
+
+def test_a_page_of_tables_reads_the_scans_of_no_other(lake, monkeypatch):
+    context, client, _, _ = lake
+    for number in range(30):
+        name = f"sales.t{number:02d}"
+        context.store.register(TableRef(name=name, format="toy", location=f"/lake/{name}"), "observe")
+        context.store.record_scan(ScanRecord(table=name, taken_at=datetime.now(UTC), backlog_bytes=2**40 + number))
+    read, rows = tables._scan, []
+    monkeypatch.setattr(tables, "_scan", lambda document, at: rows.append(1) or read(document, at))
+    whole = pages(client, "/v1/tables")
+    assert len(rows) == len(whole) == 31
+    rows.clear()
+    first = client.get("/v1/tables?limit=3").json()
+    assert [item["table"] for item in first["items"]] == ["sales.t29", "sales.t28", "sales.t27"]
+    assert first["items"] == whole[:3]
+    assert len(rows) == 3
 
 
 def test_settings_of_a_table_name_where_each_value_came_from(lake):

@@ -83,3 +83,22 @@ def test_an_outage_is_told_to_the_next_who_asks_and_ends_by_itself(reading, cloc
     until(told)
     reading.down = False
     assert shared.lake() == 2
+
+
+def test_nobody_gets_a_reading_from_before_a_change_nor_one_begun_before_it(reading, clock, monkeypatch):
+    shared = Lately(None)
+    assert shared.lake() == 1
+    shared.changed()
+    assert [shared.lake(), shared.lake()] == [2, 2]
+
+    real = lately.read_lake
+
+    def changed_meanwhile(store):
+        found = real(store)
+        if found == 3:
+            shared.changed()
+        return found
+
+    monkeypatch.setattr(lately, "read_lake", changed_meanwhile)
+    assert shared.refresh() == 3
+    assert [shared.lake(), shared.lake()] == [4, 4]
