@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast ``/metrics``, ``GET /v1/plans`` and the page answer on a large installation, while figures are refreshed.
+"""How fast ``/metrics``, status, lists and the page answer on a large installation, while figures are refreshed.
 
 Fills an SQLite database with tables and plans as years of work leave them, starts ``lakefold serve --role api`` on it,
 and asks for each address again and again over one loopback connection. Prints requests a second and percentiles; exits
@@ -45,6 +45,9 @@ MIB = 1 << 20
 ADDRESSES: tuple[tuple[str, dict[str, str], Literal["first byte", "whole"]], ...] = (
     ("/metrics", {"Accept-Encoding": "gzip"}, "whole"),
     ("/metrics", {}, "whole"),
+    ("/v1/status", {}, "whole"),
+    ("/v1/tables", {}, "whole"),
+    ("/v1/tables?limit=100", {}, "whole"),
     ("/v1/plans", {}, "whole"),
     ("/v1/plans?state=failed&limit=50", {}, "whole"),
     ("/", {"Accept": "text/html"}, "first byte"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``/v1/tables``: what there is, as the last scan of each table saw it."""
 
+import heapq
 from typing import Annotated
 
 import pyarrow.compute as pc
@@ -28,16 +29,14 @@ def list_tables(
     after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
 ) -> Response:
     """The tables, the largest backlog first."""
-    scans = here.store.last_scans()
-    keyed = []
-    for state in here.store.tables():
-        scan = scans.get(state.name)
-        keyed.append((-(scan.backlog_bytes if scan else 0), state.name, state))
     start = _position(after)
-    rest = sorted(entry for entry in keyed if entry[:2] > start) if start else sorted(keyed, key=lambda e: e[:2])
-    shown = rest[:limit]
-    items = [table_summary(here.configured(state), state, scans.get(name)) for _, name, state in shown]
-    last = shown[-1] if len(rest) > limit else None
+    keyed = ((-backlog, name) for name, backlog in here.store.backlogs().items())
+    # One more than are shown tells whether there is a next page.
+    found = heapq.nsmallest(limit + 1, (key for key in keyed if start is None or key > start))
+    shown = [name for _, name in found[:limit]]
+    states, scans = {state.name: state for state in here.store.tables(shown)}, here.store.last_scans(shown)
+    items = [table_summary(here.configured(states[name]), states[name], scans.get(name)) for name in shown]
+    last = found[limit - 1] if len(found) > limit else None
     return page(request, items, f"{-last[0]}:{last[1]}" if last else None)
 
 

@@ -2,10 +2,11 @@
 """Registered tables: mode, pause, halt, quarantine, and what their scans found."""
 
 import logging
+from collections.abc import Collection
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import JSON, BigInteger, Connection, cast, delete, func, insert, select, update
 
 from lake.model import TableRef
 from service.store.base import StorePart, insert_if_absent, storable
@@ -51,13 +52,21 @@ class Tables(StorePart):
                 changed = {key: value for key, value in values.items() if key not in ("name", "registered_at_ms")}
                 connection.execute(update(TableRow).where(TableRow.name == table.name).values(**changed))
 
-    def tables(self) -> list[TableState]:
-        """Every registered table by name."""
+    def tables(self, names: Collection[str] | None = None) -> list[TableState]:
+        """Every registered table by name, or those of ``names`` that are registered."""
+        query = select(TableRow.__table__).where(TableRow.name != ALL_TABLES).order_by(TableRow.name)
+        if names is not None:
+            query = query.where(TableRow.name.in_(names))
         with self._database.read() as connection:
-            rows = connection.execute(
-                select(TableRow.__table__).where(TableRow.name != ALL_TABLES).order_by(TableRow.name)
-            )
-            return [table_state(row) for row in rows]
+            return [table_state(row) for row in connection.execute(query)]
+
+    def backlogs(self) -> dict[str, int]:
+        """For every registered table the bytes that its last scan would have rewritten; 0 before the first scan."""
+        with self._database.read() as connection:
+            bytes_ = func.coalesce(_number(connection, ScanRow.record, "backlog_bytes"), 0).label("bytes")
+            query = select(TableRow.name, bytes_).outerjoin(ScanRow, TableRow.last_scan_id == ScanRow.id)
+            rows = connection.execute(query.where(TableRow.name != ALL_TABLES))
+            return {row.name: row.bytes for row in rows}
 
     def table_state(self, name: str) -> TableState:
         """The registered table ``name``. Raises NotFound."""
@@ -149,9 +158,9 @@ class Tables(StorePart):
         """The newest scan of a table, or with ``ok`` the newest that succeeded; None without one."""
         return self._last_scans(ok, TableRow.name == name).get(name)
 
-    def last_scans(self, *, ok: bool = False) -> dict[str, ScanRecord]:
-        """``last_scan`` of every table that has one."""
-        return self._last_scans(ok)
+    def last_scans(self, names: Collection[str] | None = None, *, ok: bool = False) -> dict[str, ScanRecord]:
+        """``last_scan`` of every table, or of each of ``names``, that has one."""
+        return self._last_scans(ok, *(() if names is None else [TableRow.name.in_(names)]))
 
     def first_scans(self) -> dict[str, ScanRecord]:
         """The oldest scan of each table that succeeded: what it was like before. Never forgotten."""
@@ -226,6 +235,13 @@ def served(table_name: Any) -> Any:
     held_back = select(TableRow.name).where(TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None))
     everything = select(TableRow.name).where(TableRow.name == ALL_TABLES, TableRow.paused_at_ms.is_not(None))
     return table_name.not_in(held_back) & ~everything.exists()
+
+
+def _number(connection: Connection, document: Any, name: str) -> Any:
+    """The number ``name`` of the column ``document``, read by the database so that nobody parses the rest."""
+    if connection.dialect.name == "postgresql":
+        return cast(cast(document, JSON)[name].as_string(), BigInteger)
+    return func.json_extract(document, f"$.{name}", type_=BigInteger)
 
 
 def _scan(document: dict[str, Any], taken_at_ms: int) -> ScanRecord:

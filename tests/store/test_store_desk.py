@@ -93,6 +93,19 @@ def test_the_last_scan_is_kept_whole_and_a_failed_one_hides_no_layout(store: Sto
     assert store.scans(TRIPS.name) == [bad, good]
 
 
+def test_backlogs_are_those_of_the_last_scans_however_large_and_tables_can_be_asked_for_by_name(store: Store) -> None:
+    other = replace(TRIPS, name="other")
+    for table in (TRIPS, other):
+        store.register(table, "observe")
+    store.pause(None, "ada")
+    store.record_scan(scan(1, backlog_bytes=5))
+    store.record_scan(scan(2, backlog_bytes=10**15))
+    assert store.backlogs() == {TRIPS.name: 10**15, "other": 0}
+    assert [table.name for table in store.tables(["other", "nope", "*"])] == ["other"]
+    assert store.last_scans(["other", TRIPS.name]) == {TRIPS.name: scan(2, backlog_bytes=10**15)}
+    assert store.last_scans(["other"]) == {}
+
+
 def test_old_scans_are_forgotten_but_never_the_first_and_the_last_good_one(database_url: str) -> None:
     store = Store(database_url, StoreSettings(scans_kept=3))
     store.register(TRIPS, "observe")
