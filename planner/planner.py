@@ -4,6 +4,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -42,18 +43,6 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """Slices of one partition (or of the table, where ``partition`` is None) that share a reason."""
-
-    partition: str | None
-    reason: Reason
-    text: str
-    files: int
-    bytes: int
-    log_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Planning:
     """The next plan of a table, or None, and the account of every slice.
 
@@ -75,58 +64,23 @@ class Planning:
         """The reason of the slice in row ``row`` of ``decisions``, for a person."""
         return self.reason_texts([row])[0]
 
-    def reason_texts(self, rows: Iterable[int]) -> list[str]:
-        """The reasons of these rows of ``decisions``, for a person."""
+    def reason_texts(self, rows: Iterable[int], numbers: Iterable[int] | None = None) -> list[str]:
+        """The reasons of these rows of ``decisions``, for a person; with ``numbers`` in the place of the rows' own."""
         index = pa.array(rows, type=pa.int64())
         taken = self.decisions.select(["partition", "reason", "number"]).take(index)
+        reasons, given = taken["reason"].to_pylist(), taken["number"].to_pylist() if numbers is None else numbers
         busy = self.snapshot.slices["busy_reason"].take(index).to_pylist()
-        texts = []
-        for row, words in zip(taken.to_pylist(), busy, strict=True):
-            reason = Reason(row["reason"])
-            detail = words if reason == Reason.BUSY else self.held.get(row["partition"], "")
-            texts.append(reason_text(reason, row["number"], self.policy, detail or ""))
-        return texts
+        held = [self.held.get(name, "") for name in taken["partition"].to_pylist()] if self.held else [""] * len(index)
+        details = {Reason.BUSY.value: busy, Reason.HELD.value: held}
 
-    def summary(self, *, by_partition: bool = True) -> list[Skipped]:
-        """Slices and bytes by (partition, reason), or by reason alone; together they are the whole snapshot.
+        @cache
+        def text(reason: str, number: int, detail: str) -> str:
+            return reason_text(Reason(reason), number, self.policy, detail)
 
-        Sorted by partition, then in the order of ``Reason``. ``text`` is that of one slice among them.
-        """
-        codes = self._codes()
-        if by_partition:
-            encoded = self.decisions["partition"].unify_dictionaries().combine_chunks()
-            names = encoded.dictionary.to_pylist() if len(codes) else []
-            cells = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64) if len(codes) else codes
-            cells = cells * len(REASONS) + codes
-        else:
-            names, cells = [], codes
-        used, first, inverse = np.unique(cells, return_index=True, return_inverse=True)
-        files = np.bincount(inverse, minlength=len(used))
-        sums = [np.zeros(len(used), dtype=np.int64) for _ in range(2)]
-        for column, name in zip(sums, ("bytes", "log_bytes"), strict=True):
-            np.add.at(column, inverse, self.decisions[name].to_numpy())
-        lines = [
-            Skipped(
-                partition=names[cell // len(REASONS)] if by_partition else None,
-                reason=REASONS[cell % len(REASONS)],
-                text=text,
-                files=int(files[place]),
-                bytes=int(sums[0][place]),
-                log_bytes=int(sums[1][place]),
-            )
-            for place, (cell, text) in enumerate(zip(used.tolist(), self.reason_texts(first.tolist()), strict=True))
+        return [
+            text(reason, number, details[reason][place] if reason in details else "")
+            for place, (reason, number) in enumerate(zip(reasons, given, strict=True))
         ]
-        return sorted(lines, key=lambda line: (line.partition or "", CODE[line.reason]))
-
-    def rows(self, reason: Reason) -> Ints:
-        """Rows of ``decisions`` with this reason."""
-        return np.flatnonzero(self._codes() == CODE[reason])
-
-    def _codes(self) -> Ints:
-        reasons = self.decisions["reason"].combine_chunks()
-        if isinstance(reasons, pa.ChunkedArray):
-            return np.empty(0, dtype=np.int64)
-        return np.asarray(reasons.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def plan_table(

@@ -3,20 +3,23 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.model import SizeHistogram, Snapshot, base_file_sizes
+from lake.model import SizeHistogram, base_file_sizes
 from planner.candidates import READY, Reason
 from planner.planner import Planning
 from service.rules import ConfiguredTable
-from service.store.layouts import LINE_FIELDS
+from service.store.layouts import LINE_FIELDS, PARTITION_SCHEMA
 from service.store.views import ScanRecord
 
 _BATCH = 10_000
+_SUMMED = ("slices", "files", "bytes", "small_files", "small_bytes", "log_files", "log_bytes")
+_KNOBS = {reason.value: reason.knob for reason in Reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,50 +56,126 @@ class Line:
         }  # fmt: skip
 
 
-def account(planning: Planning, snapshot: Snapshot, *, by_partition: bool) -> list[Line]:
-    """One line for each reason, or for each partition and reason, sorted; together they are the whole snapshot."""
-    decisions = planning.decisions
+class Account:
+    """What one planning decided, added up once for everybody who asks."""
+
+    def __init__(self, planning: Planning) -> None:
+        self.planning = planning
+        self._cells = _cells(planning)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions with at least one slice."""
+        return int(pc.count_distinct(self._cells["partition"]).as_py())
+
+    @cached_property
+    def by_reason(self) -> list[Line]:
+        """One line for each reason, sorted; together they are the whole snapshot."""
+        sums = [(name, "sum") for name in _SUMMED]
+        found = (
+            self._cells.group_by("reason", use_threads=False)
+            .aggregate([("partition", "count"), *sums, ("least", "min"), ("most", "max"), ("row", "min")])
+            .rename_columns({f"{name}_sum": name for name in _SUMMED})
+            .rename_columns({"least_min": "least", "most_max": "most", "row_min": "row"})
+            .sort_by("reason")
+        )
+        return self._lines(found, [None] * found.num_rows, found["partition_count"].to_pylist())
+
+    @property
+    def by_partition(self) -> list[Line]:
+        """One line for each partition and reason, sorted; together they are the whole snapshot."""
+        return self._lines(self._cells, self._cells["partition"].to_pylist(), [1] * self._cells.num_rows)
+
+    @property
+    def partitions(self) -> pa.Table:
+        """One row a partition, in their order: the files in it, what plans are to take, and its lines of the account.
+
+        The columns are those of ``service.store.PARTITION_SCHEMA``.
+        """
+        cells = self._cells
+        ready = pc.is_in(cells["reason"], value_set=pa.array([reason.value for reason in READY]))
+        cells = cells.append_column("backlog_files", pc.if_else(ready, cells["slices"], 0))
+        cells = cells.append_column("backlog_bytes", pc.if_else(ready, pc.add(cells["bytes"], cells["log_bytes"]), 0))
+        summed = [field.name for field in PARTITION_SCHEMA if field.type == pa.int64()]
+        found = (
+            cells.group_by("partition", use_threads=False)  # so they stay in their order
+            .aggregate([([], "count_all"), *((name, "sum") for name in summed)])
+            .rename_columns({f"{name}_sum": name for name in summed})
+        )
+        ends = np.cumsum(found["count_all"].to_numpy(), dtype=np.int32)
+        lines = pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), self._structs())
+        return found.append_column("lines", lines).select(PARTITION_SCHEMA.names)
+
+    def _structs(self) -> pa.StructArray:
+        """A document for each partition and reason."""
+        cells = self._cells
+        columns = {name: cells[name] for name in ("reason", "slices", "files", "bytes", "log_files", "log_bytes")}
+        columns |= {
+            "text": pa.array(self._texts(cells), pa.string()),
+            "varies": pc.not_equal(cells["least"], cells["most"]),
+            "knob": pa.array([_KNOBS[reason] for reason in cells["reason"].to_pylist()], pa.string()),
+        }
+        table = pa.table([columns[field.name] for field in LINE_FIELDS], schema=pa.schema(LINE_FIELDS))
+        return table.to_struct_array().combine_chunks()
+
+    def _texts(self, cells: pa.Table) -> list[str]:
+        return self.planning.reason_texts(cells["row"].to_pylist(), cells["least"].to_pylist())
+
+    def _lines(self, cells: pa.Table, names: Sequence[str | None], partitions: Sequence[int]) -> list[Line]:
+        varies = pc.not_equal(cells["least"], cells["most"]).to_pylist()
+        rows = zip(cells.to_pylist(), self._texts(cells), varies, names, partitions, strict=True)
+        return [
+            Line(
+                partition=name,
+                partitions=count,
+                reason=Reason(row["reason"]),
+                slices=row["slices"],
+                files=row["files"],
+                bytes=row["bytes"],
+                log_files=row["log_files"],
+                log_bytes=row["log_bytes"],
+                text=text,
+                varies=varied,
+            )
+            for row, text, varied, name, count in rows
+        ]
+
+
+def _cells(planning: Planning) -> pa.Table:
+    """A row for each partition and reason in it, sorted by both: sums, and the least and most of the slices' numbers.
+
+    ``row`` is one of these slices in ``planning.decisions``.
+    """
+    decisions, limit = planning.decisions, planning.policy.small_file_limit_bytes
+    is_file, sizes = pc.is_valid(decisions["path"]), decisions["bytes"]
+    small = pc.and_(is_file, pc.less(sizes, limit))
     rows = pa.table(
         {
             "partition": decisions["partition"].cast(pa.string()),
             "reason": decisions["reason"].cast(pa.string()),
-            "path": decisions["path"],
-            "bytes": decisions["bytes"],
-            "logs": pc.list_value_length(snapshot.slices["log_files"]),
+            "files": is_file.cast(pa.int64()),
+            "bytes": sizes,
+            "small_files": small.cast(pa.int64()),
+            "small_bytes": pc.if_else(small, sizes, 0),
+            "log_files": pc.list_value_length(planning.snapshot.slices["log_files"]).cast(pa.int64()),
             "log_bytes": decisions["log_bytes"],
             "number": decisions["number"],
             "row": np.arange(decisions.num_rows),
         }
     )
-    keys = ["partition", "reason"] if by_partition else ["reason"]
-    sums = (
-        rows.sort_by("number")
-        .group_by(keys, use_threads=False)
+    summed = [name for name in _SUMMED if name != "slices"]
+    return (
+        rows.group_by(["partition", "reason"])
         .aggregate(
             [
-                ("row", "count"), ("partition", "count_distinct"), ("path", "count"), ("bytes", "sum"),
-                ("logs", "sum"), ("log_bytes", "sum"), ("number", "min"), ("number", "max"), ("row", "first"),
+                ([], "count_all"), *((name, "sum") for name in summed), ("number", "min"), ("number", "max"),
+                ("row", "min"),
             ]
         )
-        .sort_by([(key, "ascending") for key in keys])
+        .rename_columns({"count_all": "slices", "number_min": "least", "number_max": "most", "row_min": "row"})
+        .rename_columns({f"{name}_sum": name for name in summed})
+        .sort_by([("partition", "ascending"), ("reason", "ascending")])
     )  # fmt: skip
-    listed = sums.to_pylist()
-    texts = planning.reason_texts(row["row_first"] for row in listed)
-    return [
-        Line(
-            partition=row.get("partition"),
-            partitions=row["partition_count_distinct"],
-            reason=Reason(row["reason"]),
-            slices=row["row_count"],
-            files=row["path_count"],
-            bytes=row["bytes_sum"],
-            log_files=row["logs_sum"],
-            log_bytes=row["log_bytes_sum"],
-            text=text,
-            varies=row["number_min"] != row["number_max"],
-        )
-        for row, text in zip(listed, texts, strict=True)
-    ]
 
 
 def total(lines: Iterable[Line]) -> dict[str, int]:
@@ -108,9 +187,9 @@ def total(lines: Iterable[Line]) -> dict[str, int]:
     return sums
 
 
-def each_file(planning: Planning, snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+def each_file(planning: Planning) -> Iterator[dict[str, Any]]:
     """One entry a slice: partition, path (null for a slice of logs), bytes, logs, reason."""
-    table = planning.decisions.append_column("log_files", snapshot.slices["log_files"])
+    table = planning.decisions.append_column("log_files", planning.snapshot.slices["log_files"])
     for start in range(0, table.num_rows, _BATCH):
         rows = table.slice(start, _BATCH).to_pylist()
         texts = planning.reason_texts(range(start, start + len(rows)))
@@ -121,66 +200,25 @@ def each_file(planning: Planning, snapshot: Snapshot) -> Iterator[dict[str, Any]
             }  # fmt: skip
 
 
-def explanation(table: ConfiguredTable, snapshot: Snapshot, planning: Planning, *, files: bool) -> dict[str, Any]:
+def explanation(table: ConfiguredTable, planning: Planning, *, files: bool) -> dict[str, Any]:
     """The account as a document; its items are a line a partition and reason, or with ``files`` a slice each."""
-    lines = account(planning, snapshot, by_partition=True)
+    account, snapshot = Account(planning), planning.snapshot
     return {
         "table": table.name,
         "mode": table.mode,
         "instant": snapshot.instant,
         "taken_at": snapshot.taken_at,
         "notes": table.policy.notes,
-        "items": each_file(planning, snapshot) if files else [line.document() for line in lines],
-        "total": total(lines),
+        "items": each_file(planning) if files else [line.document() for line in account.by_partition],
+        "total": total(account.by_reason),
     }
 
 
-def partition_layout(planning: Planning, snapshot: Snapshot, *, small_file_limit_bytes: int) -> pa.Table:
-    """One row a partition, in their order: the files in it, what plans are to take, and its lines of the account.
-
-    The columns are those of ``service.store.PARTITION_SCHEMA``.
-    """
-    decisions = planning.decisions
-    sizes, reasons = decisions["bytes"], decisions["reason"].cast(pa.string())
-    small = pc.and_(pc.is_valid(decisions["path"]), pc.less(sizes, small_file_limit_bytes))
-    ready = pc.is_in(reasons, value_set=pa.array([reason.value for reason in READY]))
-    rows = pa.table(
-        {
-            "partition": decisions["partition"].cast(pa.string()),
-            "path": decisions["path"],
-            "bytes": sizes,
-            "small_files": small.cast(pa.int64()),
-            "small_bytes": pc.if_else(small, sizes, 0),
-            "log_files": pc.list_value_length(snapshot.slices["log_files"]),
-            "log_bytes": decisions["log_bytes"],
-            "backlog_files": ready.cast(pa.int64()),
-            "backlog_bytes": pc.if_else(ready, pc.add(sizes, decisions["log_bytes"]), 0),
-        }
-    )
-    summed = [name for name in rows.column_names if name not in ("partition", "path")]
-    found = (
-        rows.group_by("partition", use_threads=False)
-        .aggregate([("path", "count"), *((name, "sum") for name in summed)])
-        .sort_by("partition")
-        .rename_columns({"path_count": "files"} | {f"{name}_sum": name for name in summed})
-    )
-    return found.append_column("lines", _lines_by_partition(account(planning, snapshot, by_partition=True)))
-
-
-def _lines_by_partition(lines: Sequence[Line]) -> pa.Array:
-    """A list of documents for each partition, in the partitions' order."""
-    starts = [n for n, line in enumerate(lines) if n == 0 or line.partition != lines[n - 1].partition]
-    documents = [line.document() for line in lines]
-    fields = [[document[field.name] for document in documents] for field in LINE_FIELDS]
-    columns = [pa.array(values, field.type) for values, field in zip(fields, LINE_FIELDS, strict=True)]
-    structs = pa.StructArray.from_arrays(columns, fields=LINE_FIELDS)
-    return pa.ListArray.from_arrays(pa.array([*starts, len(lines)], pa.int32()), structs)
-
-
-def scan_record(planning: Planning, snapshot: Snapshot, *, small_file_limit_bytes: int, seconds: float) -> ScanRecord:
-    """What the store remembers of a scan: layout, reasons and backlog."""
-    lines = account(planning, snapshot, by_partition=False)
-    histogram = SizeHistogram.of(base_file_sizes(snapshot.slices), small_file_limit_bytes)
+def scan_record(account: Account, seconds: float) -> ScanRecord:
+    """What the store remembers of a scan that took so long: layout, reasons and backlog."""
+    planning, lines = account.planning, account.by_reason
+    snapshot = planning.snapshot
+    histogram = SizeHistogram.of(base_file_sizes(snapshot.slices), planning.policy.small_file_limit_bytes)
     skipped = [line for line in lines if line.reason is not Reason.CHOSEN]
     return ScanRecord(
         table=snapshot.table.name,
@@ -191,7 +229,7 @@ def scan_record(planning: Planning, snapshot: Snapshot, *, small_file_limit_byte
         bytes=histogram.bytes,
         small_files=histogram.small_files,
         small_bytes=histogram.small_bytes,
-        partitions=len(pc.unique(snapshot.slices["partition"].cast(pa.string()))),
+        partitions=account.partition_count,
         histogram=histogram.counts,
         log_files=sum(line.log_files for line in lines),
         log_bytes=sum(line.log_bytes for line in lines),

@@ -20,7 +20,7 @@ from planner.candidates import Reason
 from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
 from service import exitcodes
-from service.account import Line, account, partition_layout, scan_record
+from service.account import Account, Line, scan_record
 from service.adoption import adopt
 from service.answer import Answer, describe_plan
 from service.config import Config, nearest
@@ -84,12 +84,9 @@ def scan_and_plan(
     run.plans += [describe_plan(plan, {}) for plan in adopted]
     planning = run.plan()
     if request is None or not (request.overrides or request.partitions or request.kind):
+        account = run.account(planning)
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
-        limit = table.policy.small_file_limit_bytes
-        store.record_scan(
-            scan_record(planning, snapshot, small_file_limit_bytes=limit, seconds=seconds),
-            partition_layout(planning, snapshot, small_file_limit_bytes=limit),
-        )
+        store.record_scan(scan_record(account, seconds), account.partitions)
     if refused is not None:
         return run.answer(planning, "observed", refused.args[0])
     most = _room(table, held) if request is None and not dry_run else MOST_PLANS_PER_REQUEST
@@ -103,23 +100,27 @@ def scan_and_plan(
     return run.answer(planning, "nothing", f"nothing to do for {table.name}")
 
 
-def explain(store: "Store", table: ConfiguredTable, partition: str | None = None) -> tuple[Snapshot, Planning]:
+def explain(store: "Store", table: ConfiguredTable, partition: str | None = None) -> Planning:
     """A fresh scan of ``table`` (of one partition) and what planning says of each slice; stores nothing."""
-    states = {state.name: state for state in store.tables()}
+    state = next(iter(store.tables([table.name])), None)
     snapshot = load_format(table.ref.format).snapshot(table.ref, None if partition is None else [partition])
     if partition is not None and snapshot.slices.num_rows == 0:
         _partitions_asked(load_format(table.ref.format).snapshot(table.ref), None, [partition])
     run = _Run(
-        store=store, table=table, state=states.get(table.name), snapshot=snapshot, asked=None,
+        store=store, table=table, state=state, snapshot=snapshot, asked=None,
         held=store.held_partitions(table.name),
     )  # fmt: skip
-    return snapshot, run.plan()
+    return run.plan()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What came of looking at partitions that writers reported: plans stored, and what to look at again, and when."""
+    """What came of looking at partitions that writers reported: plans stored, and what to look at again, and when.
 
+    ``looked`` says that the table was listed; it is not where nothing could be planned anyway.
+    """
+
+    looked: bool = False
     plan_ids: tuple[str, ...] = ()
     again_in: Mapping[str | None, timedelta] = field(default_factory=dict)
 
@@ -149,7 +150,8 @@ def plan_written(
     asked = [name for name in selected if name in partitions]
     run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held)
     last = run.take(run.plan(), room, dry_run=False, request=None, actor=actor)
-    return Look(plan_ids=tuple(plan["plan_id"] for plan in run.plans), again_in=_again_in(last, snapshot))
+    plan_ids = tuple(plan["plan_id"] for plan in run.plans)
+    return Look(looked=True, plan_ids=plan_ids, again_in=_again_in(last, snapshot))
 
 
 def _again_in(planning: Planning, snapshot: Snapshot) -> dict[str | None, timedelta]:
@@ -191,6 +193,7 @@ class _Run:
         self.quarantined = tuple(state.quarantined) if state else ()
         self.held = dict(held)
         self.plans: list[Mapping[str, Any]] = []
+        self._account: Account | None = None
 
     def plan(self) -> Planning:
         """Plan what no live plan holds."""
@@ -223,9 +226,15 @@ class _Run:
             planning = self.plan()
         return first if dry_run else planning
 
+    def account(self, planning: Planning) -> Account:
+        """What ``planning`` decided, added up; once, where it is asked for again."""
+        if self._account is None or self._account.planning is not planning:
+            self._account = Account(planning)
+        return self._account
+
     def answer(self, planning: Planning, outcome: str, text: str) -> Answer:
         """Everything known now as an answer."""
-        lines = account(planning, self.snapshot, by_partition=False)
+        lines = self.account(planning).by_reason
         new = {plan["plan_id"] for plan in self.plans}
         return Answer(
             table=self.table.name,

@@ -39,13 +39,15 @@ def explain(
     if not _listing.acquire(blocking=False):
         raise ProblemError(exitcodes.TOO_MANY, f"{_MOST_AT_ONCE} tables are being listed already", {"Retry-After": "2"})
     try:
-        snapshot, decided = planning.explain(here.store, found, None if partition is None else partition.strip("/"))
+        decided = planning.explain(here.store, found, None if partition is None else partition.strip("/"))
     except OSError as error:
         why = f"{exitcodes.one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
         raise CommandError(exitcodes.TRANSIENT, f"{found.name} can't be listed here: {why}") from error
     finally:
         _listing.release()
-    if files and snapshot.slices.num_rows > _MOST_FILES:
-        too_many = f"{found.name} has {snapshot.slices.num_rows} file slices, more than the {_MOST_FILES} of one answer"
+    if files and decided.decisions.num_rows > _MOST_FILES:
+        too_many = (
+            f"{found.name} has {decided.decisions.num_rows} file slices, more than the {_MOST_FILES} of one answer"
+        )
         raise CommandError(exitcodes.SETTING, f"{too_many}; name a partition, or leave out files")
-    return document(explanation(found, snapshot, decided, files=files))
+    return document(explanation(found, decided, files=files))

@@ -71,8 +71,8 @@ class LocalClient:
         from service.account import explanation
 
         found = self.catalog.find(table)
-        snapshot, decided = planning.explain(self.store, found, None if partition is None else partition.strip("/"))
-        document = explanation(found, snapshot, decided, files=files)
+        decided = planning.explain(self.store, found, None if partition is None else partition.strip("/"))
+        document = explanation(found, decided, files=files)
         # A table may have millions of files: they are made as they are printed.
         return _document(document | {"items": ()}) | {"items": map(_document, document["items"])}
 

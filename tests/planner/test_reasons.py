@@ -164,34 +164,10 @@ def test_every_reason_that_a_setting_decides_names_a_setting() -> None:
             assert reason.knob in names, reason
 
 
-def test_the_summary_adds_up_to_the_table_and_is_sorted() -> None:
-    files = [
-        File(id="large", bytes=GIB, log_bytes=5),
-        *PAIR,
-        File(id="young", bytes=3, age=timedelta(0), partition="q"),
-        File(id="lone", bytes=4, partition="q"),
-        File(id="large2", bytes=2 * GIB),
-    ]
-    planning = plan(files, {"compaction": False})
-    lines = [(s.partition, s.reason, s.files, s.bytes, s.log_bytes) for s in planning.summary()]
-    assert lines == [
-        ("p", Reason.ABOVE_LIMIT, 2, 3 * GIB, 5),
-        ("p", Reason.CHOSEN, 2, 30 * MIB, 0),
-        ("q", Reason.RECENT, 1, 3, 0),
-        ("q", Reason.ALONE, 1, 4, 0),
-    ]
-    by_reason = {s.reason: (s.partition, s.files, s.bytes) for s in planning.summary(by_partition=False)}
-    assert by_reason[Reason.ABOVE_LIMIT] == (None, 2, 3 * GIB)
-    assert sum(files for _, files, _ in by_reason.values()) == 6
-    assert planning.summary()[2].text == "modified 0 ms of 15 min ago"
-    assert planning.rows(Reason.CHOSEN).tolist() == [1, 2]
-
-
 def test_an_empty_table_has_no_plan_and_nothing_to_explain() -> None:
     planning = plan([])
     assert planning.plan is None
     assert planning.decisions.num_rows == 0
-    assert planning.summary() == planning.summary(by_partition=False) == []
     assert (planning.backlog_files, planning.backlog_bytes, planning.estimate.small_files_before) == (0, 0, 0)
 
 

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of a planning: added up in columns, it says what counting slice by slice says."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from itertools import groupby
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_inputs import GIB, MIB, NOW, File, plan, snapshot
+
+from planner.candidates import READY, Reason
+from planner.planner import plan_table
+from planner.policy import SizingPolicy
+from service.account import Account, each_file, scan_record
+from service.store import PARTITION_SCHEMA
+
+LIMIT = 300 * MIB
+SIZES = (0, 1, 10 * MIB, LIMIT - 1, LIMIT, 2 * GIB)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[File]:
+    made = draw(
+        st.lists(
+            st.builds(
+                dict,
+                partition=st.sampled_from(["", "p", "a", "é", "a/b"]),
+                bytes=st.sampled_from(SIZES),
+                age=st.sampled_from([timedelta(minutes=1), timedelta(minutes=7), timedelta(hours=1)]),
+                log_bytes=st.sampled_from([0, 0, 5 * MIB]),
+                busy=st.sampled_from([None, None, "pending compaction 1", "pending clustering 2"]),
+            ),
+            max_size=30,
+        )
+    )
+    return [File(id=f"f{n}", logs_only=bool(n % 7 == 3 and f["log_bytes"]), **f) for n, f in enumerate(made)]
+
+
+def counted(files: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """Slices, base files, bytes and logs, one by one."""
+    files = list(files)
+    return {
+        "slices": len(files),
+        "files": sum(file["path"] is not None for file in files),
+        "bytes": sum(file["bytes"] for file in files),
+        "log_files": sum(len(file["log_files"]) for file in files),
+        "log_bytes": sum(file["log_bytes"] for file in files),
+    }
+
+
+def check_lines(lines: list[dict[str, Any]], files: list[dict[str, Any]], *key: str) -> None:
+    """Each line is of the files with its key, and every file is in one."""
+    ordered = sorted(files, key=lambda file: [file[name] for name in key])
+    grouped = {k: list(found) for k, found in groupby(ordered, key=lambda file: tuple(file[name] for name in key))}
+    assert [tuple(line[name] for name in key) for line in lines] == list(grouped)
+    for line, alike in zip(lines, grouped.values(), strict=True):
+        assert line.items() >= counted(alike).items()
+        texts = {file["text"] for file in alike}
+        assert line["text"] in texts
+        assert line["knob"] == Reason(line["reason"]).knob
+        if line["reason"] != Reason.BUSY and not line["varies"]:
+            assert len(texts) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(files=tables(), held=st.sets(st.sampled_from(["", "a"])), chunks=st.integers(1, 4))
+def test_every_sum_is_that_of_the_files_one_by_one(files: list[File], held: set[str], chunks: int) -> None:
+    policy = SizingPolicy.from_settings({})
+    shot = snapshot(files, chunks=chunks)
+    planning = plan_table(shot, policy, now=NOW, plan_id="p", held=dict.fromkeys(held, "live"))
+    account, found = Account(planning), list(each_file(planning))
+    check_lines([line.document() for line in account.by_partition], found, "partition", "reason")
+    by_reason = [line.document() for line in account.by_reason]
+    check_lines(by_reason, found, "reason")
+    for line in by_reason:
+        assert line["partitions"] == len({f["partition"] for f in found if f["reason"] == line["reason"]})
+
+    layout = account.partitions
+    assert layout.schema.names == PARTITION_SCHEMA.names
+    rows = layout.cast(PARTITION_SCHEMA).to_pylist()
+    assert [row["partition"] for row in rows] == sorted({file["partition"] for file in found})
+    for row in rows:
+        inside = [file for file in found if file["partition"] == row["partition"]]
+        small = [file for file in inside if file["path"] is not None and file["bytes"] < LIMIT]
+        ready = [file for file in inside if file["reason"] in READY]
+        assert row.items() >= {name: n for name, n in counted(inside).items() if name != "slices"}.items()
+        assert (row["small_files"], row["small_bytes"]) == (len(small), sum(file["bytes"] for file in small))
+        backlog = sum(file["bytes"] + file["log_bytes"] for file in ready)
+        assert (row["backlog_files"], row["backlog_bytes"]) == (len(ready), backlog)
+        check_lines(row["lines"], inside, "reason")
+
+    scan = scan_record(account, 1.5)
+    assert (scan.partitions, scan.files, scan.bytes) == (len(rows), counted(found)["files"], counted(found)["bytes"])
+    assert sum(scan.skipped.values()) == sum(file["reason"] != Reason.CHOSEN for file in found)
+
+
+def test_a_line_says_the_least_of_its_numbers_and_that_there_are_others() -> None:
+    old, young = timedelta(minutes=12), timedelta(minutes=3)
+    planning = plan(
+        [
+            File(id="older", bytes=1, age=old, partition="q"),
+            File(id="younger", bytes=2, age=young, partition="q"),
+            File(id="large", bytes=GIB),
+            File(id="larger", bytes=2 * GIB),
+            File(id="busy", bytes=3, busy="pending clustering 7"),
+            File(id="held", bytes=4, partition="r"),
+            File(id="held too", bytes=4, partition="r"),
+        ],
+        held={"r": "0198"},
+    )
+    account = Account(planning)
+    lines = {line.reason: (line.text, line.varies, line.partitions) for line in account.by_reason}
+    assert lines == {
+        Reason.RECENT: ("modified 3 of 15 min ago", True, 1),
+        Reason.ABOVE_LIMIT: ("above limit 1.0 GiB ≥ 300 MiB", True, 1),
+        Reason.BUSY: ("pending clustering 7", False, 1),
+        Reason.HELD: ("live plan 0198", False, 1),
+    }
+    assert {line.reason: line.text for line in account.by_partition} == {r: text for r, (text, _, _) in lines.items()}
+
+
+def test_an_empty_table_has_an_empty_account() -> None:
+    account = Account(plan([]))
+    assert account.by_reason == account.by_partition == []
+    assert account.partitions.num_rows == 0
+    assert scan_record(account, 0).partitions == 0
