@@ -72,7 +72,10 @@ class Metrics(NullObserver):
         for format_ in FORMATS:
             for outcome in ("ok", "error"):
                 self._counter("planner_runs_total", format=format_, outcome=outcome)
+                self._counter("planner_looks_total", format=format_, outcome=outcome)
             self._histogram("planner_run_duration_seconds", format=format_)
+            self._histogram("planner_look_duration_seconds", format=format_)
+            self._counter("planner_look_partitions_total", format=format_)
             self._counter("plan_leases_expired_total", format=format_)
             self._counter("plan_retries_total", format=format_, reason=Transient.__name__)
             for kind in PlanKind:
@@ -121,6 +124,12 @@ class Metrics(NullObserver):
             self._counter("planner_partitions_skipped_total", reason=reason).inc(partitions)
         if outcome == "ok":
             self.planner_alive()
+
+    def looked(self, format_: str, outcome: str, seconds: float, partitions: int) -> None:
+        """So many reported partitions of one table were looked at and planned: outcome ok or error."""
+        self._counter("planner_looks_total", format=format_, outcome=outcome).inc()
+        self._histogram("planner_look_duration_seconds", format=format_).observe(seconds)
+        self._counter("planner_look_partitions_total", format=format_).inc(partitions)
 
     def planner_alive(self) -> None:
         """The scan loop works: a table was scanned, or there is none."""

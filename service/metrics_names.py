@@ -91,6 +91,25 @@ SECTIONS: tuple[Section, ...] = (
                 ("reason",),
                 "Partitions with at least one slice left alone for the reason, counted at each planning run.",
             ),
+            Spec(
+                "lakefold_planner_looks_total",
+                "counter",
+                ("format", "outcome"),
+                "Looks at partitions of one table that writers reported.",
+            ),
+            Spec(
+                "lakefold_planner_look_duration_seconds",
+                "histogram",
+                ("format",),
+                "Seconds of one such look, planning included.",
+                buckets=_STEP_SECONDS,
+            ),
+            Spec(
+                "lakefold_planner_look_partitions_total",
+                "counter",
+                ("format",),
+                "Reported partitions that were looked at, each as often as it was.",
+            ),
         ),
     ),
     Section(

@@ -18,7 +18,7 @@ from service.catalog import Catalog
 from service.config import Config
 from service.exitcodes import one_line
 from service.metrics import Metrics
-from service.planning import Answer, plan_written, scan_and_plan
+from service.planning import Answer, Look, plan_written, scan_and_plan
 from service.rules import ConfiguredTable
 from service.schedule import Lanes
 from service.store import Request, ScanRecord, Store, StoreError, WrittenPartition
@@ -176,7 +176,7 @@ class Scanning:
                 if len(partitions) < len(written) and table.mode != "off":  # a writer reported the table as a whole
                     self._scan_one(table)()
                 if partitions:
-                    found = plan_written(self._config, self._store, table, partitions, actor=self._actor)
+                    found = self._look(table, partitions)
                     again_in = found.again_in
                     _tell_plans(name, found.plan_ids, ", partitions just written")
             except (Transient, OSError) as error:
@@ -194,6 +194,18 @@ class Scanning:
                 self._store.looked_at(written, again_in)
 
         return self._traced(name, look)
+
+    def _look(self, table: ConfiguredTable, partitions: Collection[str]) -> Look:
+        """Plan what writers reported, counted. Raises what ``plan_written`` raises."""
+        began = time.monotonic()
+        try:
+            found = plan_written(self._config, self._store, table, partitions, actor=self._actor)
+        except Exception:
+            self._metrics.looked(table.ref.format, "error", time.monotonic() - began, len(partitions))
+            raise
+        if found.looked:
+            self._metrics.looked(table.ref.format, "ok", time.monotonic() - began, len(partitions))
+        return found
 
     def _traced(self, table: str, work: Callable[[], None], traceparent: str | None = None) -> Callable[[], None]:
         def in_trace() -> None:

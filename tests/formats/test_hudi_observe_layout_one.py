@@ -4,100 +4,14 @@
 The tables are made by hand, file by file; real ones of that version are in the conformance suite.
 """
 
-import io
-import json
 import os
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import fastavro
-import pyarrow as pa
-import pyarrow.parquet as pq
+from hudi_by_hand import T1, T2, T3, T4, T5, ByHand
 from hudi_templates import ref
 
 from lake.formats.hudi import FORMAT
-
-T1, T2, T3, T4, T5 = (f"202601010000{n:02}000" for n in range(1, 6))
-PROPERTIES = {
-    "hoodie.table.name": "t",
-    "hoodie.table.type": "MERGE_ON_READ",
-    "hoodie.table.version": "6",
-    "hoodie.timeline.layout.version": "1",
-    "hoodie.table.timeline.timezone": "UTC",
-    "hoodie.table.recordkey.fields": "id",
-    "hoodie.table.precombine.field": "id",
-    "hoodie.table.partition.fields": "dt",
-    "hoodie.table.base.file.format": "PARQUET",
-    "hoodie.archivelog.folder": "archived",
-}
-COLUMNS = {"id": "long", "dt": "string"}
-OPERATIONS = {
-    "type": "record",
-    "name": "plan",
-    "fields": [
-        {
-            "name": "operations",
-            "type": {
-                "type": "array",
-                "items": {
-                    "type": "record",
-                    "name": "operation",
-                    "fields": [
-                        {"name": "partitionPath", "type": "string"},
-                        {"name": "fileId", "type": "string"},
-                        {"name": "dataFilePath", "type": "string"},
-                        {"name": "deltaFilePaths", "type": {"type": "array", "items": "string"}},
-                    ],
-                },
-            },
-        }
-    ],
-}
-
-
-class ByHand:
-    """A merge-on-read table of version 6 with the partition ``p`` and the file group ``f-0``."""
-
-    def __init__(self, base: Path) -> None:
-        self.base = base
-        (base / ".hoodie").mkdir(parents=True)
-        (base / "p").mkdir()
-        (base / "p/.hoodie_partition_metadata").write_text(f"commitTime={T1}\npartitionDepth=1\n")
-        (base / ".hoodie/hoodie.properties").write_text("\n".join(f"{k}={v}" for k, v in PROPERTIES.items()))
-
-    def base_file(self, instant: str) -> str:
-        name = f"f-0_0-1-1_{instant}.parquet"
-        pq.write_table(pa.table({"id": [1, 2], "dt": ["p", "p"]}), self.base / "p" / name)
-        return name
-
-    def log_file(self, instant: str, version: int) -> str:
-        name = f".f-0_{instant}.log.{version}_0-1-1"
-        (self.base / "p" / name).write_bytes(b"#HUDI#" * version)
-        return name
-
-    def complete(self, time: str, action: str, *names: str) -> None:
-        stats = [
-            {"fileId": "f-0", "path": f"p/{name}", "fileSizeInBytes": (self.base / "p" / name).stat().st_size}
-            for name in names
-        ]
-        schema = {"type": "record", "name": "t", "fields": [{"name": n, "type": t} for n, t in COLUMNS.items()]}
-        record = {"partitionToWriteStats": {"p": stats}, "extraMetadata": {"schema": json.dumps(schema)}}
-        (self.base / f".hoodie/{time}.{action}").write_text(json.dumps(record))
-
-    def request_compaction(self, time: str, base: str, logs: Sequence[str]) -> None:
-        operation: Mapping[str, object] = {
-            "partitionPath": "p",
-            "fileId": "f-0",
-            "dataFilePath": base,
-            "deltaFilePaths": list(logs),
-        }
-        buffer = io.BytesIO()
-        fastavro.writer(buffer, fastavro.parse_schema(OPERATIONS), [{"operations": [operation]}])
-        (self.base / f".hoodie/{time}.compaction.requested").write_bytes(buffer.getvalue())
-
-    def slices(self) -> list[dict[str, object]]:
-        return list(FORMAT.snapshot(ref(self.base)).slices.to_pylist())
 
 
 def test_logs_written_while_a_compaction_is_pending_belong_to_its_slice_and_are_listed(tmp_path: Path) -> None:

@@ -109,13 +109,22 @@ def test_a_snapshot_has_the_fixed_schema_no_guessed_rows_and_the_newest_instant(
     assert snapshot.instant == timeline_file(base, "*.replacecommit").name.partition("_")[0]
 
 
-def test_only_the_named_partitions_are_in_a_partial_snapshot(templates: Templates) -> None:
-    table = ref(templates.get("levels"))
-    wanted = {"region=r 1/dt=2026-01-01", "region=__HIVE_DEFAULT_PARTITION__/dt=2026-01-02"}
-    part = FORMAT.snapshot(table, wanted)
-    assert set(part.slices["partition"].to_pylist()) == wanted
-    everything = base_files(FORMAT.snapshot(table))
-    assert base_files(part) == {p: size for p, size in everything.items() if p.rpartition("/")[0] in wanted}
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cow", "plain", "unpartitioned", "levels", "encoded", "archived", "clustering_pending", "mor",
+        "compaction_pending", "logs_only",
+    ],
+)  # fmt: skip
+def test_a_look_at_partitions_finds_exactly_what_a_whole_listing_finds_in_them(templates: Templates, name: str) -> None:
+    table = ref(templates.get(name))
+    whole = FORMAT.snapshot(table)
+    there = sorted(set(whole.slices["partition"].to_pylist()))
+    for wanted in ([], ["nowhere"], *([one] for one in there), there, [*there[1:], "nowhere"]):
+        part = FORMAT.snapshot(table, wanted)
+        found = [row for row in whole.slices.to_pylist() if row["partition"] in wanted]
+        assert part.slices.to_pylist() == found
+        assert (part.instant, part.delta_commits) == (whole.instant, whole.delta_commits)
 
 
 @pytest.mark.parametrize("name", ["mor", "compaction_pending", "compacted", "logs_only"])

@@ -152,6 +152,10 @@ class Served:
         add("planner_runs_total", {"format": "hudi", "outcome": "ok"}, len(scans))
         add("planner_runs_total", {"format": "hudi", "outcome": "error"}, 0)
         add("planner_run_duration_seconds_count", {"format": "hudi"}, len(scans))
+        for outcome in ("ok", "error"):
+            add("planner_looks_total", {"format": "hudi", "outcome": outcome}, 0)
+        for name in ("planner_look_duration_seconds_count", "planner_look_partitions_total"):
+            add(name, {"format": "hudi"}, 0)
         # Both partitions of this table always share their reasons.
         for reason in {reason for scan in scans for reason in scan["skipped"]}:
             times = sum(reason in scan["skipped"] for scan in scans)

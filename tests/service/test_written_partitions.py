@@ -64,18 +64,33 @@ def report(store, *partitions):
     store.report_written("t1", partitions or None, by="test", delay=AT_ONCE)
 
 
+def looks(daemon):
+    """What the metrics tell of looks: how many by outcome, how many were timed, at how many partitions."""
+
+    def value(name, **labels):
+        return (
+            daemon.metrics.registry.get_sample_value(f"lakefold_planner_look{name}", {"format": "toy", **labels}) or 0
+        )
+
+    return {
+        "ok": value("s_total", outcome="ok"), "error": value("s_total", outcome="error"),
+        "seconds_count": value("_duration_seconds_count"), "partitions": value("_partitions_total"),
+    }  # fmt: skip
+
+
 def nothing_waits(store):
     wait_for(lambda: store.written() == [], "every report looked at")
 
 
 def test_a_reported_partition_is_planned_at_once_and_no_other_is_looked_at(toys, tmp_path, table, store):
-    with scheduler(tmp_path):
+    with scheduler(tmp_path) as daemon:
         full = scanned(store)
         write(table, "dt=2", rows(1000, 1050))
         write(table, "dt=4", rows(2000, 2050))
         report(store, "dt=2")
         (plan,) = wait_for(lambda: store.plans(), "a plan", 5)
         nothing_waits(store)
+    assert looks(daemon) == {"ok": 1, "error": 0, "seconds_count": 1, "partitions": 1}
     assert store.plan(plan.plan_id).partitions == ("dt=2",)
     assert plan.actor.startswith("scheduler ")
     assert toys.looks == [None, ("dt=2",)]
@@ -83,11 +98,12 @@ def test_a_reported_partition_is_planned_at_once_and_no_other_is_looked_at(toys,
 
 
 def test_a_burst_of_reports_is_one_look(toys, tmp_path, table, store):
-    with scheduler(tmp_path):
+    with scheduler(tmp_path) as daemon:
         scanned(store)
         for _ in range(20):
             store.report_written("t1", ["dt=1", "dt=3"], by="test", delay=timedelta(seconds=2))
         nothing_waits(store)
+    assert looks(daemon) == {"ok": 1, "error": 0, "seconds_count": 1, "partitions": 2}
     assert toys.looks == [None, ("dt=1", "dt=3")]
 
 
@@ -151,10 +167,11 @@ def test_partitions_without_room_for_another_plan_wait_for_it(toys, tmp_path, ta
 
 def test_a_table_that_may_not_be_planned_is_not_planned(toys, tmp_path, table, store):
     write(table, "dt=1", rows(1000, 1050))
-    with scheduler(tmp_path, mode="observe"):
+    with scheduler(tmp_path, mode="observe") as daemon:
         scanned(store)
         report(store, "dt=1")
         nothing_waits(store)
+    assert looks(daemon) == {"ok": 0, "error": 0, "seconds_count": 0, "partitions": 0}
     assert (store.plans(), toys.looks) == ([], [None])
 
 

@@ -6,10 +6,13 @@ slices nor as rows), log files of layout 1 that were written since a compaction 
 or an inflight write already holds a file group.
 """
 
+import posixpath
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -30,6 +33,10 @@ from lake.model import SLICES_SCHEMA
 
 Group = tuple[str, str]
 """Partition and file id."""
+
+_KEY_GENERATORS = ("hoodie.table.keygenerator.class", "hoodie.table.keygenerator.type")
+#: hudi-rs compares every partition with every value; for more than so many the whole listing is as fast
+_MOST_FILTERED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +88,20 @@ def replaced_groups(timeline: Timeline) -> set[Group]:
     return gone
 
 
-def latest_slices(storage: Storage, timeline: Timeline) -> list[Slice]:
-    """Every latest slice, as readers see the table.
+def latest_slices(storage: Storage, timeline: Timeline, partitions: Collection[str] | None = None) -> list[Slice]:
+    """Every latest slice, as readers see the table, or those in ``partitions``, for which no other is listed.
 
     Raises Transient when the listing fails, Rejected where hudi-rs does not know a column's type.
     """
+    import hudi
+
+    if partitions is not None:
+        partitions = {path for path in partitions if _may_hold_data(path)}
+        if not partitions:
+            return []
+    options = None if partitions is None else hudi.HudiReadOptions(filters=_filters(timeline.properties, partitions))
     try:
-        found = storage.hudi_rs_table().get_file_slices()
+        found = storage.hudi_rs_table().get_file_slices(options)
     except Exception as error:
         raise Transient(f"{storage.location}: hudi-rs can't list the table ({str(error).splitlines()[0]})") from error
     except BaseException as error:
@@ -99,8 +113,11 @@ def latest_slices(storage: Storage, timeline: Timeline) -> list[Slice]:
             f"({str(error).splitlines()[0]}), as of timestamps without a time zone; leave the table out"
         ) from error
     slices = []
-    younger = _logs_since_compaction(storage, timeline) if timeline.layout == 1 and is_merge_on_read(timeline) else {}
+    merge_on_read = is_merge_on_read(timeline)
+    younger = _logs_since_compaction(storage, timeline, partitions) if timeline.layout == 1 and merge_on_read else {}
     for entry in found:
+        if partitions is not None and entry.partition_path not in partitions:
+            continue
         logs = entry.log_file_names
         sizes = entry.log_file_sizes if logs else []
         if younger and (added := younger.get((entry.partition_path, entry.file_id))):
@@ -118,20 +135,55 @@ def latest_slices(storage: Storage, timeline: Timeline) -> list[Slice]:
                 log_sizes=tuple(sizes),
             )
         )
-    if is_merge_on_read(timeline):
-        slices.extend(_slices_of_logs_only(storage, timeline, {(s.partition, s.file_id) for s in slices}))
+    if merge_on_read:
+        known = {(entry.partition, entry.file_id) for entry in slices}
+        slices.extend(_slices_of_logs_only(storage, timeline, known, partitions))
     return slices
 
 
-def _logs_since_compaction(storage: Storage, timeline: Timeline) -> dict[Group, list[tuple[str, int]]]:
+def _may_hold_data(partition: str) -> bool:
+    """Whether a path somebody gave can be a partition: below the table, and not in ``.hoodie``."""
+    inside = partition.split("/")[0] not in ("", ".", "..", ".hoodie")
+    return not partition or (inside and posixpath.normpath(partition) == partition)
+
+
+def _filters(properties: Mapping[str, str], partitions: Collection[str]) -> list[tuple[str, str, str]]:
+    """What has hudi-rs leave out the other partitions, or most of them; nothing where that can't be said in columns.
+
+    It compares the values in a path with these and keeps every partition whose path it can't take apart.
+    """
+    columns = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
+    made_of_times = "timestamp" in " ".join(properties.get(key, "") for key in _KEY_GENERATORS).lower()
+    if made_of_times or len(partitions) > _MOST_FILTERED:
+        return []
+    if properties.get("hoodie.datasource.write.partitionpath.urlencode", "").lower() == "true":
+        partitions = [unquote(path) for path in partitions]
+    hive_style = properties.get("hoodie.datasource.write.hive_style_partitioning", "").lower() == "true"
+    values: list[set[str]] = [set() for _ in columns]
+    for parts in (path.split("/") for path in partitions):
+        if len(parts) != len(columns):
+            return []
+        for found, part in zip(values, parts, strict=True):
+            found.add(part.partition("=")[2] if hive_style else part)
+    # It trims the values of a list, and drops empty ones.
+    return [
+        (column, "IN", ",".join(re.sub(r"([\\,])", r"\\\1", value) for value in sorted(found)))
+        for column, found in zip(columns, values, strict=True)
+        if all(value and value == value.strip() for value in found)
+    ]
+
+
+def _logs_since_compaction(
+    storage: Storage, timeline: Timeline, partitions: Collection[str] | None
+) -> dict[Group, list[tuple[str, int]]]:
     """Log files (names and sizes in bytes) of layout 1 that name a pending compaction; hudi-rs leaves them out."""
     found: dict[Group, list[tuple[str, int]]] = defaultdict(list)
     for instant, plan in timeline.pending_plans():
         if instant.kind != "compaction":
             continue
         groups = {(entry.partition, entry.file_id) for entry in planned_slices(plan)}
-        partitions = sorted({partition for partition, _ in groups})
-        for partition, children in zip(partitions, storage.each(storage.children, partitions), strict=True):
+        listed = sorted({partition for partition, _ in groups if partitions is None or partition in partitions})
+        for partition, children in zip(listed, storage.each(storage.children, listed), strict=True):
             for info in children:
                 file = data_file(join(partition, info.base_name))
                 if file is not None and file.is_log and file.instant == instant.time and file.group in groups:
@@ -139,7 +191,9 @@ def _logs_since_compaction(storage: Storage, timeline: Timeline) -> dict[Group, 
     return found
 
 
-def _slices_of_logs_only(storage: Storage, timeline: Timeline, known: Collection[Group]) -> Iterator[Slice]:
+def _slices_of_logs_only(
+    storage: Storage, timeline: Timeline, known: Collection[Group], partitions: Collection[str] | None
+) -> Iterator[Slice]:
     logs: dict[Group, list[tuple[DataFile, int]]] = defaultdict(list)
     committed = committed_times(timeline)
     oldest = timeline.instants[0].time if timeline.instants else ""
@@ -148,7 +202,7 @@ def _slices_of_logs_only(storage: Storage, timeline: Timeline, known: Collection
         # What is older than the active timeline was archived, and only completed instants are.
         return file.instant in committed or file.instant < oldest
 
-    for path, size in storage.data_files():
+    for path, size in storage.data_files(partitions):
         file = data_file(path)
         if file is None or not file.is_log or file.is_cdc or file.group in known:
             continue

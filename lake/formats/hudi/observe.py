@@ -133,10 +133,7 @@ def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
     timeline = Timeline(storage)
     taken_at = datetime.now(UTC)
     busy = busy_groups(timeline)
-    slices = latest_slices(storage, timeline)
-    if partitions is not None:
-        wanted = frozenset(partitions)
-        slices = [entry for entry in slices if entry.partition in wanted]
+    slices = latest_slices(storage, timeline, None if partitions is None else frozenset(partitions))
     return Snapshot(
         table=table,
         instant=timeline.newest,

@@ -181,14 +181,23 @@ class Storage:
         """The inverse of ``path``."""
         return path[len(self.base) :].lstrip("/")
 
-    def data_files(self) -> Iterator[tuple[str, int]]:
-        """Relative path and size of every file outside ``.hoodie``, without partition markers and checksums."""
-        tops = [top for top in self.children("") if top.base_name != ".hoodie"]
-        for found in self.each(self._files_below, tops):
+    def data_files(self, partitions: Collection[str] | None = None) -> Iterator[tuple[str, int]]:
+        """Relative path and size of every file outside ``.hoodie``, without partition markers and checksums.
+
+        With ``partitions`` only these directories are listed, and those below them are not.
+        """
+        if partitions is None:
+            listings = self.each(self._files_below, (top for top in self.children("") if top.base_name != ".hoodie"))
+        else:
+            listings = self.each(self._files_in, partitions)
+        for found in listings:
             for info in found:
                 name = info.base_name
                 if not name.startswith(".hoodie_partition_metadata") and not name.endswith(".crc"):
                     yield self.relative(info.path), info.size
+
+    def _files_in(self, relative: str) -> list[pafs.FileInfo]:
+        return [info for info in self.children(relative) if info.type == pafs.FileType.File]
 
     def _files_below(self, top: pafs.FileInfo) -> list[pafs.FileInfo]:
         if top.type == pafs.FileType.File:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hudi tables of version 6 made by hand, file by file, without a JVM."""
+
+import io
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hudi_templates import ref
+
+from lake.formats.hudi import FORMAT
+
+T1, T2, T3, T4, T5 = (f"202601010000{n:02}000" for n in range(1, 6))
+PROPERTIES = {
+    "hoodie.table.name": "t",
+    "hoodie.table.type": "MERGE_ON_READ",
+    "hoodie.table.version": "6",
+    "hoodie.timeline.layout.version": "1",
+    "hoodie.table.timeline.timezone": "UTC",
+    "hoodie.table.recordkey.fields": "id",
+    "hoodie.table.precombine.field": "id",
+    "hoodie.table.partition.fields": "dt",
+    "hoodie.table.base.file.format": "PARQUET",
+    "hoodie.archivelog.folder": "archived",
+}
+COLUMNS = {"id": "long", "dt": "string"}
+OPERATIONS = {
+    "type": "record",
+    "name": "plan",
+    "fields": [
+        {
+            "name": "operations",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "operation",
+                    "fields": [
+                        {"name": "partitionPath", "type": "string"},
+                        {"name": "fileId", "type": "string"},
+                        {"name": "dataFilePath", "type": "string"},
+                        {"name": "deltaFilePaths", "type": {"type": "array", "items": "string"}},
+                    ],
+                },
+            },
+        }
+    ],
+}
+
+
+class ByHand:
+    """A merge-on-read table of version 6; where nothing else is said its files are of file group ``f-0`` in ``p``."""
+
+    def __init__(self, base: Path, properties: Mapping[str, str] = PROPERTIES) -> None:
+        self.base = base
+        (base / ".hoodie").mkdir(parents=True)
+        (base / ".hoodie/hoodie.properties").write_text("\n".join(f"{k}={v}" for k, v in properties.items()))
+
+    def base_file(self, instant: str, group: str = "p/f-0") -> str:
+        folder, name = self._in(group, f"_0-1-1_{instant}.parquet")
+        pq.write_table(pa.table({"id": [1, 2], "dt": ["p", "p"]}), folder / name)
+        return name
+
+    def log_file(self, instant: str, version: int, group: str = "p/f-0") -> str:
+        folder, name = self._in(group, f"_{instant}.log.{version}_0-1-1", ".")
+        (folder / name).write_bytes(b"#HUDI#" * version)
+        return name
+
+    def complete(self, time: str, action: str, *names: str, partition: str = "p") -> None:
+        stats = [
+            {
+                "fileId": name.lstrip(".").partition("_")[0],
+                "path": f"{partition}/{name}",
+                "fileSizeInBytes": (self.base / partition / name).stat().st_size,
+            }
+            for name in names
+        ]
+        schema = {"type": "record", "name": "t", "fields": [{"name": n, "type": t} for n, t in COLUMNS.items()]}
+        record = {"partitionToWriteStats": {partition: stats}, "extraMetadata": {"schema": json.dumps(schema)}}
+        (self.base / f".hoodie/{time}.{action}").write_text(json.dumps(record))
+
+    def request_compaction(self, time: str, base: str, logs: Sequence[str], group: str = "p/f-0") -> None:
+        partition, _, file_id = group.rpartition("/")
+        operation: Mapping[str, object] = {
+            "partitionPath": partition,
+            "fileId": file_id,
+            "dataFilePath": base,
+            "deltaFilePaths": list(logs),
+        }
+        buffer = io.BytesIO()
+        fastavro.writer(buffer, fastavro.parse_schema(OPERATIONS), [{"operations": [operation]}])
+        (self.base / f".hoodie/{time}.compaction.requested").write_bytes(buffer.getvalue())
+
+    def slices(self, partitions: Collection[str] | None = None) -> list[dict[str, object]]:
+        return list(FORMAT.snapshot(ref(self.base), partitions).slices.to_pylist())
+
+    def _in(self, group: str, rest: str, hidden: str = "") -> tuple[Path, str]:
+        partition, _, file_id = group.rpartition("/")
+        folder = self.base / partition
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            (folder / ".hoodie_partition_metadata").write_text(f"commitTime={T1}\npartitionDepth=1\n")
+        return folder, f"{hidden}{file_id}{rest}"
