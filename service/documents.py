@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from service.config import Config
     from service.lately import Lake
     from service.rules import ConfiguredTable
-    from service.store import PlanEvent, PlanView, ScanRecord, TableState
+    from service.store import Notification, Pause, PlanEvent, PlanView, ScanRecord, TableState
 
 #: states a plan does not leave
 TERMINAL = ("completed", "failed", "cancelled")
@@ -79,9 +79,36 @@ def plan_retried(plan_id: str) -> dict[str, Any]:
     return {"plan_id": plan_id, "state": "requested"}
 
 
+def notification(message: "Notification") -> dict[str, Any]:
+    """A message to the webhook; ``id`` is what its receiver knows it by."""
+    return {
+        "number": message.number, "id": message.body["id"], "event": message.event, "table": message.body["table"],
+        "plan": message.body["plan"], "reason": message.body["reason"], "state": message.state,
+        "attempts": message.attempts, "created_at": message.created_at, "not_before": message.not_before,
+        "delivered_at": message.delivered_at, "dead_at": message.dead_at, "error": message.error,
+    }  # fmt: skip
+
+
+def notifications_retried(count: int) -> dict[str, Any]:
+    """What a retry of dead messages has done."""
+    return {"retried": count}
+
+
+def notifications_dropped(count: int) -> dict[str, Any]:
+    """What dropping dead messages has done."""
+    return {"dropped": count}
+
+
 def paused(table: str | None, now: bool) -> dict[str, Any]:
     """Whether a table is paused now, or with None the whole service."""
     return {"table": table, "paused": now}
+
+
+def _pause(pause: "Pause | None") -> dict[str, Any]:
+    return {
+        "paused": pause is not None, "paused_by": pause and pause.by, "paused_at": pause and pause.at,
+        "paused_reason": pause and pause.reason,
+    }  # fmt: skip
 
 
 def table_state_word(table: "ConfiguredTable", state: "TableState | None") -> str:
@@ -97,8 +124,8 @@ def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "S
     """A table in a listing; ``scan`` is its last one, None before the first."""
     return {
         "table": table.name, "format": table.ref.format, "location": table.ref.location, "mode": table.mode,
-        "state": table_state_word(table, state), "paused": bool(state and state.paused),
-        "paused_by": state.paused_by if state else None, "halted_at": state.halted_at if state else None,
+        "state": table_state_word(table, state), **_pause(state.pause if state else None),
+        "halted_at": state.halted_at if state else None,
         "halted_reason": state.halted_reason if state else None,
         "quarantined": dict(state.quarantined) if state else {}, "scan": scan,
     }  # fmt: skip
@@ -150,16 +177,18 @@ def status(lake: "Lake") -> dict[str, Any]:
         "superseded_files": sum(entry.files for entry in figures.superseded),
         "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
         "halted": list(figures.halted),
-        "paused": figures.paused,
+        **_pause(figures.pause),
         "paused_tables": [table.name for table in figures.tables if table.paused],
         "attention": [
             {
                 "table": table.name, "halted_at": table.halted_at, "halted_reason": table.halted_reason,
-                "quarantined_files": len(table.quarantined), "paused_by": table.paused_by,
+                "quarantined_files": len(table.quarantined), **_pause(table.pause),
             }
             for table in figures.tables
             if table.halted or table.quarantined or table.paused
         ],
+        "notifications_waiting": figures.notifications_waiting,
+        "notifications_dead": figures.notifications_dead,
         "leaders": lake.leaders,
     }  # fmt: skip
 

@@ -289,9 +289,11 @@ def refusal(config: Config, store: "Store", table: ConfiguredTable, state: Table
             f"{table.name} is halted: {state.halted_reason}; after looking into it: lakefold resume {table.name}",
             halted_at=state.halted_at,
         )
-    if state.paused or store.paused():
+    if (pause := state.pause or store.service_pause()) is not None:
         what, argument = (table.name, f" {table.name}") if state.paused else ("lakefold", "")
-        return CommandError(exitcodes.NOT_SERVED, f"{what} is paused; to go on: lakefold resume{argument}")
+        return CommandError(
+            exitcodes.NOT_SERVED, f"{what} is paused {pause.words}; to go on: lakefold resume{argument}"
+        )
     return None
 
 

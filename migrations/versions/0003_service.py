@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the HTTP service keeps: tokens, partitions written, partition layouts, notifications, trace contexts."""
+"""What the HTTP service keeps: tokens, partitions written, layouts, notifications, trace contexts, why of a pause."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,6 +15,7 @@ _WAITING = "delivered_at_ms IS NULL AND dead_at_ms IS NULL"
 def upgrade() -> None:
     """Apply."""
     op.add_column("table_state", sa.Column("first_ok_scan_id", sa.BigInteger(), nullable=True))
+    op.add_column("table_state", sa.Column("paused_reason", sa.Text(), nullable=True))
     # The oldest scan that is still known stands for the first one.
     op.execute(
         "UPDATE table_state SET first_ok_scan_id ="
@@ -101,4 +102,5 @@ def downgrade() -> None:
     op.drop_table("plan_total")
     op.drop_column("plan_request", "traceparent")
     op.drop_column("plan", "traceparent")
+    op.drop_column("table_state", "paused_reason")
     op.drop_column("table_state", "first_ok_scan_id")

@@ -8,7 +8,18 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import JSONResponse
 
 from lake.version import __version__
-from service.api import changes, events, explain, overview, plans, process, progress, requests, tables
+from service.api import (
+    changes,
+    events,
+    explain,
+    notifications,
+    overview,
+    plans,
+    process,
+    progress,
+    requests,
+    tables,
+)
 from service.api.context import Context
 from service.api.guard import Guard
 from service.api.problems import add_handlers
@@ -20,7 +31,7 @@ from service.web.app import add_pages
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
 ROUTERS: tuple[APIRouter, ...] = (
     overview.router, tables.router, explain.router, plans.router, progress.router, requests.router, changes.router,
-    events.router,
+    notifications.router, events.router,
 )  # fmt: skip
 
 _DESCRIPTION = """\

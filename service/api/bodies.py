@@ -7,6 +7,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 #: more than that is said more shortly by naming none: the whole table
 MOST_PARTITIONS = 10_000
+#: the largest number of a row that both databases can compare with
+LARGEST = 2**63 - 1
 
 
 def _inside_the_table(path: str) -> str:
@@ -21,6 +23,8 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+RowNumber = Annotated[int, Field(ge=1, le=LARGEST)]
+Reason = Annotated[str, Field(max_length=1000)]
 TableName = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$")]
 #: a partition's path, such as ``dt=2026-03-01/hour=7``; empty for the one of an unpartitioned table
 PartitionPath = Annotated[

@@ -4,11 +4,10 @@
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import Field
 from starlette.responses import Response
 
 from lake.plan import PlanState
-from service.api.bodies import Body
+from service.api.bodies import Body, Reason
 from service.api.context import Here, changes_the_lake
 from service.api.naming import named
 from service.api.paging import document
@@ -23,7 +22,13 @@ Writer = Annotated[Caller, require("write")]
 class Cancel(Body):
     """Why a plan is cancelled, for its history."""
 
-    reason: Annotated[str, Field(max_length=1000)] = "cancelled over HTTP"
+    reason: Reason = "cancelled over HTTP"
+
+
+class Pause(Body):
+    """Why nothing more is begun, for whoever wonders."""
+
+    reason: Reason = ""
 
 
 @router.post("/plans/{plan_id}/cancel", tags=["plans"])
@@ -45,10 +50,10 @@ def retry_plan(here: Here, caller: Writer, plan_id: str) -> Response:
 
 
 @router.post("/tables/{table}/pause", tags=["tables"])
-def pause_table(here: Here, caller: Writer, table: str) -> Response:
+def pause_table(here: Here, caller: Writer, table: str, pause: Pause | None = None) -> Response:
     """Begin no more plans of a table; what runs goes on to its end."""
     name = named(here, table).name
-    here.store.pause(name, caller.actor)
+    here.store.pause(name, caller.actor, (pause or Pause()).reason)
     return document(paused(name, True))
 
 
@@ -61,14 +66,14 @@ def resume_table(here: Here, caller: Writer, table: str) -> Response:
 
 
 @router.post("/pause", tags=["service"])
-def pause(here: Here, caller: Writer) -> Response:
-    """Begin no more plans of any table."""
-    here.store.pause(None, caller.actor)
+def pause_everything(here: Here, caller: Writer, pause: Pause | None = None) -> Response:
+    """Begin no more plans of any table; what runs goes on to its end."""
+    here.store.pause(None, caller.actor, (pause or Pause()).reason)
     return document(paused(None, True))
 
 
 @router.post("/resume", tags=["service"])
-def resume(here: Here, caller: Writer) -> Response:
+def resume_everything(here: Here, caller: Writer) -> Response:
     """End the pause of the whole service; tables that are paused by themselves stay so."""
     here.store.resume(None, caller.actor)
     return document(paused(None, False))

@@ -78,7 +78,7 @@ class Client(Protocol):
     def retry(self, plan: str) -> Document:
         """Requests a failed plan again."""
 
-    def pause(self, table: str | None) -> Document:
+    def pause(self, table: str | None, reason: str) -> Document:
         """Starts no more plans, of a table or of any."""
 
     def halted_reason(self, table: str) -> str | None:
@@ -86,6 +86,15 @@ class Client(Protocol):
 
     def resume(self, table: str | None) -> Document:
         """Ends a pause; of a table also its halt and its quarantine."""
+
+    def notifications(self, *, state: str | None, limit: int, after: int | None) -> list[Document]:
+        """Messages to the webhook, newest first, at most ``limit``; those behind the one with the number ``after``."""
+
+    def retry_notifications(self, numbers: Collection[int] | None) -> Document:
+        """Lets dead messages begin anew; all that are dead with None."""
+
+    def drop_notifications(self, numbers: Collection[int] | None) -> Document:
+        """Forgets dead messages; all that are dead with None."""
 
     def close(self) -> None:
         """Closes what was opened."""

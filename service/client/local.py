@@ -131,9 +131,9 @@ class LocalClient:
         self.store.retry(plan_id, actor=self._actor)
         return documents.plan_retried(plan_id)
 
-    def pause(self, table: str | None) -> Document:
+    def pause(self, table: str | None, reason: str) -> Document:
         name = None if table is None else self._registered(table)
-        self.store.pause(name, self._actor)
+        self.store.pause(name, self._actor, reason)
         return documents.paused(name, True)
 
     def halted_reason(self, table: str) -> str | None:
@@ -143,6 +143,18 @@ class LocalClient:
         name = None if table is None else self._registered(table)
         self.store.resume(name, self._actor)
         return documents.paused(name, False)
+
+    def notifications(self, *, state: str | None, limit: int, after: int | None) -> list[Document]:
+        from service.store import NotificationState
+
+        found = self.store.notifications(NotificationState(state) if state else None, limit, after)
+        return _documents(documents.notification(message) for message in found)
+
+    def retry_notifications(self, numbers: Collection[int] | None) -> Document:
+        return documents.notifications_retried(self.store.retry_notifications(numbers))
+
+    def drop_notifications(self, numbers: Collection[int] | None) -> Document:
+        return documents.notifications_dropped(self.store.drop_notifications(numbers))
 
     def close(self) -> None:
         if "store" in self.__dict__:

@@ -66,12 +66,7 @@ class RemoteClient:
 
     def plans(self, *, table: str | None, state: str | None, limit: int, after: str | None) -> list[Document]:
         name = None if table is None else self.table(table)["table"]
-        found: list[Document] = []
-        for page in self._pages("/v1/plans", table=name, state=state, limit=min(limit, _PAGE), after=after):
-            found += page["items"]
-            if len(found) >= limit:
-                break
-        return found[:limit]
+        return self._items("/v1/plans", limit, table=name, state=state, after=after)
 
     def plan(self, plan: str) -> Document:
         return self._document(f"/v1/plans/{quote(plan, safe='')}")
@@ -121,8 +116,8 @@ class RemoteClient:
     def retry(self, plan: str) -> Document:
         return self._post(f"/v1/plans/{self.plan(plan)['plan_id']}/retry")
 
-    def pause(self, table: str | None) -> Document:
-        return self._post(f"{self._place(table)}/pause")
+    def pause(self, table: str | None, reason: str) -> Document:
+        return self._post(f"{self._place(table)}/pause", {"reason": reason})
 
     def halted_reason(self, table: str) -> str | None:
         reason = self.table(table)["halted_reason"]
@@ -130,6 +125,15 @@ class RemoteClient:
 
     def resume(self, table: str | None) -> Document:
         return self._post(f"{self._place(table)}/resume")
+
+    def notifications(self, *, state: str | None, limit: int, after: int | None) -> list[Document]:
+        return self._items("/v1/notifications", limit, state=state, after=after)
+
+    def retry_notifications(self, numbers: Collection[int] | None) -> Document:
+        return self._post("/v1/notifications/retry", _chosen(numbers))
+
+    def drop_notifications(self, numbers: Collection[int] | None) -> Document:
+        return self._post("/v1/notifications/drop", _chosen(numbers))
 
     def close(self) -> None:
         self._http.close()
@@ -143,7 +147,16 @@ class RemoteClient:
     def _post(self, path: str, body: Mapping[str, Any] | None = None) -> Document:
         return dict(self._http.call("POST", path, body=body))
 
-    def _pages(self, path: str, *, after: str | None = None, **parameters: Any) -> Iterator[Document]:
+    def _items(self, path: str, limit: int, **parameters: Any) -> list[Document]:
+        """The first ``limit`` items of a list."""
+        found: list[Document] = []
+        for page in self._pages(path, limit=min(limit, _PAGE), **parameters):
+            found += page["items"]
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    def _pages(self, path: str, *, after: str | int | None = None, **parameters: Any) -> Iterator[Document]:
         while True:
             page = self._document(path, after=after, **parameters)
             yield page
@@ -165,3 +178,7 @@ class RemoteClient:
             hint = nearest(word, list(locations)) or f"; {len(locations)} tables are known, see lakefold tables list"
             raise CommandError(exitcodes.NOT_FOUND, f"no table {word!r}{hint}", table=word)
         return found
+
+
+def _chosen(numbers: Collection[int] | None) -> Document:
+    return {} if numbers is None else {"numbers": sorted(numbers)}

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """``lakefold notifications``: what the webhook was told, what it could not be told, and whether it listens."""
 
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from service.commands.common import ConfigFile, Json, command, plural
+from service.commands.common import ConfigFile, Json, Run, command, plural
 from service.exitcodes import TRANSIENT, USAGE, CommandError, ExitCode, exit_codes
-from service.output import Column, age
+from service.output import Column, age, moment
 
 app = typer.Typer(help="Messages to the webhook: sent, waiting, given up.", no_args_is_help=True)
 _CODES = exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE)
@@ -26,6 +28,7 @@ def add_to(root: typer.Typer) -> None:
 def list_(
     state: Annotated[str | None, typer.Option("--state", help="Only waiting, delivered or dead ones.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many, newest first.")] = 50,
+    after: Annotated[int | None, typer.Option("--after", metavar="NUMBER", help="Continue behind this one.")] = None,
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
@@ -33,36 +36,34 @@ def list_(
     if state not in (None, "waiting", "delivered", "dead"):
         raise CommandError(USAGE, f"--state {state!r}: use waiting, delivered or dead")
     with command(json, config) as run:
-        found, now = run.store.notifications(state, limit), run.store.figures().taken_at
-        documents = [
-            {
-                "number": message.number, "event": message.event, "table": message.body["table"],
-                "plan": message.body["plan"], "state": message.state, "attempts": message.attempts,
-                "created_at": message.created_at, "not_before": message.not_before,
-                "delivered_at": message.delivered_at, "dead_at": message.dead_at, "error": message.error,
-            }
-            for message in found
-        ]  # fmt: skip
+        found = run.client.notifications(state=state, limit=limit, after=after)
+        run.out.many(found, lambda: _list_text(run, found, limit))
 
-        def text() -> None:
-            rows = (
-                (m["number"], m["event"], m["table"] or "(all)", m["state"], m["attempts"], age(m["created_at"], now),
-                 (m["error"] or "")[:_LONGEST_ERROR])
-                for m in documents
-            )  # fmt: skip
-            titles = ("NUMBER", "EVENT", "TABLE", "STATE", "ATTEMPTS", "WRITTEN", "LAST ERROR")
-            run.out.table([Column(title, title in ("NUMBER", "ATTEMPTS")) for title in titles], rows)
 
-        run.out.many(documents, text if documents else lambda: run.out.note("No notifications."))
+def _list_text(run: Run, found: Sequence[Mapping[str, Any]], limit: int) -> None:
+    if not found:
+        run.out.note("No notifications.")
+        return
+    now = datetime.now(UTC)
+    rows = (
+        (m["number"], m["event"], m["table"] or "(all)", m["state"], m["attempts"], age(moment(m["created_at"]), now),
+         (m["error"] or "")[:_LONGEST_ERROR])
+        for m in found
+    )  # fmt: skip
+    titles = ("NUMBER", "EVENT", "TABLE", "STATE", "ATTEMPTS", "WRITTEN", "LAST ERROR")
+    run.out.table([Column(title, title in ("NUMBER", "ATTEMPTS")) for title in titles], rows)
+    if len(found) == limit:
+        run.out.note(f"More may follow: --after {found[-1]['number']}")
 
 
 @app.command("retry", epilog=_CODES)
 def retry(numbers: Numbers = None, everything: All = False, json: Json = False, config: ConfigFile = None) -> None:
-    """Send messages again that were given up, with all their attempts."""
+    """Send messages again that were given up, with all their attempts; those that wait do so already."""
     _chosen(numbers, everything)
     with command(json, config) as run:
-        count = run.store.retry_notifications(None if everything else numbers)
-        run.out.one({"retried": count}, lambda: run.out.line(f"{plural(count, 'notification')} will be sent again"))
+        done = run.client.retry_notifications(None if everything else numbers)
+        text = f"{plural(done['retried'], 'notification')} will be sent again"
+        run.out.one(done, lambda: run.out.line(text))
 
 
 @app.command("drop", epilog=_CODES)
@@ -70,15 +71,13 @@ def drop(numbers: Numbers = None, everything: All = False, json: Json = False, c
     """Forget messages that were given up."""
     _chosen(numbers, everything)
     with command(json, config) as run:
-        count = run.store.drop_notifications(None if everything else numbers)
-        run.out.one({"dropped": count}, lambda: run.out.line(f"{plural(count, 'notification')} dropped"))
+        done = run.client.drop_notifications(None if everything else numbers)
+        run.out.one(done, lambda: run.out.line(f"{plural(done['dropped'], 'notification')} dropped"))
 
 
 @app.command("test", epilog=exit_codes())
 def try_out(json: Json = False, config: ConfigFile = None) -> None:
     """Send one signed message of the event "test" to the webhook now and say what it answered."""
-    from datetime import UTC, datetime
-
     from uuid_utils import uuid7
 
     from service.notify.delivery import open_webhook

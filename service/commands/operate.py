@@ -55,6 +55,8 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
     out.line(documents.answer_line(data))
     out.line()
     live = [leader for leader in data["leaders"] if leader["live"]]
+    if data["paused"]:
+        out.line(f"lakefold was paused {age(moment(data['paused_at']), now)} {_by(data)}; to go on: lakefold resume")
     if live:
         rows = ((leader["role"], leader["holder"], age(moment(leader["acquired_at"]), now)) for leader in live)
         out.table((Column("LEADER OF"), Column("HOLDER"), Column("SINCE")), rows)
@@ -65,6 +67,9 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
     if data["superseded_files"]:
         files = plural(data["superseded_files"], "superseded file")
         out.line(f"{files}, {size(data['superseded_bytes'])}, wait for their retention; lakefold clean -n lists them.")
+    if data["notifications_dead"]:
+        told = plural(data["notifications_dead"], "notification")
+        out.line(f"{told} could not be delivered; lakefold notifications list --state dead")
     for table in data["attention"]:
         name = table["table"]
         if table["halted_at"]:
@@ -73,13 +78,23 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
             files = plural(table["quarantined_files"], "file")
             out.line(f"{name}: {files} can't be read and are left alone; lakefold tables show {name}")
         if table["paused_by"]:
-            out.line(f"{name} is paused by {table['paused_by']}")
+            out.line(f"{name} is paused {_by(table)}")
 
 
-def pause(table: MaybeTable = None, json: Json = False, config: ConfigFile = None) -> None:
+def _by(paused: Mapping[str, Any]) -> str:
+    """Who paused it, and why where they said."""
+    return f"by {paused['paused_by']}" + (f": {paused['paused_reason']}" if paused["paused_reason"] else "")
+
+
+def pause(
+    table: MaybeTable = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why, for whoever wonders.")] = "",
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
     """Start no more plans of one table, or of any; what runs goes on to its end."""
     with command(json, config) as run:
-        done = run.client.pause(table)
+        done = run.client.pause(table, reason)
         run.out.one(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} paused; running plans go on"))
 
 

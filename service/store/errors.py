@@ -23,7 +23,7 @@ class ConstraintViolated(StoreError):
 
 
 class NotFound(StoreError):
-    """No such table, plan or request."""
+    """No such table, plan, request or notification."""
 
 
 class Ambiguous(StoreError):
@@ -31,7 +31,7 @@ class Ambiguous(StoreError):
 
 
 class WrongState(StoreError):
-    """The plan is in a state in which this can't be done."""
+    """The plan, token or notification is in a state in which this can't be done."""
 
 
 class IdempotencyMismatch(StoreError):

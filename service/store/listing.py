@@ -15,7 +15,7 @@ from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTo
 from service.store.notifications import counted
 from service.store.pruning import SUMS
 from service.store.rows import group_view, plan_view, table_state
-from service.store.tables import is_paused
+from service.store.tables import service_pause
 from service.store.views import Figures, PlanEvent, PlanFigures, PlanView, SupersededFigures
 
 _GROUP_COLUMNS = tuple(column for column in GroupRow.__table__.c if column.name != "files")
@@ -161,7 +161,7 @@ class Listing(StorePart):
                     for row in connection.execute(superseded.order_by(SupersededRow.table_name))
                 ),
                 tables=tuple(tables),
-                paused=is_paused(connection),
+                pause=service_pause(connection),
                 **counted(connection),
             )
 

@@ -89,6 +89,7 @@ class TableRow(Base):
     mode: Mapped[str] = mapped_column(String)
     paused_by: Mapped[str | None] = mapped_column(String)
     paused_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    paused_reason: Mapped[str | None] = mapped_column(Text)
     halted_reason: Mapped[str | None] = mapped_column(Text)
     halted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     quarantined: Mapped[Any] = mapped_column(Json, server_default="{}")

@@ -10,15 +10,15 @@ from uuid_utils import uuid7
 
 from service.store.base import StorePart, storable
 from service.store.clock import db_now, milliseconds, moment, optional_moment
-from service.store.errors import NotFound
+from service.store.errors import NotFound, WrongState
 from service.store.models import NotificationRow
-from service.store.views import Notification, StoreSettings
+from service.store.views import Notification, NotificationState, StoreSettings
 
 _WAITS = (NotificationRow.delivered_at_ms.is_(None), NotificationRow.dead_at_ms.is_(None))
-_STATES: Mapping[str, Any] = {
-    "waiting": _WAITS,
-    "delivered": (NotificationRow.delivered_at_ms.is_not(None),),
-    "dead": (NotificationRow.dead_at_ms.is_not(None),),
+_STATES: Mapping[NotificationState, Any] = {
+    NotificationState.WAITING: _WAITS,
+    NotificationState.DELIVERED: (NotificationRow.delivered_at_ms.is_not(None),),
+    NotificationState.DEAD: (NotificationRow.dead_at_ms.is_not(None),),
 }
 
 
@@ -59,7 +59,7 @@ def counted(connection: Connection) -> dict[str, int]:
         f"notifications_{state}": connection.execute(
             select(func.count()).select_from(NotificationRow).where(*_STATES[state])
         ).scalar_one()
-        for state in ("waiting", "dead")
+        for state in (NotificationState.WAITING, NotificationState.DEAD)
     }
 
 
@@ -88,21 +88,33 @@ class Notifications(StorePart):
         end = {"dead_at_ms": db_now()} if again is None else {"not_before_ms": db_now() + milliseconds(again)}
         self._attempted(number, error=storable(error), **end)
 
-    def notifications(self, state: str | None = None, limit: int = 50) -> list[Notification]:
-        """Messages newest first; ``state`` is waiting, delivered or dead."""
+    def notifications(
+        self, state: NotificationState | None = None, limit: int = 50, after: int | None = None
+    ) -> list[Notification]:
+        """Messages newest first, at most ``limit``; those behind the message with the number ``after``."""
         query = select(NotificationRow.__table__).where(*(_STATES[state] if state else ()))
+        if after is not None:
+            query = query.where(NotificationRow.id < after)
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(NotificationRow.id.desc()).limit(limit))
             return [_notification(row) for row in rows]
 
     def retry_notifications(self, numbers: Collection[int] | None) -> int:
-        """Let dead messages (all of them with None) begin anew; how many. Raises NotFound for one that is not dead."""
+        """Let dead messages (all of them with None) begin anew; how many did. One that waits does so already.
+
+        All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that was delivered.
+        """
         values = {"dead_at_ms": None, "attempts": 0, "not_before_ms": db_now()}
-        return self._of_dead(update(NotificationRow).values(**values), numbers)
+        return self._of_dead(
+            update(NotificationRow).values(**values), numbers, "sent again", passed_over=(NotificationState.WAITING,)
+        )
 
     def drop_notifications(self, numbers: Collection[int] | None) -> int:
-        """Delete dead messages (all of them with None); how many. Raises NotFound for one that is not dead."""
-        return self._of_dead(delete(NotificationRow), numbers)
+        """Delete dead messages (all of them with None); how many.
+
+        All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that is not dead.
+        """
+        return self._of_dead(delete(NotificationRow), numbers, "dropped")
 
     def prune_notifications(self, *, delivered: timedelta, dead: timedelta) -> int:
         """Delete messages delivered or given up longer ago than that; how many."""
@@ -117,15 +129,26 @@ class Notifications(StorePart):
         with self._database.write() as connection:
             connection.execute(this.values(attempts=NotificationRow.attempts + 1, **values))
 
-    def _of_dead(self, change: Any, numbers: Collection[int] | None) -> int:
+    def _of_dead(
+        self, change: Any, numbers: Collection[int] | None, what: str, passed_over: Collection[NotificationState] = ()
+    ) -> int:
         dead = change.where(NotificationRow.dead_at_ms.is_not(None))
         with self._database.write() as connection:
             if numbers is None:
                 return int(connection.execute(dead).rowcount)
-            for number in numbers:
-                if connection.execute(dead.where(NotificationRow.id == number)).rowcount != 1:
-                    raise NotFound(f"no dead notification {number}")
-        return len(numbers)
+            changed = 0
+            for number in sorted(set(numbers)):
+                if connection.execute(dead.where(NotificationRow.id == number)).rowcount:
+                    changed += 1
+                    continue
+                row = connection.execute(
+                    select(NotificationRow.__table__).where(NotificationRow.id == number)
+                ).one_or_none()
+                if row is None:
+                    raise NotFound(f"no notification {number}")
+                if (state := _notification(row).state) not in passed_over:
+                    raise WrongState(f"notification {number} is {state}; only dead ones can be {what}")
+        return changed
 
 
 def _notification(row: Row[Any]) -> Notification:

@@ -18,7 +18,7 @@ from lake.plan import (
 from service.store.blobs import unpack
 from service.store.clock import moment, optional_moment
 from service.store.models import GroupRow, TableRow
-from service.store.views import GroupView, PlanView, TableState
+from service.store.views import GroupView, Pause, PlanView, TableState
 
 
 def options_document(options: RewriteOptions) -> dict[str, Any]:
@@ -87,6 +87,13 @@ def _on_conflict(stored: str | None) -> OnConflict | None:
     return None if stored is None else OnConflict(stored)
 
 
+def pause_of(row: Row[Any]) -> Pause | None:
+    """The pause of a row of ``table_state``; None without one."""
+    if row.paused_at_ms is None:
+        return None
+    return Pause(by=row.paused_by, at=moment(row.paused_at_ms), reason=row.paused_reason or "")
+
+
 def table_state(row: Row[Any]) -> TableState:
     """A row of ``table_state``."""
     return TableState(
@@ -99,8 +106,7 @@ def table_state(row: Row[Any]) -> TableState:
             write_options=row.write_options,
         ),
         mode=row.mode,
-        paused=row.paused_at_ms is not None,
-        paused_by=row.paused_by,
+        pause=pause_of(row),
         halted_reason=row.halted_reason,
         halted_at=optional_moment(row.halted_at_ms),
         quarantined=row.quarantined,

@@ -15,8 +15,8 @@ from service.store.errors import NotFound
 from service.store.layouts import keep_layout
 from service.store.models import ALL_TABLES, ScanRow, TableRow
 from service.store.notifications import tell
-from service.store.rows import table_state
-from service.store.views import ScanRecord, TableState
+from service.store.rows import pause_of, table_state
+from service.store.views import Pause, ScanRecord, TableState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,15 +78,17 @@ class Tables(StorePart):
             raise NotFound(f"no table {name!r} is registered")
         return table_state(row)
 
-    def pause(self, name: str | None, actor: str) -> None:
+    def pause(self, name: str | None, actor: str, reason: str = "") -> None:
         """Claim no plan of table ``name``, or of any table with None, until ``resume``. Raises NotFound."""
+        reason = storable(" ".join(reason.split()))
         with self._database.write() as connection:
             if name is None:
                 everything = TableRef(name=ALL_TABLES, format="", location="")
                 insert_if_absent(connection, TableRow, **table_values(everything, "observe"))
-            self._tell_change(connection, "table.paused", name, actor, TableRow.paused_at_ms.is_(None))
-            self._change(connection, name, paused_at_ms=db_now(), paused_by=actor)
-        _log("paused", name, actor)
+            why = f"by {actor}: {reason}" if reason else f"by {actor}"
+            self._tell_change(connection, "table.paused", name, why, TableRow.paused_at_ms.is_(None))
+            self._change(connection, name, paused_at_ms=db_now(), paused_by=actor, paused_reason=reason or None)
+        _log("paused", name, why)
 
     def resume(self, name: str | None, actor: str) -> None:
         """End the pause of table ``name``, its halt and its quarantine. Raises NotFound.
@@ -95,20 +97,18 @@ class Tables(StorePart):
         """
         with self._database.write() as connection:
             held = TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None)
-            self._tell_change(connection, "table.resumed", name, actor, held)
+            self._tell_change(connection, "table.resumed", name, f"by {actor}", held)
+            nobody = {"paused_at_ms": None, "paused_by": None, "paused_reason": None}
             if name is None:
-                self._set(connection, ALL_TABLES, paused_at_ms=None, paused_by=None)
+                self._set(connection, ALL_TABLES, **nobody)
             else:
-                self._change(
-                    connection, name, paused_at_ms=None, paused_by=None, halted_at_ms=None, halted_reason=None,
-                    quarantined={},
-                )  # fmt: skip
-        _log("resumed", name, actor)
+                self._change(connection, name, **nobody, halted_at_ms=None, halted_reason=None, quarantined={})
+        _log("resumed", name, f"by {actor}")
 
-    def paused(self) -> bool:
-        """Whether the whole service is paused."""
+    def service_pause(self) -> Pause | None:
+        """The pause of the whole service; None while there is none."""
         with self._database.read() as connection:
-            return is_paused(connection)
+            return service_pause(connection)
 
     def record_scan(self, scan: ScanRecord, partitions: "pa.Table | None" = None) -> None:
         """Remember what a scan found, forgetting the table's oldest scans. Raises NotFound for an unknown table.
@@ -198,11 +198,11 @@ class Tables(StorePart):
         if name == ALL_TABLES or self._set(connection, name or ALL_TABLES, **values) != 1:
             raise NotFound(f"no table {name!r} is registered")
 
-    def _tell_change(self, connection: Any, event: str, name: str | None, actor: str, changes: Any) -> None:
+    def _tell_change(self, connection: Any, event: str, name: str | None, reason: str, changes: Any) -> None:
         """Tell the webhook of a table, None for the service, that a person is about to change."""
         here = select(TableRow.name).where(TableRow.name == (name or ALL_TABLES), changes)
         if connection.execute(here).one_or_none() is not None:
-            tell(connection, self._settings, event, table=name, reason=f"by {actor}")
+            tell(connection, self._settings, event, table=name, reason=reason)
 
     def _tell_scan(self, connection: Any, scan: ScanRecord, error: str | None) -> None:
         """Tell the webhook where a scan fails after one that did not, or the other way round."""
@@ -217,17 +217,18 @@ class Tables(StorePart):
         return int(connection.execute(update(TableRow).where(TableRow.name == name).values(**values)).rowcount)
 
 
-def _log(what: str, name: str | None, actor: str) -> None:
+def _log(what: str, name: str | None, why: str) -> None:
     if name is None:
-        logger.info("everything %s by %s", what, actor)
+        logger.info("everything %s %s", what, why)
     else:
-        logger.info("table %s %s by %s", name, what, actor, extra={"table": name})
+        logger.info("table %s %s %s", name, what, why, extra={"table": name})
 
 
-def is_paused(connection: Any) -> bool:
-    """Whether the whole service is paused."""
-    everything = select(TableRow.name).where(TableRow.name == ALL_TABLES, TableRow.paused_at_ms.is_not(None))
-    return connection.execute(everything).one_or_none() is not None
+def service_pause(connection: Any) -> Pause | None:
+    """The pause of the whole service; None while there is none."""
+    everything = select(TableRow.__table__).where(TableRow.name == ALL_TABLES)
+    row = connection.execute(everything).one_or_none()
+    return None if row is None else pause_of(row)
 
 
 def served(table_name: Any) -> Any:

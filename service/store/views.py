@@ -4,6 +4,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -27,13 +28,26 @@ class StoreSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Who paused a table or the service, when, and why; ``reason`` is empty where nobody said."""
+
+    by: str
+    at: datetime
+    reason: str
+
+    @property
+    def words(self) -> str:
+        """By whom and why, for a sentence."""
+        return f"by {self.by}: {self.reason}" if self.reason else f"by {self.by}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
     """A registered table. ``quarantined`` maps paths relative to the table to why they are left alone."""
 
     ref: TableRef
     mode: str
-    paused: bool
-    paused_by: str | None
+    pause: Pause | None
     halted_reason: str | None
     halted_at: datetime | None
     quarantined: Mapping[str, str]
@@ -53,6 +67,11 @@ class TableState:
     def location(self) -> str:
         """Path or URI of the table."""
         return self.ref.location
+
+    @property
+    def paused(self) -> bool:
+        """Whether a person stopped the table until ``resume``."""
+        return self.pause is not None
 
     @property
     def halted(self) -> bool:
@@ -217,6 +236,14 @@ class PlanEvent:
     reason: str
 
 
+class NotificationState(StrEnum):
+    """Where a message to the webhook is: still to be delivered, accepted by the receiver, or given up."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
     """A message to the webhook. ``body`` is what is sent, but for its link; ``error`` is of the last failed attempt."""
@@ -232,11 +259,11 @@ class Notification:
     error: str | None
 
     @property
-    def state(self) -> str:
-        """Waiting, delivered or dead."""
+    def state(self) -> NotificationState:
+        """Where it is."""
         if self.dead_at is not None:
-            return "dead"
-        return "waiting" if self.delivered_at is None else "delivered"
+            return NotificationState.DEAD
+        return NotificationState.WAITING if self.delivered_at is None else NotificationState.DELIVERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,9 +337,14 @@ class Figures:
     plans: tuple[PlanFigures, ...]
     superseded: tuple[SupersededFigures, ...]
     tables: tuple[TableState, ...]
-    paused: bool
+    pause: Pause | None
     notifications_waiting: int = 0
     notifications_dead: int = 0
+
+    @property
+    def paused(self) -> bool:
+        """Whether the whole service is paused."""
+        return self.pause is not None
 
     def _sum(self, name: str, *states: PlanState) -> int:
         return sum(getattr(figures, name) for figures in self.plans if figures.state in states)

@@ -208,8 +208,8 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
             f"{ago(state.halted_at, now)}: {state.halted_reason}. No plan of it is taken until somebody looks into it:"
         )
         found.append(Notice(tone="bad", subject="Halted", text=text, command=shell("lakefold", "resume", state.name)))
-    if state.paused:
-        text = f"by {state.paused_by}. Running plans go on, no other is begun."
+    if state.pause is not None:
+        text = f"{ago(state.pause.at, now)} {state.pause.words}. Running plans go on, no other is begun."
         found.append(Notice(tone="attention", subject="Paused", text=text))
     if last is not None and last.outcome != "ok":
         text = f"{ago(last.taken_at, now)}: {last.error}"

@@ -245,12 +245,19 @@ def test_an_inflight_plan_is_asked_to_stop_and_a_failed_one_requested_again(toys
 
 def test_tables_and_the_service_are_paused_and_resumed(context, client):
     assert client.post("/v1/tables/t1/pause").json() == {"table": "t1", "paused": True}
-    assert context.store.table_state("t1").paused_by == "token ci"
+    assert context.store.table_state("t1").pause.by == "token ci"
     assert client.post("/v1/tables/t1/resume").json() == {"table": "t1", "paused": False}
     assert not context.store.table_state("t1").paused
-    assert client.post("/v1/pause").json() == {"table": None, "paused": True}
-    assert context.store.paused()
+    assert client.post("/v1/pause", json={"reason": " new\n metastore "}).json() == {"table": None, "paused": True}
+    assert context.store.service_pause().words == "by token ci: new metastore"
+    refused = ask(client)
+    assert (refused.status_code, refused.json()["type"]) == (409, "/docs/problems.md#not-served")
+    assert refused.json()["detail"] == "lakefold is paused by token ci: new metastore; to go on: lakefold resume"
+    status = client.get("/v1/status").json()
+    assert (status["paused"], status["paused_by"], status["paused_reason"]) == (True, "token ci", "new metastore")
+    assert client.post("/v1/pause", json={"reason": "x" * 1001}).status_code == 422
     assert client.post("/v1/resume").json() == {"table": None, "paused": False}
-    assert not context.store.paused()
+    assert not context.store.service_pause()
+    assert client.get("/v1/status").json()["paused_at"] is None
     missing = client.post("/v1/tables/t11/pause")
     assert (missing.status_code, missing.json()["detail"]) == (404, "no table 't11'; did you mean 't1'?")

@@ -143,7 +143,7 @@ def test_no_wrong_expired_and_revoked_tokens_are_told_apart_from_what_they_may_d
             assert client.get("/v1/plans", headers={"Authorization": f"Bearer {token}".encode()}).status_code == 401
         answer = client.post("/v1/pause", headers=bearer(reader))
         assert problem(answer, 403, "forbidden")["detail"] == "token 'read' has scope read; this needs scope write"
-    assert not store.paused()
+    assert not store.service_pause()
 
 
 def test_a_token_is_known_and_forgotten_within_seconds_without_a_restart(context):
@@ -214,7 +214,7 @@ def test_a_write_by_cookie_is_taken_only_from_the_page_itself(context):
         ):
             problem(client.post("/v1/pause", headers=headers), 403, "forbidden")
         assert client.get("/v1/plans", headers={"Origin": "http://evil.example"}).status_code == 200
-        assert not context.store.paused()
+        assert not context.store.service_pause()
         assert client.post("/v1/pause", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
         assert client.post("/v1/resume", headers={"Origin": "http://127.0.0.1"}).status_code == 200
 

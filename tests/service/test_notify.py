@@ -257,7 +257,9 @@ def test_the_command_line_lists_retries_drops_and_tries_out(rig, receiver, capsy
     assert {document["state"] for document in documents} == {"dead"}
     assert "answered 410 Gone" in run("list")[1]
     assert run("retry", str(numbers[0]))[1] == "1 notification will be sent again\n"
-    assert run("retry", str(numbers[0]))[0] == 10, "it is not dead any more"
+    assert run("retry", str(numbers[0]))[1] == "0 notifications will be sent again\n", "it waits already"
+    assert run("drop", str(numbers[0]))[0] == 1, "it is not dead any more"
+    assert run("retry", "4711")[0] == 10
     assert run("drop", "--all")[1] == "1 notification dropped\n"
     assert run("drop")[0] == 2
     assert run("list", "--state", "lost")[0] == 2

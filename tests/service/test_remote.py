@@ -17,17 +17,18 @@ from toy_format import ToyFormat, create
 
 from lake.plan import PlanState
 from service import cli
-from service.commands import operate, plans, tables
+from service.commands import notifications, operate, plans, tables
 from service.config import load
 from service.daemon import Daemon
-from service.store import Store
+from service.store import NotificationState, Store, StoreSettings
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
 #: what is the same from another machine; everything else is refused there
 REMOTE = {
     "status", "pause", "resume", "tables list", "tables show", "tables explain", "plans list", "plans show",
-    "plans request", "plans cancel", "plans retry", "plans watch", "config show",
+    "plans request", "plans cancel", "plans retry", "plans watch", "config show", "notifications list",
+    "notifications retry", "notifications drop",
 }  # fmt: skip
 
 
@@ -76,7 +77,7 @@ class Service:
 def service(tmp_path, monkeypatch, run):
     import lake.formats
 
-    for module in (operate, plans, tables):
+    for module in (notifications, operate, plans, tables):
         monkeypatch.setattr(module, "datetime", Later)
     monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
     daemon_toys.install(ToyFormat())
@@ -213,9 +214,41 @@ def test_a_pause_and_its_end_are_the_same_from_another_machine(service):
         for table in ((), ("t1",)):
             assert service.both(command, *table)[0] == 0
             assert service.both(command, *table, "--json")[0] == 0
-    service.there("pause", "t1")
-    assert service.both("plans", "request", "t1")[0] == 12
-    assert [table.paused_by for table in service.store.tables()] == ["token write", None]
+    service.there("pause", "t1", "--reason", "upgrade")
+    code, _, err = service.both("plans", "request", "t1")
+    assert (code, "t1 is paused by token write: upgrade; to go on: lakefold resume t1" in err) == (12, True)
+    assert "t1 is paused by token write: upgrade\n" in service.both("status")[1]
+    assert [table.pause and table.pause.words for table in service.store.tables()] == ["by token write: upgrade", None]
+
+
+def test_messages_that_were_given_up_are_listed_sent_again_and_dropped_from_another_machine(service):
+    outbox = Store(f"sqlite:///{service.home}/lakefold.db", StoreSettings(notify_events=frozenset({"clean.failing"})))
+    for _ in range(4):
+        outbox.notify("clean.failing", table="t1", reason="disk full")
+    fourth, third, second, first = (message.number for message in outbox.notifications())
+    for number in (first, second, third):
+        outbox.notification_failed(number, "answered 410 Gone", None)
+    outbox.notification_delivered(fourth)
+    for command, code in {
+        ("list",): 0,
+        ("list", "--state", "dead", "--limit", "2", "--after", str(fourth)): 0,
+        ("list", "--after", "1", "--state", "delivered"): 0,
+        ("list", "--state", "lost"): 2,
+        ("retry",): 2,
+        ("retry", str(first), "4711"): 10,
+        ("retry", str(first), str(fourth)): 1,
+        ("drop", str(fourth)): 1,
+    }.items():
+        assert service.both("notifications", *command)[0] == code, command
+        assert service.both("notifications", *command, "--json")[0] == code, command
+    assert "3 notifications could not be delivered" in service.both("status")[1]
+    for _ in range(2):
+        service.there("notifications", "retry", str(first))
+    assert [message.number for message in outbox.notifications(NotificationState.WAITING)] == [first]
+    assert service.there("notifications", "drop", str(second), "--json")[1] == '{"dropped":1}\n'
+    assert service.there("notifications", "retry", "--all", "--json")[1] == '{"retried":1}\n'
+    assert not outbox.notifications(NotificationState.DEAD)
+    outbox.close()
 
 
 def test_a_token_that_is_missing_wrong_or_may_not_write_is_one_line_and_1(service, monkeypatch):
@@ -238,8 +271,6 @@ def test_the_environment_names_the_service_and_the_option_wins(service, monkeypa
 
 def needed(path):
     """The arguments and options without which a command is wrong usage anyway."""
-    if path[0] == "notifications":
-        return ["1"] if path[1] in ("retry", "drop") else []
     command = typer.main.get_command(cli.app)
     for word in path:
         command = command.commands[word]

@@ -28,9 +28,11 @@ def store(database_url: str) -> Iterator[Store]:
 
 def test_a_registered_table_comes_back_as_it_was_and_can_be_changed(store: Store) -> None:
     store.register(TRIPS, "observe")
-    store.pause(TRIPS.name, "ada")
+    store.pause(TRIPS.name, "ada", "is moved\nto another disk")
     state = store.table_state(TRIPS.name)
-    assert (state.ref, state.mode, state.paused, state.paused_by) == (TRIPS, "observe", True, "ada")
+    assert (state.ref, state.mode, state.paused, state.pause.words) == (
+        TRIPS, "observe", True, "by ada: is moved to another disk",
+    )  # fmt: skip
     assert (state.name, state.format, state.location, state.halted) == (TRIPS.name, "hudi", "/lake/trips", False)
     moved = replace(
         TRIPS,

@@ -80,10 +80,10 @@ def test_paused_and_halted_tables_and_a_paused_service_are_not_claimed(store: St
     assert store.claim("e") is None
     store.resume(TRIPS.name, "ada")
     store.pause(None, "ada")
-    assert store.paused()
+    assert store.service_pause()
     assert store.claim("e") is None
     store.resume(None, "ada")
-    assert not store.paused()
+    assert not store.service_pause()
     claim = claimed(store)
     store.fail(claim, "rows differ: 10 in, 9 out", halt=True)
     later = add(store, "dt=1")

@@ -9,7 +9,7 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from lake.errors import LeaseLost
 from service.notify.settings import EVENTS
-from service.store import NotFound, ScanRecord, Store, StoreSettings
+from service.store import NotFound, NotificationState, ScanRecord, Store, StoreSettings, WrongState
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -81,14 +81,14 @@ def test_a_halt_is_told_once_and_so_are_pause_and_resume(store: Store) -> None:
     store.resume(TRIPS.name, "ada")
     for _ in range(2):
         store.pause(TRIPS.name, "ada")
-        store.pause(None, "bob")
+        store.pause(None, "bob", "new metastore")
     store.resume(None, "bob")
     assert told(store) == [
         ("plan.failed", TRIPS.name, "rows differ"),
         ("table.halted", TRIPS.name, f"plan {first.plan_id}: rows differ"),
         ("table.resumed", TRIPS.name, "by ada"),
         ("table.paused", TRIPS.name, "by ada"),
-        ("table.paused", None, "by bob"),
+        ("table.paused", None, "by bob: new metastore"),
         ("table.resumed", None, "by bob"),
     ]
 
@@ -120,9 +120,9 @@ def test_a_message_waits_is_tried_again_later_and_ends_delivered_or_dead(store: 
         second.number: ("waiting", 1, "answered 500"),
         third.number: ("dead", 1, "answered 410"),
     }
-    assert [m.number for m in store.notifications("dead")] == [third.number]
+    assert [m.number for m in store.notifications(NotificationState.DEAD)] == [third.number]
     store.notification_delivered(third.number)
-    assert store.notifications("dead"), "what was given up does not change behind a person's back"
+    assert store.notifications(NotificationState.DEAD), "what was given up does not change behind a person's back"
 
 
 def test_dead_messages_are_tried_again_or_dropped_one_by_one_or_all(store: Store) -> None:
@@ -133,12 +133,28 @@ def test_dead_messages_are_tried_again_or_dropped_one_by_one_or_all(store: Store
         store.notification_failed(number, "gone", None)
     assert store.retry_notifications([numbers[0]]) == 1
     assert [m.number for m in store.due_notifications(10)] == [numbers[3], numbers[0]]
-    with pytest.raises(NotFound, match=str(numbers[3])):
+    with pytest.raises(WrongState, match=f"notification {numbers[3]} is waiting; only dead ones can be dropped"):
         store.drop_notifications([numbers[1], numbers[3]])
-    assert len(store.notifications("dead")) == 2, "both or neither"
+    with pytest.raises(NotFound, match="no notification 4711"):
+        store.retry_notifications([numbers[1], 4711])
+    assert len(store.notifications(NotificationState.DEAD)) == 2, "both or neither"
+    assert store.retry_notifications([numbers[0], numbers[3]]) == 0, "they wait already"
+    store.notification_delivered(numbers[3])
+    with pytest.raises(WrongState, match="is delivered; only dead ones can be sent again"):
+        store.retry_notifications([numbers[1], numbers[3]])
     assert store.drop_notifications([numbers[1]]) == 1
     assert store.retry_notifications(None) == 1
     assert store.drop_notifications(None) == 0
+
+
+def test_messages_come_in_pages_newest_first(store: Store) -> None:
+    for number in range(5):
+        store.notify("clean.failing", table=None, reason=str(number))
+    newest, second, *rest = store.notifications()
+    assert [m.body["reason"] for m in (newest, second)] == ["4", "3"]
+    assert store.notifications(limit=2, after=second.number) == rest[:2]
+    store.notification_failed(rest[0].number, "gone", None)
+    assert store.notifications(NotificationState.WAITING, after=second.number) == rest[1:]
 
 
 def test_ended_messages_are_forgotten_after_their_time_and_waiting_ones_never(store: Store, database_url: str) -> None:
