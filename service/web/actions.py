@@ -12,17 +12,21 @@ from fastapi import APIRouter, Form
 from starlette.responses import RedirectResponse, Response
 
 from lake.plan import PlanKind
+from planner.policy import PolicyError
 from service import asking
-from service.api.bodies import MOST_PARTITIONS, PartitionPath
+from service.api.bodies import MOST_PARTITIONS, PartitionPath, Reason, RowNumber
 from service.api.context import Here, changes_the_lake
 from service.api.naming import named
 from service.api.security import Caller, require
+from service.web.login import own_path
+from service.web.overrides import MOST_OVERRIDES, checked_overrides, form_path
 from service.web.problems import PageRoute
 from service.web.rendering import table_path
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute, dependencies=[changes_the_lake])
 
 Writer = Annotated[Caller, require("write")]
+Words = Annotated[list[str] | None, Form(max_length=MOST_OVERRIDES)]
 
 
 def _to(path: str) -> Response:
@@ -36,24 +40,34 @@ def request_plans(
     name: str,
     partition: Annotated[list[PartitionPath] | None, Form(max_length=MOST_PARTITIONS)] = None,
     kind: Annotated[PlanKind | Literal[""], Form()] = "",
+    key: Words = None,
+    value: Words = None,
     dry_run: Annotated[bool, Form()] = False,
 ) -> Response:
-    """Ask for plans of a table; the page of the request shows the answer."""
+    """Ask for plans of a table; the page of the request shows the answer, the form again what is wrong with a setting.
+
+    ``key`` and ``value`` are the settings for this request only, one each.
+    """
     table = named(here, name)
     partitions = [part for part in partition or () if part] or None
+    try:
+        overrides = checked_overrides(here.config, table, key or (), value or ())
+    except PolicyError:
+        given = zip(key or (), value or (), strict=False)
+        return _to(form_path(name, partitions[0] if partitions else None, kind, given))
     if not dry_run:
         asking.refuse_now(here.config, here.store, table, partitions)
     request_id = asking.submit(
-        here.config, here.store, table, partitions=partitions, overrides={}, dry_run=dry_run, idempotency_key=None,
-        actor=caller.actor, kind=kind or None,
+        here.config, here.store, table, partitions=partitions, overrides=overrides, dry_run=dry_run,
+        idempotency_key=None, actor=caller.actor, kind=kind or None,
     )  # fmt: skip
     return _to(f"/requests/{quote(request_id)}")
 
 
 @router.post("/tables/{name:path}/pause")
-def pause_table(here: Here, caller: Writer, name: str) -> Response:
+def pause_table(here: Here, caller: Writer, name: str, reason: Annotated[Reason, Form()] = "") -> Response:
     """Begin no more plans of a table."""
-    here.store.pause(name, caller.actor)
+    here.store.pause(name, caller.actor, reason)
     return _to(table_path(name))
 
 
@@ -62,6 +76,34 @@ def resume_table(here: Here, caller: Writer, name: str) -> Response:
     """End a table's pause, halt and quarantine."""
     here.store.resume(name, caller.actor)
     return _to(table_path(name))
+
+
+@router.post("/pause/confirm")
+def pause_everything(here: Here, caller: Writer, reason: Annotated[Reason, Form()] = "") -> Response:
+    """Begin no more plans of any table."""
+    here.store.pause(None, caller.actor, reason)
+    return _to("/")
+
+
+@router.post("/resume")
+def resume_everything(here: Here, caller: Writer, next: Annotated[str, Form()] = "/") -> Response:
+    """End the pause of everything, and stay on the page."""
+    here.store.resume(None, caller.actor)
+    return _to(own_path(next))
+
+
+@router.post("/notifications/retry", dependencies=[require("write")])
+def retry_notifications(here: Here, number: Annotated[RowNumber | None, Form()] = None) -> Response:
+    """Send a message again that was given up; all of them without a number."""
+    here.store.retry_notifications(None if number is None else [number])
+    return _to("/notifications")
+
+
+@router.post("/notifications/drop", dependencies=[require("write")])
+def drop_notification(here: Here, number: Annotated[RowNumber, Form()]) -> Response:
+    """Forget a message that was given up."""
+    here.store.drop_notifications([number])
+    return _to("/notifications?state=dead")
 
 
 @router.post("/plans/{plan_id}/cancel")

@@ -36,13 +36,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something that a person should know or do; ``command`` is what to run."""
+    """Something that a person should know or do; ``command`` is what to run, ``button`` what sends to ``action``."""
 
     tone: str
     subject: str
     text: str
     href: str = ""
     command: str = ""
+    action: str = ""
+    button: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,17 +203,22 @@ def notices(lake: Lake, now: datetime) -> list[Notice]:
                 text="Nothing is scanned and no request is answered until one is started:",
             )
         )  # fmt: skip
-    if lake.figures.paused:
-        found.append(
-            Notice(tone="attention", subject="lakefold is paused.", text="To go on:", command="lakefold resume")
-        )
     tables = [notice for table in lake.figures.tables for notice in _of_table(lake, table, now)]
     tables.sort(key=lambda notice: notice.tone != "bad")
     more = len(tables) - _MOST_NOTICES
     if more > 0:
         tables = tables[:_MOST_NOTICES]
         tables.append(Notice(tone="attention", subject=f"{more:,} more", text="tables need a look; filter by state."))
-    return [*found, *tables]
+    found += tables
+    if dead := lake.figures.notifications_dead:
+        found.append(
+            Notice(
+                tone="attention", subject=f"{plural(dead, 'notification')} could not be delivered.",
+                text="The webhook's receiver does not know of what they tell.", href="/notifications?state=dead",
+                action="/notifications/retry", button="Send again",
+            )
+        )  # fmt: skip
+    return found
 
 
 def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:

@@ -2,19 +2,23 @@
 """Reading: every page of ``/``. Nothing here changes anything, starts a session or lists a table's storage."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from lake.plan import PlanState
+from lake.plan import PlanKind, PlanState
 from service import reading
+from service.api.bodies import LARGEST
 from service.api.context import Here
 from service.api.naming import named
 from service.asking import SCAN_ROLE
 from service.documents import service_settings, table_settings
 from service.exitcodes import NOT_FOUND, CommandError
+from service.store import NotificationState
 from service.web.cleaning import cleaning_page
+from service.web.notifications import notifications_page
+from service.web.overrides import MOST_OVERRIDES, request_form
 from service.web.overview import overview
 from service.web.plans import plan_list, plan_page
 from service.web.problems import PageRoute
@@ -56,8 +60,11 @@ def show_table(
     name: str,
     partition: str | None = None,
     start: Annotated[int, Query(ge=0, alias="from")] = 0,
+    kind: PlanKind | Literal[""] = "",
+    key: Annotated[list[str] | None, Query(max_length=MOST_OVERRIDES)] = None,
+    value: Annotated[list[str] | None, Query(max_length=MOST_OVERRIDES)] = None,
 ) -> Response:
-    """One table."""
+    """One table; ``kind`` and the settings ``key`` and ``value`` are those of the form that asks for plans."""
     store, now = here.store, datetime.now(UTC)
     table = named(here, name)
     known = Known(
@@ -68,7 +75,8 @@ def show_table(
         plans=store.plans(table=name, limit=_PLANS_OF_TABLE),
         layout=store.partition_layout(table.name),
     )
-    page = table_page(table, known, partition=partition, start=start, now=now)
+    form = request_form(here.config, table, kind=kind, keys=key or (), values=value or ())
+    page = table_page(table, known, form=form, partition=partition, start=start, now=now)
     return render(request, "table.html", page, section="/", now=now)
 
 
@@ -102,6 +110,25 @@ def show_cleaning(here: Here, request: Request) -> Response:
     now = datetime.now(UTC)
     page = cleaning_page(reading.deletion_days(here.store, here.configured), now.date())
     return render(request, "cleaning.html", page, section="/cleaning", now=now)
+
+
+@router.get("/notifications")
+def show_notifications(
+    here: Here,
+    request: Request,
+    state: NotificationState | None = None,
+    after: Annotated[int | None, Query(le=LARGEST)] = None,
+) -> Response:
+    """What the webhook was told, and what it could not be told."""
+    configured = here.config.notify.webhook_url is not None
+    page = notifications_page(here.store, state=state, after=after, configured=configured)
+    return render(request, "notifications.html", page)
+
+
+@router.get("/pause")
+def ask_before_pause(request: Request) -> Response:
+    """What a pause of everything means, and the button that does it."""
+    return render(request, "pause.html", None)
 
 
 @router.get("/settings")

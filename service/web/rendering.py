@@ -5,18 +5,20 @@ import hashlib
 import re
 from datetime import UTC, datetime
 from functools import cache
+from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
-from jinja2.runtime import Context
+from jinja2.runtime import Context as Variables
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
 from lake.units import format_bytes, format_duration
 from lake.version import __version__
+from service.api.context import context
 from service.api.security import WRITE, Caller
 from service.web import words
 
@@ -53,8 +55,8 @@ def table_path(name: str) -> str:
 
 
 @pass_context
-def _ago(context: Context, moment: datetime) -> str:
-    return words.ago(moment, context["now"])
+def _ago(variables: Variables, moment: datetime) -> str:
+    return words.ago(moment, variables["now"])
 
 
 def _breakable(name: str) -> Markup:
@@ -93,9 +95,14 @@ def environment() -> Environment:
 def render(
     request: Request, template: str, page: Any, *, section: str = "", status: int = 200, now: datetime | None = None
 ) -> Response:
-    """``template`` with ``page``; ``section`` is the entry of the navigation that is current."""
+    """``template`` with ``page``; ``section`` is the entry of the navigation that is current.
+
+    Above it goes the pause of the whole service, for whoever may read; not above a problem, which may be the database.
+    """
     now = now or datetime.now(UTC)
     caller: Caller | None = getattr(request.state, "caller", None)
+    is_problem = status >= HTTPStatus.BAD_REQUEST
+    pause = None if is_problem or caller is None else context(request).store.service_pause()
     theme = request.cookies.get(THEME_COOKIE)
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     html = (
@@ -108,6 +115,8 @@ def render(
             here=here,
             theme=theme if theme in ("light", "dark") else None,
             signed_in_as=caller.name if caller else None,
+            pause=pause,
+            is_problem=is_problem,
             may_write=caller is not None and caller.name is not None and caller.scope == WRITE,
         )
     )

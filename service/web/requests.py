@@ -7,12 +7,16 @@ from typing import Any
 
 from service.answer import Answer
 from service.store import Request
+from service.web.overrides import as_text, form_path
 from service.web.words import shell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPage:
-    """A request, and what came of it once ``request.answer`` is there. ``scheduler``: somebody is there to answer."""
+    """A request, and what came of it once ``request.answer`` is there. ``scheduler``: somebody is there to answer.
+
+    ``form`` leads to the form that asks the same, which has room for one partition; '' where there are more.
+    """
 
     request: Request
     scheduler: bool
@@ -22,6 +26,8 @@ class RequestPage:
     plans: tuple[Mapping[str, Any], ...]
     reasons: tuple[Mapping[str, Any], ...]
     holders: tuple[tuple[str, str], ...]
+    overrides: Mapping[str, str]
+    form: str
     command: str
 
 
@@ -32,7 +38,8 @@ def request_page(request: Request, *, scheduler: bool) -> RequestPage:
     for name in request.partitions or ():
         words += ["--partition", name]
     words += ["--kind", request.kind.value] if request.kind else []
-    for key, value in request.overrides.items():
+    overrides = as_text(request.overrides)
+    for key, value in overrides.items():
         words += ["--set", f"{key}={value}"]
     return RequestPage(
         request=request,
@@ -43,5 +50,9 @@ def request_page(request: Request, *, scheduler: bool) -> RequestPage:
         plans=answer.plans if answer else (),
         reasons=answer.reasons if answer else (),
         holders=tuple(answer.holders.items()) if answer else (),
+        overrides=overrides,
+        form=form_path(request.table, (request.partitions or ("",))[0], request.kind or "", overrides.items())
+        if len(request.partitions or ()) <= 1
+        else "",
         command=shell(*words, *(["--dry-run"] if request.dry_run else [])),
     )

@@ -16,6 +16,7 @@ from service.output import partition_name, plural
 from service.rules import ConfiguredTable
 from service.store import PartitionLayout, PlanView, ScanRecord, TableState
 from service.web.charts import Histogram, Trend, heat, histogram, trend
+from service.web.overrides import RequestForm
 from service.web.overview import Notice
 from service.web.rendering import table_path
 from service.web.words import ago, median_bytes, percent, share_of, shell
@@ -87,6 +88,7 @@ class TablePage:
     trend_points: int
     trend_in_words: str
     scan_interval_seconds: float
+    form: RequestForm
     can_pause: bool
     can_resume: bool
     commands: tuple[str, ...]
@@ -104,7 +106,15 @@ class Known:
     layout: PartitionLayout | None
 
 
-def table_page(table: ConfiguredTable, known: Known, *, partition: str | None, start: int, now: datetime) -> TablePage:
+def table_page(
+    table: ConfiguredTable,
+    known: Known,
+    *,
+    form: RequestForm,
+    partition: str | None,
+    start: int,
+    now: datetime,
+) -> TablePage:
     """The page of ``table`` with the partitions from number ``start`` on its strip and ``partition`` explained."""
     state, good, first = known.state, known.good, known.first
     path, word = table_path(state.name), documents.table_state_word(table, state)
@@ -138,6 +148,7 @@ def table_page(table: ConfiguredTable, known: Known, *, partition: str | None, s
         trend_points=len(moved),
         trend_in_words=f"{moved[0][1]:,.0f} files at first, {moved[-1][1]:,.0f} files now" if moved else "",
         scan_interval_seconds=table.policy.scan_interval.total_seconds(),
+        form=form,
         can_pause=not state.paused,
         can_resume=state.paused or state.halted or bool(state.quarantined),
         commands=(

@@ -20,6 +20,9 @@ STATES = {
     "off": ("quiet", "dash"),
     "paused": ("attention", "triangle"),
     "halted": ("bad", "square"),
+    "waiting": ("quiet", "ring"),
+    "delivered": ("good", "dot"),
+    "dead": ("bad", "square"),
     "unreadable": ("attention", "triangle"),
 }
 

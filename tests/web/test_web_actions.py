@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing from the page: who may, what is stored, and what another site can't do."""
 
+import html
+import re
 from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
 from api_toys import add_token, client_of, context_at
 from conftest import SAME_ORIGIN
-from web_lake import RULES, add_plan, failed, register
+from web_lake import RULES, add_plan, failed, messages, register
 
 from lake.plan import PlanKind, PlanState
+from service.answer import Answer
+from service.store import NotificationState
 
 TABLE = "sales.orders"
-ACTIONS = (f"/tables/{TABLE}/request", f"/tables/{TABLE}/pause", f"/tables/{TABLE}/resume", "/plans/{}/cancel")
+ACTIONS = (
+    f"/tables/{TABLE}/request", f"/tables/{TABLE}/pause", f"/tables/{TABLE}/resume", "/plans/{}/cancel",
+    "/pause/confirm", "/resume", "/notifications/retry", "/notifications/drop",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -27,8 +34,8 @@ def post(client, path, **fields):
 
 
 def nothing_happened(store, plan_id):
-    state = store.table_state(TABLE)
-    return not store.open_requests() and not state.paused and store.plan_state(plan_id) is PlanState.REQUESTED
+    free = not store.table_state(TABLE).paused and store.service_pause() is None
+    return free and not store.open_requests() and store.plan_state(plan_id) is PlanState.REQUESTED
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -37,7 +44,7 @@ def test_without_a_token_a_button_leads_to_signing_in_and_from_there_back(fresh,
     with client_of(fresh) as client:
         answer = post(client, path)
     assert answer.status_code == 303
-    assert answer.headers["Location"] == f"/login?next={quote(path.rpartition('/')[0], safe='')}"
+    assert answer.headers["Location"] == f"/login?next={quote(path.rpartition('/')[0] or '/', safe='')}"
     assert nothing_happened(fresh.store, desk)
 
 
@@ -154,3 +161,101 @@ def test_a_halted_table_is_resumed(fresh, signed_in, desk):
     assert "Resume table" in signed_in.get(f"/tables/{TABLE}").text
     post(signed_in, f"/tables/{TABLE}/resume")
     assert not fresh.store.table_state(TABLE).halted
+
+
+def test_everything_is_paused_with_a_reason_and_resumed_from_the_page_one_is_on(fresh, signed_in, desk):
+    assert "Yes, pause everything" in signed_in.get("/pause").text
+    answer = post(signed_in, "/pause/confirm", reason="new metastore")
+    assert answer.headers["Location"] == "/"
+    assert fresh.store.service_pause().words == "by token write: new metastore"
+    page = signed_in.get("/pause").text
+    assert "It is paused already." in page
+    assert "Yes, pause everything" not in page
+    refused = post(signed_in, f"/tables/{TABLE}/request", dry_run="")
+    assert (refused.status_code, "paused by token write: new metastore" in refused.text) == (409, True)
+    answer = post(signed_in, "/resume", next=f"/plans/{desk}")
+    assert answer.headers["Location"] == f"/plans/{desk}"
+    assert fresh.store.service_pause() is None
+    assert post(signed_in, "/resume", next="//evil.example").headers["Location"] == "/"
+    assert post(signed_in, "/pause/confirm", reason="x" * 1001).status_code == 422
+
+
+def test_a_table_is_paused_with_a_reason(fresh, signed_in, desk):
+    post(signed_in, f"/tables/{TABLE}/pause", reason="is moved")
+    assert "by token write: is moved. Running plans go on" in signed_in.get(f"/tables/{TABLE}").text
+
+
+def test_messages_that_were_given_up_are_sent_again_or_forgotten(fresh, signed_in):
+    numbers = messages(fresh.store.url, *"abcd")
+    for number in numbers[:3]:
+        fresh.store.notification_failed(number, "answered 410 Gone", None)
+
+    def dead():
+        return [message.number for message in reversed(fresh.store.notifications(NotificationState.DEAD))]
+
+    assert post(signed_in, "/notifications/retry", number=numbers[0]).headers["Location"] == "/notifications"
+    assert dead() == numbers[1:3]
+    post(signed_in, "/notifications/drop", number=numbers[1])
+    assert dead() == numbers[2:3]
+    post(signed_in, "/notifications/retry")
+    assert dead() == []
+    assert post(signed_in, "/notifications/retry", number=4711).status_code == 404
+    assert post(signed_in, "/notifications/drop", number=numbers[3]).status_code == 409
+    assert post(signed_in, "/notifications/drop").status_code == 422
+
+
+def settings(*pairs):
+    """The fields of settings as a form sends them."""
+    return {"key": [key for key, _ in pairs], "value": [value for _, value in pairs]}
+
+
+def test_settings_for_one_request_are_asked_for_and_kept_from_the_dry_run_to_the_plans(fresh, signed_in, desk):
+    form = signed_in.get(f"/tables/{TABLE}").text
+    assert 'placeholder="300 MiB"' in form, "what is in force"
+    pairs = ("small_file_limit", " 64MiB "), ("sort_columns", ""), ("max_num_groups", "3"), ("", "")
+    answer = post(signed_in, f"/tables/{TABLE}/request", dry_run="yes", **settings(*pairs))
+    [request] = fresh.store.open_requests()
+    assert request.overrides == {"small_file_limit": "64MiB", "max_num_groups": "3"}
+    plan = {"kind": "clustering", "input_files": 4, "input_bytes": 4, "output_files": 1, "groups": []}
+    planned = Answer(table=TABLE, outcome="dry_run", text="1 plan", plans=(plan,))
+    fresh.store.answer_request(request.request_id, plan_ids=[], answer=planned.document())
+    page = signed_in.get(answer.headers["Location"]).text
+    assert "--set max_num_groups=3 --set small_file_limit=64MiB" in page
+    for key, value in request.overrides.items():
+        assert f'name="key" value="{key}"><input type="hidden" name="value" value="{value}">' in page
+    again = re.search(r'href="([^"]+)">Ask differently', page)[1].replace("&amp;", "&")
+    again = signed_in.get(again).text
+    assert 'value="64MiB" placeholder="300 MiB"' in again
+    assert '<details class="whole" open>' in again
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([("small_file_limit", "lots")], "small_file_limit"),
+        ([("small_file_limit", "2GiB")], "target_file_max"),
+        ([("frobs", "3")], "frobs"),
+        ([("quiet_period", "")], None),
+        ([("small_file_limit", "1MiB"), ("small_file_limit", "2MiB")], "set twice"),
+        ([("", "3")], "is the value of which setting?"),
+    ],
+)
+def test_a_setting_that_can_not_be_used_leads_back_to_the_form_with_what_the_api_says(
+    fresh, signed_in, desk, pairs, words
+):
+    answer = post(signed_in, f"/tables/{TABLE}/request", dry_run="yes", kind="compaction", **settings(*pairs))
+    if words is None:
+        assert fresh.store.open_requests()[0].overrides == {}
+        return
+    assert not fresh.store.open_requests()
+    assert answer.status_code == 303
+    assert answer.headers["Location"].startswith(f"/tables/{TABLE}?kind=compaction&key=")
+    page = signed_in.get(answer.headers["Location"].partition("#")[0]).text
+    [said] = re.findall(r'role="alert">([^<]+)<', page)
+    assert words in said
+    assert "<option selected>compaction" in page
+    assert f'value="{pairs[0][1]}"' in page
+    body = {"table": TABLE, "overrides": dict(pairs)}
+    if len(body["overrides"]) == len(pairs) and pairs[0][0]:
+        problem = signed_in.post("/v1/requests", json=body, headers=SAME_ORIGIN)
+        assert (problem.status_code, problem.json()["detail"]) == (422, html.unescape(said))

@@ -11,7 +11,7 @@ from browser import THEMES, WIDTHS, chromium, opened, screenshot, served
 from playwright.sync_api import expect
 from store_plans import commit_of, figures_of
 from support import SOAK
-from web_lake import HOSTILE, add_plan, claim_of, register, scan, sizes
+from web_lake import HOSTILE, add_plan, claim_of, messages, register, scan, sizes
 
 from lake.plan import Progress
 from service.web.rendering import table_path
@@ -50,6 +50,9 @@ def pages_of(plans):
         "cleaning": "/cleaning",
         "settings": "/settings",
         "settings-table": "/settings?table=sales.orders",
+        "table-settings-wrong": "/tables/sales.orders?key=small_file_limit&value=lots&key=frobs&value=3#request",
+        "notifications": "/notifications",
+        "pause": "/pause",
         "login": "/login",
         "problem": "/tables/none",
     }
@@ -62,14 +65,23 @@ def pages_of(plans):
 )
 def test_every_page_fits_the_window_and_axe_finds_nothing_serious(browser, address, lake, theme, width):
     axe, found = Axe(), {}
+
+    def look(page, name, path):
+        page.goto(path)
+        screenshot(page, f"{name}-{theme}-{width}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        violations = axe.run(page).response["violations"]
+        bad = [v for v in violations if v["impact"] in ("serious", "critical")]
+        found.update({name: [(v["id"], v["help"], v["nodes"][0]["html"][:200]) for v in bad]} if bad else {})
+
     with opened(browser, address, color_scheme=theme, viewport={"width": width, "height": 900}) as page:
         for name, path in pages_of(lake[1]).items():
-            page.goto(path)
-            screenshot(page, f"{name}-{theme}-{width}")
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-            violations = axe.run(page).response["violations"]
-            bad = [v for v in violations if v["impact"] in ("serious", "critical")]
-            found |= {name: [(v["id"], v["help"], v["nodes"][0]["html"][:200]) for v in bad]} if bad else {}
+            look(page, name, path)
+        lake[0].store.pause(None, "ada@host-2", "the metastore moves to another machine, back at noon")
+        try:
+            look(page, "paused", "/")
+        finally:
+            lake[0].store.resume(None, "ada@host-2")
     assert not found
 
 
@@ -140,11 +152,41 @@ def test_without_javascript_everything_can_be_read_and_asked_for(browser, fresh)
         page.get_by_role("button", name="Pause table").click()
         page.get_by_label("Token").fill(token)
         page.get_by_role("button", name="Sign in").click()
+        page.get_by_label("Reason for a pause").fill("is moved")
         page.get_by_role("button", name="Pause table").click()
-        expect(page.get_by_text("by token write. Running plans go on")).to_be_visible()
+        expect(page.get_by_text("by token write: is moved. Running plans go on")).to_be_visible()
         assert fresh.store.table_state("a.b").paused
         page.get_by_role("button", name="Resume table").click()
         assert not fresh.store.table_state("a.b").paused
+
+        page.get_by_text("Other settings for this request only").click()
+        page.get_by_label("small_file_limit").fill("lots")
+        page.get_by_role("button", name="Dry run").click()
+        expect(page.get_by_role("alert")).to_contain_text("small_file_limit: 'lots'")
+        page.get_by_label("small_file_limit").fill("64MiB")
+        page.get_by_label("Another setting").fill("max_num_groups")
+        page.get_by_label("Its value").fill("3")
+        page.get_by_role("button", name="Dry run").click()
+        expect(page.get_by_role("heading", name="Dry run")).to_be_visible()
+        [request] = fresh.store.open_requests()
+        assert request.overrides == {"small_file_limit": "64MiB", "max_num_groups": "3"}
+
+        page.get_by_role("link", name="Pause everything").click()
+        page.get_by_label("Reason").fill("new metastore")
+        page.get_by_role("button", name="Yes, pause everything").click()
+        expect(page.get_by_role("status").get_by_text("by token write: new metastore.")).to_be_visible()
+        page.get_by_role("link", name="Plans", exact=True).click()
+        page.get_by_role("button", name="Resume everything").click()
+        expect(page.get_by_role("heading", name="Plans")).to_be_visible()
+        assert fresh.store.service_pause() is None
+
+        [number] = messages(fresh.store.url, "disk full")
+        fresh.store.notification_failed(number, "answered 410 Gone", None)
+        fresh.lately.changed()
+        page.goto("/")
+        page.get_by_role("link", name="1 notification could not be delivered.").click()
+        page.get_by_role("button", name="Send again", exact=True).click()
+        expect(page.get_by_role("row", name="disk full")).to_contain_text("waiting")
 
 
 def test_live_parts_move_by_themselves_until_somebody_pauses_them(browser, fresh):

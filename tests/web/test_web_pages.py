@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from api_toys import add_token, client_of, context_at
-from web_lake import HOSTILE, add_plan, register, scan, sizes
+from web_lake import HOSTILE, add_plan, messages, register, scan, sizes
 
 import service.web
 from service.web.login import own_path
@@ -16,7 +16,10 @@ from service.web.rendering import table_path
 
 MIB, HOUR = 1 << 20, timedelta(hours=1)
 SHIPPED = [path for path in Path(service.web.__file__).parent.rglob("*") if path.suffix in (".html", ".css", ".js")]
-PATHS = ["/", "/plans", "/cleaning", "/settings", "/login", "/settings?table=sales.orders", "/nowhere/else"]
+PATHS = [
+    "/", "/plans", "/cleaning", "/settings", "/login", "/settings?table=sales.orders", "/notifications", "/pause",
+    "/nowhere/else",
+]  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -253,6 +256,62 @@ def test_static_files_are_kept_for_ever_and_nothing_else_is_served(page):
     assert answer.headers["Content-Type"].startswith("text/css")
     for name in ("../pages.py", "..%2Fpages.py", "%2e%2e%2fpages.py", "none.css"):
         assert page.get(f"/static/{name}").status_code == 404
+
+
+def test_messages_that_were_given_up_are_said_on_the_first_page_and_listed_with_buttons(page):
+    first = read(page, "/")
+    assert (
+        "2 notifications could not be delivered. The webhook's receiver does not know of what they tell." in first.words
+    )
+    assert {"action": "/notifications/retry", "method": "post"} in first.all("form")
+    dead = read(page, "/notifications?state=dead")
+    assert re.search(r"disk full sales\.orders deadanswered 410 Gone 1 \d+ s ago Send again Forget", dead.words)
+    forms = [form for form in dead.all("form") if form["action"] == "/notifications/retry"]
+    assert len(forms) == 3, "one a message, and one for all of them"
+    assert "delivered" in read(page, "/notifications").words
+    waiting = read(page, "/notifications?state=waiting")
+    assert [form["action"] for form in waiting.all("form")] == ["/notifications/retry"]
+    assert "notifications?state=lost" not in read(page, "/notifications?state=lost", 422).words
+
+
+def test_messages_go_on_behind_the_fiftieth(fresh):
+    messages(fresh.store.url, *map(str, range(60)))
+    with client_of(fresh) as client:
+        assert "could not be delivered" not in read(client, "/").words
+        first = read(client, "/notifications?state=waiting")
+        more = next(a["href"] for a in first.all("a") if a.get("rel") == "next")
+        rest = read(client, more)
+    assert [page.words.count("clean.failing") for page in (first, rest)] == [50, 10]
+    assert "Newest" in rest.words
+
+
+def test_without_a_webhook_the_page_says_how_to_get_one(fresh):
+    with client_of(fresh) as client:
+        assert "No webhook is configured." in read(client, "/notifications").words
+
+
+def test_a_pause_of_everything_is_said_on_every_page_with_who_when_and_why(fresh):
+    register(fresh.store, "a.b", "compact")
+    paths = ["/", "/plans", "/cleaning", "/settings", "/notifications", "/pause", "/login", "/tables/a.b"]
+    with client_of(fresh) as client:
+        assert not [path for path in paths if "lakefold was paused" in read(client, path).words]
+        fresh.store.pause(None, "ada@host-2", f"new metastore {HOSTILE}")
+        for path in paths:
+            found = read(client, path)
+            said = f"lakefold was paused 0 s ago by ada@host-2: new metastore {HOSTILE}. Running plans go on"
+            assert said in found.words, path
+            assert [form["action"] for form in found.all("form") if form["action"] == "/resume"] == ["/resume"]
+            assert next(i["value"] for i in found.all("input") if i.get("name") == "next") == path
+        fresh.store.resume(None, "ada@host-2")
+        assert "lakefold was paused" not in read(client, "/").words
+
+
+def test_who_may_not_read_is_not_told_of_a_pause(tmp_path):
+    context = context_at(tmp_path, address="0.0.0.0")
+    context.store.pause(None, "ada", "secret plans")
+    with client_of(context, host="lakefold.example") as client:
+        assert "secret plans" not in read(client, "/login").text
+    context.store.close()
 
 
 def test_landmarks_skip_link_captions_and_one_heading_are_on_every_page(page, lake):

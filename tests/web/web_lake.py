@@ -11,7 +11,7 @@ from store_plans import commit_of, figures_of, make_plan, sql
 
 from lake.model import HISTOGRAM_EDGES_BYTES, TableRef
 from lake.plan import Claim, LeftOut, Plan, Progress, Step
-from service.store import PARTITION_SCHEMA, ScanRecord, Store
+from service.store import PARTITION_SCHEMA, ScanRecord, Store, StoreSettings
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 #: the configuration that goes with it
@@ -197,7 +197,8 @@ def fill(store: Store, url: str) -> dict[str, Plan]:
         (HOSTILE, sizes(300, 1 * MIB), layout([HOSTILE], lambda n: 40), 300 * MIB),
     ):
         store.record_scan(scan(name, histogram, ago=minutes(2), backlog_files=300, backlog_bytes=backlog), parts)
-    store.pause("logs.app", "ada@host-2")
+    store.pause("logs.app", "ada@host-2", "its disk is replaced")
+    _messages(url)
     _spread_deletions(url)
     return plans
 
@@ -221,6 +222,25 @@ def _inflight(store: Store, days: list[str]) -> Plan:
     run_steps(store, claim, {Step.ASK: 44, Step.PREPARE: 1_300})
     store.heartbeat(claim, Progress(bytes_done=round(plan.bytes * 0.62), bytes_total=plan.bytes, rows_done=40_000_000))
     return plan
+
+
+def messages(url: str, *reasons: str) -> list[int]:
+    """Messages to a webhook that is not there, oldest first; their numbers."""
+    outbox = Store(url, StoreSettings(notify_events=frozenset({"clean.failing"})))
+    for reason in reasons:
+        outbox.notify("clean.failing", table="sales.orders", reason=reason)
+    numbers = [message.number for message in reversed(outbox.notifications(limit=len(reasons)))]
+    outbox.close()
+    return numbers
+
+
+def _messages(url: str) -> None:
+    dead, hostile, delivered, _ = messages(url, "disk full", HOSTILE, "disk full", "disk full")
+    outbox = Store(url)
+    outbox.notification_failed(dead, "answered 410 Gone", None)
+    outbox.notification_failed(hostile, f"answered 500 {HOSTILE}", None)
+    outbox.notification_delivered(delivered)
+    outbox.close()
 
 
 def _spread_deletions(url: str) -> None:

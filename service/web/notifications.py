@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages to the webhook: what waits, what arrived, and what was given up and needs a person."""
+
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from service.store import Notification, NotificationState, Store
+
+MESSAGES_A_PAGE = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationsPage:
+    """A page of messages, newest first; ``state`` is '' for all. ``dead``: there is one at all that was given up."""
+
+    messages: tuple[Notification, ...]
+    states: tuple[str, ...]
+    state: str
+    dead: bool
+    configured: bool
+    first: str
+    next: str
+
+
+def notifications_page(
+    store: Store, *, state: NotificationState | None, after: int | None, configured: bool
+) -> NotificationsPage:
+    """Messages in ``state`` behind the one with the number ``after``; ``configured``: there is a webhook."""
+    found = store.notifications(state, MESSAGES_A_PAGE + 1, after)
+    shown = found[:MESSAGES_A_PAGE]
+    chosen = {"state": state.value} if state else {}
+    return NotificationsPage(
+        messages=tuple(shown),
+        states=tuple(known.value for known in NotificationState),
+        state=state.value if state else "",
+        dead=bool(store.notifications(NotificationState.DEAD, limit=1)),
+        configured=configured,
+        first=f"/notifications?{urlencode(chosen)}" if after is not None else "",
+        next=f"/notifications?{urlencode(chosen | {'after': shown[-1].number})}" if len(found) > len(shown) else "",
+    )
