@@ -184,7 +184,7 @@ def refresh_seconds(url: str) -> float:
     for _ in range(2):
         begun = time.perf_counter()
         lake = read_lake(store)
-        metrics.stored.publish(lake.figures, lake.last, lake.good)
+        metrics.stored.publish(lake)
         page.render()
         seconds = time.perf_counter() - begun
     store.close()

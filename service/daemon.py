@@ -302,7 +302,7 @@ class Daemon:
                 {table.name: table.format for table in tables},
                 [table.name for table in tables if table.mode == "compact"],
             )
-            self.metrics.stored.publish(lake.figures, lake.last, lake.good)
+            self.metrics.stored.publish(lake)
             self._figures_at = datetime.now(UTC)
         finally:  # what this process counted is news without a database, too
             self._page.render()

@@ -2,8 +2,9 @@
 """What the database knows of all tables, read lately: metrics, status and page share one reading of it.
 
 A lake of a thousand tables and a hundred thousand plans takes a moment to add up. Nobody who opens a page waits for
-that: the daemon reads at every refresh of its metrics, and whoever looks in between causes the next reading. Only what
-was changed through this process is read anew before anybody looks: whoever pauses a table sees it paused.
+that: the daemon reads at every refresh of its metrics, and whoever looks in between causes the next reading. A script
+that acts on the status gets none older than a second, and nobody one from before a change made through this process:
+whoever pauses a table sees it paused.
 """
 
 import logging
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 #: completed plans whose speed tells how long the backlog will take
 _RECENT_PLANS = 20
-#: a reading older than this is read anew behind the back of whoever gets it, in seconds
+#: a reading older than this is read anew behind the back of whoever gets it, or before a script does, in seconds
 _FRESH_SECONDS = 1.0
 #: nobody gets an older one, in seconds
 _STALE_SECONDS = 30.0
@@ -71,19 +72,23 @@ class Lately:
         """The database was changed through this process: nobody gets a reading from before."""
         self._changes += 1
 
-    def lake(self) -> Lake:
-        """The newest reading, seconds old at most while somebody looks. Raises what the store raises."""
-        newest = self._usable()
+    def lake(self, *, fresh: bool = False) -> Lake:
+        """The newest reading, seconds old at most while somebody looks; with ``fresh`` one second at most.
+
+        Raises what the store raises.
+        """
+        oldest = _FRESH_SECONDS if fresh else _STALE_SECONDS
+        newest = self._usable(oldest)
         if newest is None:
             with self._reading:  # whoever had it may have read what we want
-                return (self._usable() or self._read()).lake
+                return (self._usable(oldest) or self._read()).lake
         if time.monotonic() - newest.at > _FRESH_SECONDS and self._reading.acquire(blocking=False):
             threading.Thread(target=self._read_behind, name="lately", daemon=True).start()
         return newest.lake
 
-    def _usable(self) -> "_Reading | None":
+    def _usable(self, oldest_seconds: float) -> "_Reading | None":
         newest = self._newest
-        if newest is None or newest.changes != self._changes or time.monotonic() - newest.at > _STALE_SECONDS:
+        if newest is None or newest.changes != self._changes or time.monotonic() - newest.at > oldest_seconds:
             return None
         return newest
 

@@ -14,6 +14,7 @@ from lake.plan import LIVE_STATES, PlanKind, PlanState
 from service.metrics_names import SPECS
 
 if TYPE_CHECKING:
+    from service.lately import Lake
     from service.store import Figures, ScanRecord
 
 #: Every second edge of the scans' histogram, 1 KiB to 16 GiB by fours: half the series, still telling small from good.
@@ -48,16 +49,14 @@ def buckets(counts: Sequence[int]) -> list[tuple[str, float]]:
 
 
 class StoredFigures(Collector):
-    """Yields the rows given to ``publish`` last; nothing before the first time."""
+    """Yields the reading given to ``publish`` last; nothing before the first time."""
 
     def __init__(self) -> None:
-        self._rows: tuple[Figures, Mapping[str, ScanRecord], Mapping[str, ScanRecord]] | None = None
+        self._lake: Lake | None = None
 
-    def publish(
-        self, figures: "Figures", last: Mapping[str, "ScanRecord"], last_ok: Mapping[str, "ScanRecord"]
-    ) -> None:
-        """Show these rows from now on: the last scan of each table, and the last that succeeded."""
-        self._rows = figures, last, last_ok
+    def publish(self, lake: "Lake") -> None:
+        """Show this reading from now on."""
+        self._lake = lake
 
     def describe(self) -> Iterator[Metric]:
         """The stored metrics' names, so that the registry refuses a second metric of such a name."""
@@ -69,10 +68,11 @@ class StoredFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The figures as metric families."""
-        if self._rows is None:
+        lake = self._lake
+        if lake is None:
             return
-        figures, last, last_ok = self._rows
-        yield from self._layout(figures, last_ok)
+        figures, last = lake.figures, lake.last
+        yield from self._layout(figures, lake.good)
         scans = (((t.name, t.format), last[t.name].outcome != "ok") for t in figures.tables if t.name in last)
         yield _gauge("lakefold_table_scan_failed", scans)
         yield _gauge("lakefold_table_halted", (((t.name, t.format), t.halted) for t in figures.tables))

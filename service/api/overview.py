@@ -16,8 +16,8 @@ router = APIRouter(tags=["service"])
 
 @router.get("/status")
 def status(here: Here) -> Response:
-    """How the lake is, who works on it and what needs a person, as it was `taken_at`, seconds ago at most."""
-    return document(documents.status(here.lately.lake()))
+    """How the lake is, who works on it and what needs a person, as it was `taken_at`, a second ago at most."""
+    return document(documents.status(here.lately.lake(fresh=True)))
 
 
 @router.get("/cleaning", responses=LISTED)

@@ -14,7 +14,7 @@ from lake.plan import PlanKind
 from service import asking, exitcodes
 from service.answer import Answer
 from service.api.bodies import Body, Partitions, TableName
-from service.api.context import Context, Here
+from service.api.context import Context, Here, changes_the_lake
 from service.api.naming import named
 from service.api.paging import document
 from service.api.problems import ProblemError
@@ -44,7 +44,7 @@ class WantedPlans(Body):
     dry_run: bool = False
 
 
-@router.post("", status_code=202)
+@router.post("", status_code=202, dependencies=[changes_the_lake])
 async def request_plans(
     here: Here,
     wanted: WantedPlans,

@@ -59,6 +59,15 @@ def test_an_older_reading_is_handed_out_at_once_and_read_anew_behind_it(reading,
     until(lambda: shared.lake() == 2)
 
 
+def test_who_asks_for_a_fresh_reading_gets_none_older_than_a_second(reading, clock):
+    shared = Lately(None)
+    shared.lake()
+    clock[0] += 0.9
+    assert shared.lake(fresh=True) == 1
+    clock[0] += 0.2
+    assert [shared.lake(fresh=True), shared.lake(fresh=True)] == [2, 2]
+
+
 def test_a_reading_from_long_ago_is_handed_to_nobody(reading, clock):
     shared = Lately(None)
     shared.lake()

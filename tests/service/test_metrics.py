@@ -31,6 +31,7 @@ from lake.plan import (
     Step,
     SupersededVersion,
 )
+from service.lately import read_lake
 from service.metrics import Metrics
 from service.metrics_doc import render
 from service.metrics_names import SPECS
@@ -114,9 +115,10 @@ def scan_of(sizes=SIZES, limit=4096, **changes):
 
 def published(metrics, store):
     """The page after one refresh: {(sample name, labels): value}."""
-    figures = store.figures()
-    metrics.tables_known({t.name: t.format for t in figures.tables}, [t.name for t in figures.tables])
-    metrics.stored.publish(figures, store.last_scans(), store.last_scans(ok=True))
+    lake = read_lake(store)
+    tables = lake.figures.tables
+    metrics.tables_known({t.name: t.format for t in tables}, [t.name for t in tables])
+    metrics.stored.publish(lake)
     return page(metrics)
 
 
