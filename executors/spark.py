@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HUDI_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 
-#: What S3A of the Hadoop in PySpark needs, without Amazon's bundle of all its services (280 MB for the 3 MB of S3).
+#: what S3A of PySpark's Hadoop needs: 11 MB, instead of 280 MB with Amazon's bundle of the clients of all its services
 S3_PACKAGES = (
     "org.apache.hadoop:hadoop-aws:3.3.4",
     "com.amazonaws:aws-java-sdk-s3:1.12.262",
@@ -29,6 +29,7 @@ S3_PACKAGES = (
     "com.amazonaws:aws-java-sdk-dynamodb:1.12.262",
 )
 S3_EXCLUDES = "com.amazonaws:aws-java-sdk-bundle"
+_S3_JARS = {"spark.jars.packages": ",".join((HUDI_PACKAGE, *S3_PACKAGES)), "spark.jars.excludes": S3_EXCLUDES}
 
 _DEFAULTS = {
     "spark.app.name": "lakefold",
@@ -111,11 +112,26 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
 
 
-def spark_session(settings: Mapping[str, str] | None = None, locations: Iterable[str] = ()) -> "SparkSession":
-    """The process's Spark session, started at the first call with ``settings`` over our defaults.
+def session_settings(settings: Mapping[str, str], locations: Iterable[str] = ()) -> dict[str, str]:
+    """What a session is started with: ``settings`` over our defaults, and those for S3 where it is needed.
 
-    With one of ``locations`` on S3, or a setting of S3A, it can read and write there. Raises Transient with one line
-    where the session or its jars can't be had.
+    That is with one of ``locations`` on S3, or with a setting of S3A.
+    """
+    conf = _DEFAULTS | {"spark.jars.packages": HUDI_PACKAGE, "spark.jars.ivy": str(cache_dir() / "ivy")}
+    if settings.get("spark.master", conf["spark.master"]).startswith("local"):
+        conf |= _LOCAL_DEFAULTS
+    if any(map(is_s3, locations)) or any(key.startswith(s3.PREFIX) for key in settings):
+        conf |= _S3_DEFAULTS
+        # Whoever chooses the packages chooses all of them, and may want the SDK whole.
+        if "spark.jars.packages" not in settings:
+            conf |= _S3_JARS
+    return conf | dict(settings)
+
+
+def spark_session(settings: Mapping[str, str] | None = None, locations: Iterable[str] = ()) -> "SparkSession":
+    """The process's Spark session, started at the first call with ``session_settings``.
+
+    Raises Transient with one line where the session or its jars can't be had.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -124,21 +140,9 @@ def spark_session(settings: Mapping[str, str] | None = None, locations: Iterable
         active = SparkSession.getActiveSession() or SparkSession._instantiatedSession
         if active is not None and active.sparkContext._jsc is not None:
             return active
-        conf = dict(_DEFAULTS)
-        wanted = dict(settings or {})
-        master = wanted.get("spark.master", conf["spark.master"])
-        if master.startswith("local"):
-            conf |= _LOCAL_DEFAULTS
-        conf["spark.jars.packages"] = HUDI_PACKAGE
-        if any(map(is_s3, locations)) or any(key.startswith(s3.PREFIX) for key in wanted):
-            conf |= _S3_DEFAULTS
-            if "spark.jars.packages" not in wanted:
-                conf["spark.jars.packages"] = ",".join((HUDI_PACKAGE, *S3_PACKAGES))
-                conf["spark.jars.excludes"] = S3_EXCLUDES
-        conf["spark.jars.ivy"] = str(cache_dir() / "ivy")
-        conf |= wanted
+        conf = session_settings(settings or {}, locations)
         os.environ["JAVA_HOME"] = str(java_home())
-        if master.startswith("local"):
+        if conf["spark.master"].startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder
         for key, value in conf.items():

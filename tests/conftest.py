@@ -138,7 +138,8 @@ def spark() -> Iterator["SparkSession"]:
             "spark.sql.shuffle.partitions": "2",
             "spark.jars.packages": ",".join((f"{HUDI_PACKAGE.rpartition(':')[0]}:{BUNDLE}", *S3_PACKAGES)),
             "spark.jars.excludes": S3_EXCLUDES,
-        }
+        },
+        locations=["s3a://bucket/of-some-tests"],
     )
     yield session
     session.stop()
@@ -155,7 +156,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def bucket(s3_server: S3Server) -> Iterator[str]:
     """The name of an empty bucket, which this process knows how to reach."""
     name = f"bucket-{uuid.uuid4().hex[:8]}"
-    s3_server.new_bucket(name)
+    s3_server.filesystem().create_dir(name)
     s3.configure(s3_server.settings)
     yield name
     s3.configure({})

@@ -13,6 +13,7 @@ from typing import Any
 from pyarrow import fs as pafs
 
 from lake import s3
+from lake.locations import bucket_and_key
 
 #: ends with the process that started it
 _SERVE = """
@@ -47,17 +48,21 @@ class S3Server:
         """Method and address of every request so far."""
         return _REQUEST.findall(self.log.read_text())
 
-    def new_bucket(self, name: str) -> pafs.S3FileSystem:
-        """Make a bucket; a file system that sees it."""
-        filesystem = pafs.S3FileSystem(
+    def filesystem(self) -> pafs.S3FileSystem:
+        """All buckets, to write to without lakefold."""
+        return pafs.S3FileSystem(
             access_key="AKIATESTS",
             secret_key="s3cret-of-the-tests",
             region="us-east-1",
             endpoint_override=self.endpoint,
             allow_bucket_creation=True,
         )
-        filesystem.create_dir(name)
-        return filesystem
+
+    def upload(self, base: Path, location: str) -> str:
+        """Copy a table from the disk to ``location``, whose bucket exists; ``location``."""
+        bucket, key = bucket_and_key(location)
+        pafs.copy_files(str(base), f"{bucket}/{key}", pafs.LocalFileSystem(), self.filesystem())
+        return location
 
     def tell(self, spark: Any) -> None:
         """Let a session that runs already find the server."""

@@ -8,8 +8,10 @@ import threading
 import time
 from pathlib import Path
 
+import pyspark
+
 from executors import spark as spark_module
-from executors.spark import cache_dir, spark_session
+from executors.spark import HUDI_PACKAGE, S3_PACKAGES, cache_dir, session_settings, spark_session
 
 SCRIPT = """
 import sys
@@ -86,6 +88,24 @@ def test_processes_that_start_at_once_fill_the_cache_one_after_the_other(tmp_pat
     go_on.set()
     second.join(10)
     assert inside == ["first", "second"]
+
+
+def test_a_session_gets_the_jars_of_s3_where_a_location_or_a_setting_is_of_s3_and_nobody_chose_others():
+    for settings, locations in (({}, ["/lake", "s3://bucket/lake"]), ({"spark.hadoop.fs.s3a.endpoint": "x"}, [])):
+        conf = session_settings(settings, locations)
+        assert conf["spark.jars.packages"].startswith(f"{HUDI_PACKAGE},org.apache.hadoop:hadoop-aws:")
+        assert conf["spark.jars.excludes"] == "com.amazonaws:aws-java-sdk-bundle"
+        assert conf["spark.hadoop.fs.s3.impl"] == "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    chosen = session_settings({"spark.jars.packages": "a:b:1"}, ["s3a://bucket/lake"])
+    assert chosen["spark.jars.packages"] == "a:b:1"
+    assert "spark.jars.excludes" not in chosen
+    assert not [key for key in session_settings({}, ["/lake"]) if "s3" in key or "excludes" in key]
+
+
+def test_the_jars_of_s3_are_for_the_hadoop_that_pyspark_brings():
+    (client,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    version = client.stem.rpartition("-")[2]
+    assert f"org.apache.hadoop:hadoop-aws:{version}" in S3_PACKAGES
 
 
 def test_a_process_has_one_session(spark):

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from hudi_tables import rows, write
 from hudi_templates import Templates, data_files, edit_avro, edit_properties, ref, timeline_file
+from s3_server import S3Server
 
 from lake.errors import Transient
 from lake.formats.hudi import FORMAT, observe
@@ -77,6 +78,21 @@ def test_a_snapshot_has_exactly_the_files_that_spark_reads_with_their_sizes_on_d
     found = base_files(FORMAT.snapshot(ref(base)))
     assert set(found) == files_spark_reads(spark, base)
     assert found.items() <= data_files(base).items()
+
+
+@pytest.mark.parametrize(
+    "name", ["cow", "plain", "unpartitioned", "levels", "encoded", "archived", "compaction_pending", "logs_only"]
+)
+def test_on_s3_a_table_is_seen_as_on_a_disk(templates: Templates, name: str, bucket: str, s3_server: S3Server) -> None:
+    base = templates.get(name)
+    uploaded = ref(s3_server.upload(base, f"s3a://{bucket}/lake/{name}"))
+    here, there = FORMAT.snapshot(ref(base)), FORMAT.snapshot(uploaded)
+    assert there.slices.equals(here.slices)
+    assert (there.instant, there.delta_commits) == (here.instant, here.delta_commits)
+    first = set(here.slices["partition"].to_pylist()[:1])
+    assert FORMAT.snapshot(uploaded, first).slices.equals(FORMAT.snapshot(ref(base), first).slices)
+    local, remote = (FORMAT.verify(table, (), rows=name != "logs_only") for table in (ref(base), uploaded))
+    assert remote == local
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables on S3, written, rewritten and cleaned through S3A, listed and read through pyarrow and hudi-rs."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_tables import METADATA, rows, write
-from hudi_writing import FORMAT, Table, ignore
+from harness import Installation
+from hudi_tables import rows, write
+from hudi_writing import FORMAT, Table, ignore, make_table
 from s3_server import S3Server
 
 from executors.receipt import prove
-from lake.plan import Plan, ReceiptLevel
+from lake.errors import Conflict
+from lake.formats.hudi.conflicts import WRITER_WINS
+from lake.plan import ReceiptLevel
 
 pytestmark = pytest.mark.spark
 
@@ -21,39 +25,95 @@ def lake(bucket: str, s3_server: S3Server, spark: Any) -> str:
     return f"s3a://{bucket}/lake"
 
 
-def written(spark: Any, base: str, *, merge_on_read: bool) -> Table:
-    """Two inserts by Spark; merge-on-read an upsert too, so that every slice has a log."""
+@pytest.fixture
+def copied(
+    lake: str, s3_server: S3Server, spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Table:
+    """A copy-on-write table with a metadata table, three files in each of two partitions."""
+    local = make_table(spark, tmp_path, tmp_path_factory, "metadata")
+    return Table(spark, s3_server.upload(Path(local.base), f"{lake}/trips"))
+
+
+def written(spark: Any, base: str) -> Table:
+    """A merge-on-read table with a log in every slice, from the first commit on written by Spark."""
     for commit in range(2):
         frame = rows(spark, commit * 60, (commit + 1) * 60, version=commit).coalesce(1)
-        write(frame, base, merge_on_read=merge_on_read, options=METADATA)
-    if merge_on_read:
-        changed = rows(spark, 0, 120, version=2).where("id % 5 = 1").coalesce(1)
-        write(changed, base, "upsert", merge_on_read=True)
+        write(frame, base, merge_on_read=True)
+    changed = rows(spark, 0, 120, version=2).where("id % 5 = 1").coalesce(1)
+    write(changed, base, "upsert", merge_on_read=True)
     return Table(spark, base)
 
 
 @pytest.mark.parametrize("merge_on_read", [False, True], ids=["copy-on-write", "merge-on-read"])
-def test_a_table_on_s3_is_found_rewritten_committed_and_cleaned(lake: str, spark: Any, merge_on_read: bool) -> None:
-    table = written(spark, f"{lake}/trips", merge_on_read=merge_on_read)
-    location = table.ref.location.replace("s3a:", "s3:")
-    assert [t.location for t in FORMAT.discover(lake)] == [t.location for t in FORMAT.discover(location)] == [location]
+def test_a_table_on_s3_is_found_rewritten_committed_and_cleaned(
+    lake: str, merge_on_read: bool, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    get = request.getfixturevalue
+    table = written(get("spark"), f"{lake}/trips") if merge_on_read else get("copied")
+    (found,) = FORMAT.discover(lake)
+    assert found.location == f"{lake}/trips".replace("s3a:", "s3:")
     FORMAT.check(table.ref)
     files, rows_before, others_before = table.data_files(), table.rows(), table.other_rows()
-    plan: Plan = table.compaction() if merge_on_read else table.plan(receipt=ReceiptLevel.HASH)
+    plan = table.compaction() if merge_on_read else table.plan(receipt=ReceiptLevel.HASH)
     with table.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
         commit = writer.commit(rewrite)
-    assert (table.rows(), table.other_rows()) == (rows_before, others_before)
-    assert {version.path: version.bytes for version in commit.superseded} == files
-    found = FORMAT.committed(table.ref, plan.plan_id)
-    assert found is not None
-    assert (found.instant, set(found.outputs)) == (commit.instant, set(commit.outputs))
-    with table.writer() as writer:
+        assert "not read in batches" not in caplog.text
+        assert (table.rows(), table.other_rows()) == (rows_before, others_before)
+        assert {version.path: version.bytes for version in commit.superseded} == files
+        assert FORMAT.committed(table.ref, plan.plan_id) is not None
         assert writer.delete(commit.superseded, ()) == sum(files.values())
     assert table.data_files() == {output.path: output.bytes for output in commit.outputs}
     assert (table.rows(), table.other_rows()) == (rows_before, others_before)
     verified = FORMAT.verify(table.ref, commit.superseded, rows=True)
     assert (verified.missing, verified.wrong_size, verified.resurrected, verified.unowned) == ((), (), (), ())
-    assert verified.rows == verified.rows_expected == 120
+    assert verified.rows == verified.rows_expected == len(rows_before)
     assert FORMAT.describe(table.ref)["pending"] == "nothing"
+
+
+def test_a_writer_that_was_faster_on_s3_keeps_its_rows_and_the_copied_files_go(copied: Table, spark: Any) -> None:
+    plan = copied.plan(engine="stitch")
+    with copied.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        assert prepared.notes == ("engine stitch: as set",)
+        rewrite = writer.rewrite(prepared, ignore)
+        # As a writer calls the table that takes its location from Glue.
+        Table(spark, str(copied.base).replace("s3a:", "s3:")).upsert(0, 30, 9, **WRITER_WINS)
+        rows_now, files = copied.rows(), copied.data_files()
+        with pytest.raises(Conflict, match=r"has base file .* now, the plan names"):
+            writer.commit(rewrite)
+        assert writer.discard(plan.plan_id, None) == 1
+    outputs = {output.path for output in rewrite.outputs}
+    assert outputs < set(files)
+    assert set(copied.data_files()) == set(files) - outputs
+    assert copied.rows() == rows_now
+    assert not copied.timeline().pending
+
+
+def test_the_commands_serve_a_lake_on_s3_and_a_kill_in_a_commit_leaves_readers_as_they_were(
+    copied: Table, s3_server: S3Server, spark: Any, tmp_path: Path
+) -> None:
+    rows_before = copied.rows()
+    location = str(copied.base)
+    installation = Installation(
+        home=tmp_path,
+        url=f"sqlite:///{tmp_path}/lakefold.db",
+        concurrency="single_writer",
+        tables={"trips": location.replace("s3a:", "s3n:")},
+        spark=s3_server.settings,
+    )
+    (listed,) = installation.json("tables", "list")
+    assert listed["location"] == location.replace("s3a:", "s3:")
+    (plan_id,) = installation.json("plans", "request", location)[0]["plan_ids"]
+    killed = installation.run("worker", "--once", failpoints="in_commit=kill", expect=None)
+    assert killed.returncode == -9, killed.stderr[-3000:]
+    assert copied.rows() == rows_before
+    installation.expire_leases()
+    installation.work(spark)
+    (plan,) = installation.json("plans", "show", plan_id)
+    assert plan["state"] == "completed"
+    assert copied.rows() == rows_before
+    installation.run("verify", "trips", "--rows")
+    assert "s3cret-of-the-tests" not in installation.run("config", "show").stdout

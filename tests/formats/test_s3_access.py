@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How S3 is reached without a JVM: spellings, settings, refusals, what goes wrong, and how often it is asked."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +13,15 @@ from hudi_writing import FORMAT
 from s3_server import S3Server
 
 from lake import s3
-from lake.errors import Rejected, Transient
+from lake.errors import CommitUnknown, Rejected, Transient
 from lake.formats.hudi.lock_providers import lock_file
+from lake.formats.hudi.outcomes import translate
 from lake.formats.hudi.storage import Storage
 from lake.locations import bucket_and_key, canonical_location
 from lake.model import Concurrency, TableRef
 from lake.s3 import S3Access
+from service.catalog import Catalog
+from service.config import load
 
 KEYS = {"access.key": "AKIA", "secret.key": "s3cret"}
 
@@ -163,7 +168,7 @@ def test_a_store_that_asks_to_slow_down_or_is_not_there_is_tried_again_later(ans
 def put_table(server: S3Server, location: str, *partitions: str) -> None:
     """A table of one data file a partition, as far as listing goes."""
     bucket, key = bucket_and_key(location)
-    filesystem = server.new_bucket(bucket)
+    filesystem = server.filesystem()
     properties = "hoodie.table.name=t\nhoodie.table.version=9\nhoodie.timeline.layout.version=2\n"
     files = {".hoodie/hoodie.properties": properties} | {f"{partition}/1.parquet": "x" for partition in partitions}
     for path, content in files.items():
@@ -212,3 +217,58 @@ def test_files_are_listed_with_a_request_a_directory_and_not_with_one_a_file(buc
     assert requests(lambda: storage.sizes([*some, "dt=1/2.parquet", "dt=1/3.parquet", "dt=9/1.parquet"]), some) == 3
     assert storage.newest("dt=1") is not None
     assert storage.newest("dt=9") is None
+
+
+def test_a_lake_named_twice_in_two_spellings_has_each_table_once(
+    bucket: str, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("orders", "eu/trips"):
+        put_table(s3_server, f"s3://{bucket}/lake/{name}")
+    file = tmp_path / "lakefold.toml"
+    settings = "".join(f'"{key}" = "{value}"\n' for key, value in s3_server.settings.items())
+    sources = "".join(f'[[sources]]\npath = "{scheme}://{bucket}/lake/"\n' for scheme in ("s3a", "s3"))
+    file.write_text(f'[spark]\n{settings}\n{sources}[[sources]]\npath = "s3n://no-such-bucket/t"\n')
+    s3.configure({})
+    catalog = Catalog(load(file))
+    tables = [(table.name, table.ref.location) for table in catalog.tables()]
+    assert tables == [("eu.trips", f"s3://{bucket}/lake/eu/trips"), ("orders", f"s3://{bucket}/lake/orders")]
+    (problem,) = catalog.problems
+    assert problem.startswith("source #3 (s3n://no-such-bucket/t): s3://no-such-bucket/t: no such directory")
+    for word in ("orders", f"s3a://{bucket}/lake/orders", f"s3n://{bucket}/lake/orders/"):
+        assert catalog.find(word).name == "orders"
+
+
+@pytest.mark.parametrize(
+    ("java", "message", "outcome"),
+    [
+        (
+            "java.lang.ClassNotFoundException",
+            "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+            'lacks a class while testing .*S3AFileSystem not found.*; add the jar that has it to "spark.jars.packages"',
+        ),
+        ("org.apache.hadoop.fs.s3a.UnknownStoreException", "`s3a://b/': Bucket does not exist", "correct the location"),
+        ("java.nio.file.AccessDeniedException", "getFileStatus on s3a://b/t: 403", "give lakefold write access"),
+    ],
+)
+def test_what_s3a_finds_missing_or_forbidden_is_refused_and_not_tried_again(
+    java: str, message: str, outcome: str
+) -> None:
+    class Cause:
+        def getClass(self) -> "Cause":  # noqa: N802
+            return self
+
+        def getName(self) -> str:  # noqa: N802
+            return java
+
+        def getMessage(self) -> str:  # noqa: N802
+            return message
+
+        def getCause(self) -> None:  # noqa: N802
+            return None
+
+    error = RuntimeError("An error occurred")
+    error.java_exception = Cause()  # type: ignore[attr-defined]
+    found = translate(error, ref("s3://b/t"), "testing")
+    assert isinstance(found, Rejected)
+    assert re.search(outcome, str(found))
+    assert isinstance(translate(error, ref("s3://b/t"), "testing", committing=True), CommitUnknown)
