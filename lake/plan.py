@@ -172,11 +172,12 @@ class PartitionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a rewrite is."""
+    """How far a rewrite is, and the address of the Spark UI that shows its jobs, where Spark has one."""
 
     bytes_done: int
     bytes_total: int
     rows_done: int = 0
+    spark_ui: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

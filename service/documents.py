@@ -59,7 +59,7 @@ def plan_details(plan: "PlanView", events: "Sequence[PlanEvent]") -> dict[str, A
         "location": plan.location, "snapshot_instant": plan.snapshot_instant, "instants": plan.instants,
         "options": plan.options, "estimate": plan.estimate, "milliseconds": plan.milliseconds,
         "lease_until": plan.lease_until, "heartbeat_at": plan.heartbeat_at, "not_before": plan.not_before,
-        "cancel_requested_by": plan.cancel_requested_by,
+        "spark_ui": plan.spark_ui, "cancel_requested_by": plan.cancel_requested_by,
         "partition_names": plan.partitions, "figures": plan.figures, "group_list": plan.groups, "events": events,
     }  # fmt: skip
 

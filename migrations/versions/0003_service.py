@@ -22,6 +22,7 @@ def upgrade() -> None:
         " (SELECT min(id) FROM scan_history WHERE table_name = table_state.name AND outcome = 'ok')"
     )
     op.add_column("plan", sa.Column("traceparent", sa.String(), nullable=True))
+    op.add_column("plan", sa.Column("spark_ui", sa.String(), nullable=True))
     op.add_column("plan_request", sa.Column("traceparent", sa.String(), nullable=True))
     counted = (
         "plans", "oldest_created_at_ms", "input_files", "input_bytes", "files_before", "bytes_before", "files_after",
@@ -101,6 +102,7 @@ def downgrade() -> None:
     op.drop_table("partition_layout")
     op.drop_table("plan_total")
     op.drop_column("plan_request", "traceparent")
+    op.drop_column("plan", "spark_ui")
     op.drop_column("plan", "traceparent")
     op.drop_column("table_state", "paused_reason")
     op.drop_column("table_state", "first_ok_scan_id")

@@ -60,7 +60,7 @@ class Lifecycle(StorePart):
                         state=PlanState.INFLIGHT, epoch=PlanRow.epoch + 1, attempts=PlanRow.attempts + 1,
                         executor=executor, lease_until_ms=db_now() + self._lease_ms, heartbeat_at_ms=db_now(),
                         claimed_at_ms=db_now(), step=None, milliseconds={}, progress_bytes_done=0,
-                        progress_bytes_total=PlanRow.input_bytes, progress_rows_done=0,
+                        progress_bytes_total=PlanRow.input_bytes, progress_rows_done=0, spark_ui=None,
                     )
                 )  # fmt: skip
                 if taken is None or taken.rowcount != 1:
@@ -136,6 +136,7 @@ class Lifecycle(StorePart):
                 "progress_bytes_done": progress.bytes_done,
                 "progress_bytes_total": progress.bytes_total,
                 "progress_rows_done": progress.rows_done,
+                "spark_ui": progress.spark_ui,
             }
         with self._database.write() as connection:
             _fenced_update(connection, claim, values)

@@ -272,6 +272,8 @@ class PlanRow(Base):
     progress_bytes_done: Mapped[int] = mapped_column(BigInteger, server_default="0")
     progress_bytes_total: Mapped[int] = mapped_column(BigInteger, server_default="0")
     progress_rows_done: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    #: address of the Spark UI of the last attempt's executor, where it has one
+    spark_ui: Mapped[str | None] = mapped_column(String)
     cancel_requested_by: Mapped[str | None] = mapped_column(String)
     cancel_requested_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     cancel_reason: Mapped[str | None] = mapped_column(Text)

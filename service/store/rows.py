@@ -157,6 +157,7 @@ def plan_view(row: Row[Any], groups: tuple[GroupView, ...] = ()) -> PlanView:
         progress_bytes_done=row.progress_bytes_done,
         progress_bytes_total=row.progress_bytes_total,
         progress_rows_done=row.progress_rows_done,
+        spark_ui=row.spark_ui if row.state == PlanState.INFLIGHT else None,
         cancel_requested_by=row.cancel_requested_by,
         cancel_reason=row.cancel_reason,
         error=row.error,

@@ -170,7 +170,8 @@ class PlanView:
 
     ``groups``, ``partitions`` and ``figures`` are filled by ``plan()``; a listing leaves them empty and has the counts.
     ``instants`` are those published on the table's timeline, the committed one last; ``instant`` is the committed one;
-    ``adopted`` is the instant that another process scheduled, None for a plan of our own.
+    ``adopted`` is the instant that another process scheduled, None for a plan of our own; ``spark_ui`` the address of
+    the Spark UI that shows the jobs of an inflight plan, where its executor has one.
     """
 
     plan_id: str
@@ -200,6 +201,7 @@ class PlanView:
     progress_bytes_done: int
     progress_bytes_total: int
     progress_rows_done: int
+    spark_ui: str | None
     cancel_requested_by: str | None
     cancel_reason: str | None
     error: str | None

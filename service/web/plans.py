@@ -117,6 +117,8 @@ class PlanPage:
     more_partitions: int
     live: bool
     can_retry: bool
+    #: '' where there is none, or none that a browser should open
+    spark_ui: str
     commands: tuple[str, ...]
 
 
@@ -138,6 +140,7 @@ def plan_page(plan: PlanView, events: Sequence[PlanEvent], now: datetime) -> Pla
         more_partitions=max(0, len(lines) - _MOST_PARTITIONS),
         live=live,
         can_retry=plan.state is PlanState.FAILED,
+        spark_ui=plan.spark_ui if plan.spark_ui and plan.spark_ui.startswith(("http://", "https://")) else "",
         commands=tuple(commands),
     )
 

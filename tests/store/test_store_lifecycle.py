@@ -247,6 +247,16 @@ def test_a_heartbeat_keeps_the_lease_and_stores_the_progress(store: Store, datab
     assert (view.progress_bytes_done, view.progress_bytes_total, view.progress_rows_done) == (5, 10, 3)
 
 
+def test_the_spark_ui_of_the_attempt_is_known_while_it_runs(store: Store) -> None:
+    plan = add(store, "dt=1")
+    claim = claimed(store)
+    assert store.plan(plan.plan_id).spark_ui is None
+    store.heartbeat(claim, Progress(bytes_done=0, bytes_total=10, spark_ui="http://driver:4040"))
+    assert store.plan(plan.plan_id).spark_ui == "http://driver:4040"
+    store.requeue(claim, "the disk is full")
+    assert store.plan(plan.plan_id).spark_ui is None
+
+
 def test_a_take_over_keeps_the_plan_inflight_with_its_instants_and_a_new_epoch(store: Store, database_url: str) -> None:
     plan = add(store, "dt=1")
     first = claimed(store)

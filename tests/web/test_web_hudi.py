@@ -11,6 +11,7 @@ from daemon_toys import wait_for
 from harness import Installation, stop_group
 from hudi_tables import rows, table_rows, write
 from playwright.sync_api import expect
+from store_plans import sql
 
 from lake.plan import PlanState
 from service.store import Store
@@ -30,7 +31,8 @@ def daemon(spark, tmp_path):
         home=tmp_path,
         url=url,
         tables={TABLE: base},
-        policy={"scan_interval": "1h", "small_file_limit": "1MiB"},
+        policy={"scan_interval": "1h", "small_file_limit": "1MiB", "heartbeat": "200ms"},
+        spark={"spark.ui.enabled": "true", "spark.ui.port": "0"},
         daemon={"claim_interval": "200ms", "request_interval": "200ms", "metrics_interval": "1s"},
     )
     installation.run("pause", TABLE)
@@ -87,6 +89,8 @@ def test_plans_asked_for_on_the_page_the_command_line_and_over_http_move_the_his
         page.goto(f"/plans?table={TABLE}")
         expect(page.locator("tbody .good")).to_have_count(3, timeout=240_000)
         assert completed(store) == 3
+        seen = [row.spark_ui for row in sql(installation.url, "SELECT spark_ui FROM plan")]
+        assert all(re.fullmatch(r"http://[\w.-]+:\d+", address) for address in seen), seen
 
         page.goto(f"/tables/{TABLE}")
         page.get_by_role("button", name="Dry run").click()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from api_toys import add_token, client_of, context_at
-from web_lake import HOSTILE, add_plan, messages, register, scan, sizes
+from web_lake import HOSTILE, add_plan, claim_of, messages, register, scan, sizes
 
 import service.web
+from lake.plan import Progress
 from service.web.login import own_path
 from service.web.rendering import table_path
 
@@ -109,6 +110,19 @@ def test_a_running_plan_shows_its_bytes_and_where_more_come_from(page, lake):
     assert found.all("progress")[0]["max"] == str(6 * 800 * 8 * MIB)
     followed = [attributes["data-progress"] for _, attributes in found.elements if "data-progress" in attributes]
     assert followed == [f"/v1/plans/{lake[1]['inflight']}/progress"]
+
+
+def test_a_running_plan_leads_to_the_spark_ui_of_its_executor_and_nowhere_else(page, lake, fresh):
+    plan_id = lake[1]["inflight"]
+    links = [a for a in read(page, f"/plans/{plan_id}").all("a") if a["href"] == "http://host-1.example.org:4040"]
+    assert links == [{"href": "http://host-1.example.org:4040", "rel": "noreferrer"}]
+    assert page.get(f"/v1/plans/{plan_id}").json()["spark_ui"] == "http://host-1.example.org:4040"
+    register(fresh.store, "a.b", "compact")
+    plan = add_plan(fresh.store, "a.b", "dt=1")
+    claim = claim_of(fresh.store, plan)
+    fresh.store.heartbeat(claim, Progress(bytes_done=0, bytes_total=1, spark_ui="javascript:alert(1)"))
+    with client_of(fresh) as client:
+        assert "javascript:" not in client.get(f"/plans/{plan.plan_id}").text
 
 
 def test_plans_have_a_tab_for_each_state_with_its_count(page):

@@ -220,7 +220,11 @@ def _inflight(store: Store, days: list[str]) -> Plan:
     plan = add_plan(store, "events.clicks", *days[4:10], files=800)
     claim = claim_of(store, plan)
     run_steps(store, claim, {Step.ASK: 44, Step.PREPARE: 1_300})
-    store.heartbeat(claim, Progress(bytes_done=round(plan.bytes * 0.62), bytes_total=plan.bytes, rows_done=40_000_000))
+    done = Progress(
+        bytes_done=round(plan.bytes * 0.62), bytes_total=plan.bytes, rows_done=40_000_000,
+        spark_ui="http://host-1.example.org:4040",
+    )  # fmt: skip
+    store.heartbeat(claim, done)
     return plan
 
 

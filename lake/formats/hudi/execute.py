@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
@@ -54,7 +54,7 @@ class ProgressReporter:
         self._spark = spark
         self._tag = tag
         self._report = report
-        self._last = Progress(bytes_done=0, bytes_total=bytes_total)
+        self._last = Progress(bytes_done=0, bytes_total=bytes_total, spark_ui=spark.sparkContext.uiWebUrl)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"progress {tag}", daemon=True)
 
@@ -72,7 +72,7 @@ class ProgressReporter:
         self._stop.set()
         self._thread.join()
         total = self._last.bytes_total
-        self._report(Progress(bytes_done=total, bytes_total=total, rows_done=max(rows, self._last.rows_done)))
+        self._report(replace(self._last, bytes_done=total, rows_done=max(rows, self._last.rows_done)))
 
     def _run(self) -> None:
         while not self._stop.wait(_REPORT_SECONDS):
@@ -91,10 +91,9 @@ class ProgressReporter:
                     data = store.lastStageAttempt(stage)
                     bytes_read += data.inputBytes()
                     rows_read += data.inputRecords()
-        total = self._last.bytes_total
-        self._last = Progress(
-            bytes_done=min(total, max(self._last.bytes_done, bytes_read)),
-            bytes_total=total,
+        self._last = replace(
+            self._last,
+            bytes_done=min(self._last.bytes_total, max(self._last.bytes_done, bytes_read)),
             rows_done=max(self._last.rows_done, rows_read),
         )
         return self._last
