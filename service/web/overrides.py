@@ -10,6 +10,7 @@ from planner.policy import KNOBS, PolicyError, setting_name
 from service import documents
 from service.config import Config
 from service.exitcodes import one_line
+from service.output import plural
 from service.rules import ConfiguredTable, configure
 from service.web.rendering import table_path
 
@@ -67,7 +68,7 @@ def checked_overrides(
 ) -> dict[str, str]:
     """The settings that were filled in. Raises PolicyError for the first that can't be used."""
     if len(keys) != len(values):
-        raise PolicyError(f"{len(keys)} settings have {len(values)} values")
+        raise PolicyError(f"{plural(len(keys), 'setting')} and {plural(len(values), 'value')} are no pairs")
     overrides: dict[str, str] = {}
     for key, value in _filled_in(keys, values):
         if not key:

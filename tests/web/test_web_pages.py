@@ -5,6 +5,7 @@ import re
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from api_toys import add_token, client_of, context_at
@@ -233,12 +234,18 @@ def test_what_does_not_exist_is_a_page_with_its_status(page):
     assert "No such" not in read(page, "/plans?state=sideways", 422).words
 
 
-@pytest.mark.parametrize("which", range(24))
+HOSTILE_QUERIES = [
+    "/?q={}",
+    "/plans?table={}",
+    "/login?next={}",
+    "/tables/sales.orders?partition={0}&key={0}&value={0}",
+]
+
+
+@pytest.mark.parametrize("which", range(30))
 def test_no_string_is_ever_markup(page, lake, which):
-    paths = every_page(lake[1])
-    if which >= len(paths):
-        paths = [f"/?q={HOSTILE}", f"/plans?table={HOSTILE}", f"/login?next={HOSTILE}"]
-        which %= 3
+    paths = every_page(lake[1]) + [query.format(quote(HOSTILE)) for query in HOSTILE_QUERIES]
+    assert len(paths) == 30
     answer = page.get(paths[which])
     found = Page(answer.text)
     assert [s.get("src", "").partition("?")[0] for s in found.all("script")] == ["/static/lakefold.js"]
