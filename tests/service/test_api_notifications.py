@@ -68,8 +68,7 @@ def test_messages_are_listed_by_state(client):
 def test_status_and_metrics_count_the_same(context, client):
     status = client.get("/v1/status").json()
     assert (status["notifications_waiting"], status["notifications_dead"]) == (3, 2)
-    figures = context.store.figures()
-    context.metrics.stored.publish(figures, {}, {})
+    context.metrics.stored.publish(context.lately.refresh())
     value = context.metrics.registry.get_sample_value
     assert [value("lakefold_notifications", {"state": state}) for state in ("waiting", "dead")] == [3, 2]
 
