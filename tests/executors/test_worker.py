@@ -156,11 +156,13 @@ def test_an_executors_name_is_never_given_twice():
 PYTHONPATH = os.pathsep.join([str(Path(__file__).parent), *sys.path])
 
 
-def start(bench: Bench, how: str, *, lease: float = 1.0, failpoints: str = "") -> "subprocess.Popen[str]":
+def start(
+    bench: Bench, how: str, *, lease: float = 1.0, failpoints: str = "", slots: int = 1
+) -> "subprocess.Popen[str]":
     env = {**os.environ, "PYTHONPATH": PYTHONPATH, "LAKEFOLD_FAILPOINTS": failpoints}
     script = str(Path(__file__).with_name("toy_worker.py"))
     return subprocess.Popen(
-        [sys.executable, script, bench.url, str(lease), how],
+        [sys.executable, script, bench.url, str(lease), how, str(slots)],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -196,23 +198,34 @@ def test_sigterm_finishes_the_plan_and_a_second_one_stops_it(bench: Bench):
         gate.with_name("gate.reached").unlink()
 
 
-NAMES = [f"{when}_{step}" for step in Step for when in ("before", "after")] + ["published_unrecorded"]
+#: in the order in which a plan comes by
+FAILPOINTS = [f"{when}_{step}" for step in Step for when in ("before", "after")]
+FAILPOINTS.insert(FAILPOINTS.index("after_prepare"), "published_unrecorded")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_plan_killed_at_any_failpoint_lands_exactly_once_and_leaves_nothing_behind(bench: Bench, name: str):
-    before, plan = bench.rows(), bench.request()
-    killed = start(bench, "once", failpoints=f"{name}=kill")
+def test_of_plans_killed_each_at_another_failpoint_every_one_lands_exactly_once_and_leaves_nothing_behind(bench: Bench):
+    tables = [bench.add_table(f"at {name}") for name in FAILPOINTS]
+    before, plans = bench.rows(), [bench.request(table) for table in tables]
+    # Each point but the last holds the first plan that comes by, so that the last is reached by the one plan left.
+    *held, last = FAILPOINTS
+    failpoints = ",".join([*(f"{name}=hold" for name in held), f"{last}=kill"])
+    killed = start(bench, "once", lease=60, failpoints=failpoints, slots=len(plans))
     wait(killed)
-    assert killed.returncode == -signal.SIGKILL, f"{name} was not reached"
-    assert bench.rows() == before, "readers saw half a plan"
+    assert killed.returncode == -signal.SIGKILL, f"{last} was not reached"
+    assert [toy_format.table_rows(table) for table in tables] == [before] * len(tables), "readers saw half a plan"
+    steps = {bench.store.plan(plan.plan_id).step for plan in plans}
+    assert steps == {None, *Step}, "each was somewhere else"
+    bench.expire()
     successor = start(bench, "once")
     output = wait(successor)
     assert successor.returncode == 0, output
-    assert (bench.state(plan), bench.commits(plan), bench.pending()) == ("completed", 1, {}), output
-    assert (bench.rows(), bench.unowned()) == (before, ())
-    assert len(bench.store.superseded(bench.table)) == 6
-    assert [message.body["plan"] for message in bench.store.notifications()] == [plan.plan_id], "told exactly once"
+    for table, plan in zip(tables, plans, strict=True):
+        bench.table = table
+        assert (bench.state(plan), bench.commits(plan), bench.pending()) == ("completed", 1, {}), output
+        assert (bench.rows(), bench.unowned()) == (before, ())
+        assert len(bench.store.superseded(table)) == 6
+    told = [message.body["plan"] for message in bench.store.notifications()]
+    assert sorted(told) == sorted(plan.plan_id for plan in plans), "each told exactly once"
 
 
 @pytest.mark.parametrize("name", ["before_commit", "after_rewrite", "published_unrecorded"])

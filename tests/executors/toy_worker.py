@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker on toy tables in a process of its own: ``toy_worker.py DATABASE_URL LEASE_SECONDS once|serve``."""
+"""A worker on toy tables in a process of its own: ``toy_worker.py DATABASE_URL LEASE_SECONDS once|serve SLOTS``."""
 
 import logging
 import sys
@@ -18,7 +18,7 @@ def no_spark() -> Any:
 
 
 def main() -> None:
-    url, lease, how = sys.argv[1:]
+    url, lease, how, slots = sys.argv[1:]
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     span = timedelta(seconds=float(lease))
     store = Store(url, StoreSettings(lease=span, backoff=timedelta(0), notify_events=frozenset({"plan.completed"})))
@@ -27,7 +27,7 @@ def main() -> None:
         store=store,
         spark=no_spark,
         formats=lambda _: toy,
-        settings=WorkerSettings(heartbeat=span / 4, idle=timedelta(seconds=0.1), patience=4 * span),
+        settings=WorkerSettings(slots=int(slots), heartbeat=span / 4, idle=timedelta(seconds=0.1), patience=4 * span),
     )
     worker.install_signals()
     print(dict(worker.run_once() if how == "once" else worker.run()), flush=True)
