@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from lake.errors import Rejected
 from lake.formats.hudi.engine import COPY_STRATEGY
+from lake.formats.hudi.packages import packages_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +117,7 @@ class Bundle:
 
     def __init__(self, spark: "SparkSession", version: str) -> None:
         self.spark = spark
-        self.jvm: Any = spark._jvm
+        self.jvm: Any = packages_of(spark)
         self.version = version
 
     def check_table_version(self, table: str, version: int) -> None:
@@ -330,7 +331,7 @@ def bundle_of(spark: "SparkSession") -> Bundle:
     gateway = spark.sparkContext._gateway
     with _looking:
         if gateway not in _known:
-            _known[gateway] = _look(spark._jvm)
+            _known[gateway] = _look(packages_of(spark))
         line, version = _known[gateway]
     return line(spark, version)
 

@@ -24,6 +24,7 @@ from lake.formats.hudi.conflicts import conflict_options
 from lake.formats.hudi.engine import Engine, choose_engine
 from lake.formats.hudi.lock import CONCURRENCY_MODE, TableLock, concurrency_options
 from lake.formats.hudi.outcomes import translate
+from lake.formats.hudi.packages import packages_of
 from lake.formats.hudi.settings import index_options, key_options, plan_options
 from lake.formats.hudi.storage import Storage, table_properties
 from lake.formats.hudi.streaming import streaming_writer
@@ -52,7 +53,7 @@ class HudiClient:
         self.spark = spark
         self.plan = plan
         self.storage = Storage(table.location)
-        self.jvm: Any = spark._jvm
+        self.jvm: Any = packages_of(spark)
         try:
             self._open()
         except Exception as error:

@@ -12,6 +12,7 @@ from lake.formats.hudi.bundle import Bundle
 from lake.formats.hudi.lock_journal import Journal, OpenEntry, Process
 from lake.formats.hudi.lock_providers import LOCK_PROVIDER, is_lock_file, lock_file
 from lake.formats.hudi.outcomes import is_jvm_gone, translate
+from lake.formats.hudi.packages import packages_of
 from lake.formats.hudi.storage import Storage
 from lake.model import Concurrency, TableRef
 
@@ -58,7 +59,7 @@ class TableLock:
     def __init__(self, table: TableRef, spark: "SparkSession", guard: Any, bundle: Bundle) -> None:
         self.table = table
         self._spark = spark
-        self._jvm: Any = spark._jvm
+        self._jvm: Any = packages_of(spark)
         self._guard = guard
         self._bundle = bundle
         self._storage = Storage(table.location)
