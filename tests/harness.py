@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hudi_tables import FS_LOCK
+from hudi_tables import FS_LOCK, SMALL_BLOOM
 from sqlalchemy import create_engine, text
 from support import HEAP
 
@@ -85,7 +85,7 @@ class Installation:
             ("[[tables]]", {"match": "*", "mode": "compact", "concurrency": self.concurrency, **choice}),
         ]
         if self.concurrency == "occ":
-            sections.append(("[tables.write_options]", FS_LOCK))
+            sections.append(("[tables.write_options]", FS_LOCK | SMALL_BLOOM))
         lines = []
         for title, settings in sections:
             lines += [title, *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in settings.items()), ""]

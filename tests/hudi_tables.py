@@ -27,6 +27,8 @@ FS_LOCK = {
 }
 """Optimistic concurrency with a lock file in the table: what writer and lakefold share in tests."""
 
+SMALL_BLOOM = {"hoodie.index.bloom.num_entries": "1000"}
+"""For 60,000 keys, the default, each file has a filter of 430 KiB, more work than its rows."""
 METADATA = {"hoodie.metadata.enable": "true"}
 """A metadata table, as Hudi's writers keep by default: twice what a small write costs."""
 _COLUMNS = ("hoodie.metadata.index.column.stats.enable", "hoodie.metadata.index.partition.stats.enable")
@@ -76,6 +78,7 @@ def write(
         "hoodie.datasource.compaction.async.enable": "false",
         "hoodie.clean.automatic": "false",
         "hoodie.parquet.small.file.limit": "0",
+        **SMALL_BLOOM,
         **_as_it_is(base),
     }
     if not partitioned:

@@ -28,7 +28,8 @@ def jvm_options() -> str:
 
     One that lives for minutes earns nothing back of what the optimising compiler costs: half of its CPU time.
     """
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+    # Hadoop without its native library runs chmod for each file that it creates.
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Djdk.lang.Process.launchMechanism=VFORK"
     return f"{options} -XX:SharedArchiveFile={CLASS_ARCHIVE}" if _has_classes() else options
 
 

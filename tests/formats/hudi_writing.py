@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hudi_tables import FS_LOCK, METADATA, STATISTICS, copy, rows, small_files, table_rows, write
+from hudi_tables import FS_LOCK, METADATA, SMALL_BLOOM, STATISTICS, copy, rows, small_files, table_rows, write
 
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.observe import HudiFormat
@@ -99,7 +99,7 @@ class Table:
             location=str(self.base),
             concurrency=Concurrency.OCC if occ else Concurrency.SINGLE_WRITER,
             on_conflict=self.on_conflict,
-            write_options=self.options,
+            write_options=SMALL_BLOOM | self.options,
         )
 
     def writer(self) -> HudiWriter:
