@@ -54,6 +54,10 @@ def test_a_table_on_s3_is_found_rewritten_committed_and_cleaned(
     (found,) = FORMAT.discover(lake)
     assert found.location == f"{lake}/trips".replace("s3a:", "s3:")
     FORMAT.check(table.ref)
+    whole = FORMAT.snapshot(table.ref).slices.to_pylist()
+    partition = whole[0]["partition"]
+    looked = FORMAT.snapshot(table.ref, [partition, "nowhere"]).slices.to_pylist()
+    assert looked == [row for row in whole if row["partition"] == partition] != whole
     files, rows_before, others_before = table.data_files(), table.rows(), table.other_rows()
     plan = table.compaction() if merge_on_read else table.plan(receipt=ReceiptLevel.HASH)
     with table.writer() as writer:
