@@ -15,9 +15,10 @@ import pytest
 from hudi_other_writer import OtherWriter
 from hudi_writing import LOCK, Table, ignore, make_table
 from py4j.protocol import Py4JJavaError
+from s3_server import S3Server
 
 from executors.spark import java_home
-from lake.errors import Conflict, Transient
+from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi import client as client_module
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.conflicts import PENDING_INGESTION, STRATEGY, UPDATES, WRITER_WINS
@@ -205,6 +206,33 @@ def test_lakefold_and_a_writer_exclude_each_other_through_zookeeper(
     assert len(rows) == len(rows_before) + 50
     assert set(rows_before) < set(rows)
     assert contenders() == 0
+
+
+def test_on_s3_the_lock_is_zookeepers_and_a_provider_whose_jar_is_missing_is_refused(
+    table: NewTable, zookeeper: int, bucket: str, s3_server: S3Server
+) -> None:
+    local = table()
+    s3_server.tell(local.spark)
+    location = s3_server.upload(Path(local.base), f"s3a://{bucket}/trips")
+    lock = {
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.clean.failed.writes.policy": "LAZY",
+        "hoodie.write.lock.provider": f"{PROVIDERS}ZookeeperBasedLockProvider",
+        "hoodie.write.lock.zookeeper.url": f"127.0.0.1:{zookeeper}",
+        "hoodie.write.lock.zookeeper.base_path": "/hudi",
+        "hoodie.write.lock.zookeeper.lock_key": "trips",
+        "hoodie.write.lock.wait_time_ms": "500",
+        "hoodie.write.lock.client.num_retries": "1",
+    }
+    trips = Table(local.spark, location, lock)
+    check_exclusion(trips, "it is /hudi/trips on ZooKeeper")
+    trips.upsert(0, 30, 1)
+    rows = trips.rows()
+    trips.run(trips.plan())
+    assert trips.rows() == rows
+    without_jar = Table(local.spark, location, {"hoodie.write.lock.provider": f"{PROVIDERS}StorageBasedLockProvider"})
+    with pytest.raises(Rejected, match=r"Spark lacks a class while .*; add the jar that has it"):
+        without_jar.run(trips.plan())
 
 
 @pytest.mark.parametrize(
