@@ -2,7 +2,7 @@
 """A writer in a process and a JVM of its own, which a test can stop in the middle of a write.
 
 Run as a program it does one write for each line of JSON on its standard input and answers each with a line:
-``done``, or the Java causes of the failure.
+``done``, or the Java causes of the failure. The first line says that its Spark is up.
 """
 
 import json
@@ -35,10 +35,13 @@ class OtherWriter:
                 start_new_session=True,
             )
         self._answers: queue.Queue[str] = queue.Queue()
+        self._is_up = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
+        if self._process.stdout.readline() == "up\n":
+            self._is_up.set()
         for line in self._process.stdout:
             self._answers.put(line.strip())
 
@@ -52,6 +55,7 @@ class OtherWriter:
     def stop_when(self, reached: Callable[[], bool], lock: Path | None = None, seconds: float = 120) -> None:
         """Stop the process as it is when ``reached()`` is true and it does not hold ``lock``."""
         deadline = time.monotonic() + seconds
+        assert self._is_up.wait(seconds), "the writer's Spark did not start"  # nothing to look for yet, all the time
         while True:
             if reached() and not (lock and lock.exists()):
                 os.killpg(self._process.pid, signal.SIGSTOP)
@@ -86,6 +90,7 @@ def main() -> None:
     from executors.spark import spark_session
 
     spark = spark_session({"spark.master": "local[1]", **HEAP, "spark.sql.shuffle.partitions": "1"})
+    print("up", flush=True)
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)
         frame = rows(spark, order["low"], order["high"], version=9).where(order["where"]).coalesce(1)

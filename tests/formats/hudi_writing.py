@@ -25,7 +25,8 @@ INDEXES = STATISTICS | {
     "hoodie.metadata.index.bloom.filter.enable": "true",
     "hoodie.metadata.record.index.enable": "true",
     "hoodie.metadata.global.record.level.index.enable": "true",
-    # Hudi makes ten file groups for any record index, and every write goes through all of them.
+    # Hudi makes ten file groups for any record index and two for others, and every write goes through all of them.
+    "hoodie.metadata.index.column.stats.file.group.count": "1",
     "hoodie.metadata.record.index.min.filegroup.count": "1",
     "hoodie.metadata.global.record.level.index.min.filegroup.count": "1",
     "hoodie.metadata.index.bloom.filter.file.group.count": "1",

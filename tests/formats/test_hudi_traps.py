@@ -360,22 +360,6 @@ def test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lo
     assert trips.rows() == rows_now
 
 
-def test_trap_hudis_own_conflict_resolution_is_asked_too(table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lake.formats.hudi import execute
-
-    trips = table(**QUICK_LOCK, **WRITER_WINS)
-    plan = trips.plan()
-    monkeypatch.setattr(execute, "unchanged", lambda *_: None)
-    with trips.writer() as writer:
-        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        trips.upsert(0, 180, 9, "id % 10 = 3")
-        rows_now = trips.rows()
-        with pytest.raises(Conflict, match="a writer was faster while committing"):
-            writer.commit(rewrite)
-        writer.discard(plan.plan_id, None)
-    assert trips.rows() == rows_now
-
-
 def test_trap_by_default_the_writer_is_refused_while_a_plan_is_pending(table: NewTable) -> None:
     from py4j.protocol import Py4JJavaError
 

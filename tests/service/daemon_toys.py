@@ -84,7 +84,7 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> 
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.02)
+        time.sleep(0.05)
     return value
 
 

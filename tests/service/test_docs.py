@@ -131,9 +131,13 @@ class Reader:
 
     def settle(self) -> None:
         """Wait, as a reader would, until nothing is waiting or running."""
+
+        def settled() -> bool:
+            status = json.loads(self.lakefold("status", "--json"))
+            return bool(status["requested"] + status["inflight"] == 0)
+
         if self.daemon is not None:
-            wait_for(lambda: json.loads(self.lakefold("status", "--json"))["requested"] == 0, "the plans taken", 120)
-            wait_for(lambda: json.loads(self.lakefold("status", "--json"))["inflight"] == 0, "the plans done", 120)
+            wait_for(settled, "the plans taken and done", 120)
 
     def serve(self) -> None:
         log = self.home / "serve.log"
