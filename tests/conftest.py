@@ -35,6 +35,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that need Spark or a browser come first: what is left at the end is short, whoever is free for it."""
+    long = {item.path for item in items if item.get_closest_marker("spark") or "browser" in item.fixturenames}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Let a test's figures travel with its report, since the test may run in another process than the summary."""
