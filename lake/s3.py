@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """S3 without a JVM: the settings that Spark's S3A client has, for ``pyarrow.fs`` and for hudi-rs.
 
-``configure`` is told Spark's settings once a process; what reads tables asks for the bucket it needs. A setting of one
-bucket (``fs.s3a.bucket.NAME.…``) wins over the general one, as for S3A. Without keys each of the clients looks for
-credentials by itself: environment, web identity, container, instance.
+``configure`` is told Spark's settings once a process; what reads tables asks for the bucket it needs. Without keys each
+of the clients looks for credentials by itself: environment, web identity, container, instance.
 """
 
 import os
@@ -71,7 +70,13 @@ class S3Access:
         """Access to ``bucket`` by settings of S3A, without their prefix. Raises Rejected for what can't be followed."""
 
         def get(key: str) -> str | None:
-            return settings.get(f"bucket.{bucket}.{key}") or settings.get(key) or None
+            return settings.get(key) or None
+
+        if own := next((key for key in settings if key.startswith(f"bucket.{bucket}.")), None):
+            raise Rejected(
+                f"s3://{bucket}: {PREFIX}{own} would hold for Spark only, since hudi-rs knows one store a process; set "
+                f"{PREFIX}{own.removeprefix(f'bucket.{bucket}.')} for all buckets, and serve others by another process"
+            )
 
         scheme, endpoint, region = _endpoint(get("endpoint"), get("connection.ssl.enabled"))
         anonymous = _check_providers(bucket, get(_PROVIDERS))
@@ -100,8 +105,26 @@ class S3Access:
         """The same for hudi-rs, as its storage options."""
         # Of a store that is not AWS's hudi-rs wants the whole host, the bucket included.
         host = f"{bucket}.{self.endpoint}" if self.virtual_hosts else self.endpoint
+        return {"aws_region": self._region(bucket)} | self._hudi_rs_options(host)
+
+    def export(self) -> None:
+        """Put the settings into the environment of this process, for the metadata table of a table.
+
+        hudi-rs opens that one without the options it was given for the table: of a bucket in a store of one's own it
+        would ask Amazon, and for minutes where Amazon can't be reached. It takes what the environment has.
+        """
+        options = self._hudi_rs_options(self.endpoint)
+        if self.endpoint is not None:
+            # The bucket is not known here, so that it can't be a part of the host.
+            options["aws_virtual_hosted_style_request"] = "false"
+        if self.region is not None or self.endpoint is not None:
+            options["aws_region"] = self.region or _DEFAULT_REGION
+        for key, value in options.items():
+            if os.environ.get(key.upper()) != value:
+                os.environ[key.upper()] = value
+
+    def _hudi_rs_options(self, host: str | None) -> dict[str, str]:
         options = {
-            "aws_region": self._region(bucket),
             "aws_access_key_id": self.access_key,
             "aws_secret_access_key": self.secret_key,
             "aws_session_token": self.session_token,

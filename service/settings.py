@@ -40,8 +40,8 @@ class Source(Section):
 
     path: str | None = Field(
         default=None,
-        description="a table, a directory searched for tables, either may be `s3a://…`, or a local pattern with `*`, "
-        "`?`, `[…]`; relative to the file",
+        description="a table or a directory searched for tables, local or `s3a://…`, or a local pattern with `*`, `?`, "
+        "`[…]`; relative to the file",
     )
     name: str | None = Field(default=None, description="the name of the one table at `path`")
     prefix: str = Field(default="", description="put before the names of all tables found")

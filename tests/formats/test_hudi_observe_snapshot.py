@@ -86,7 +86,10 @@ def test_a_snapshot_has_exactly_the_files_that_spark_reads_with_their_sizes_on_d
 def test_on_s3_a_table_is_seen_as_on_a_disk(templates: Templates, name: str, bucket: str, s3_server: S3Server) -> None:
     base = templates.get(name)
     uploaded = ref(s3_server.upload(base, f"s3a://{bucket}/lake/{name}"))
+    before = len(s3_server.requests())
     here, there = FORMAT.snapshot(ref(base)), FORMAT.snapshot(uploaded)
+    listed_there = any(f"/{name}/.hoodie/metadata/files/" in request for request in s3_server.requests()[before:])
+    assert listed_there is (base / ".hoodie/metadata").exists()
     assert there.slices.equals(here.slices)
     assert (there.instant, there.delta_commits) == (here.instant, here.delta_commits)
     first = set(here.slices["partition"].to_pylist()[:1])

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How S3 is reached without a JVM: spellings, settings, refusals, what goes wrong, and how often it is asked."""
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hudi_writing import FORMAT
@@ -44,23 +46,21 @@ def test_other_stores_are_refused_by_their_scheme(location: str) -> None:
         FORMAT.check(ref(location))
 
 
-def test_settings_of_s3a_become_those_of_hudi_rs_and_those_of_one_bucket_win() -> None:
-    settings = KEYS | {
-        "session.token": "t0ken",
-        "endpoint": "http://minio:9000/",
-        "path.style.access": "true",
-        "bucket.other.endpoint": "store.example",
-        "bucket.other.path.style.access": "false",
-        "bucket.other.endpoint.region": "here",
-    }
+def test_settings_of_s3a_become_those_of_hudi_rs_for_a_table_and_in_the_environment_for_its_metadata_table() -> None:
+    settings = KEYS | {"session.token": "t0ken", "endpoint": "http://minio:9000/", "path.style.access": "true"}
     keys = {"aws_access_key_id": "AKIA", "aws_secret_access_key": "s3cret", "aws_session_token": "t0ken"}
-    assert S3Access.of("mine", settings).hudi_rs_options("mine") == keys | {
+    expected = keys | {
         "aws_endpoint": "http://minio:9000",
         "aws_allow_http": "true",
         "aws_virtual_hosted_style_request": "false",
         "aws_region": "us-east-1",
     }
-    assert S3Access.of("other", settings).hudi_rs_options("other") == keys | {
+    assert S3Access.of("mine", settings).hudi_rs_options("mine") == expected
+    with mock.patch.dict(os.environ, {"AWS_REGION": "elsewhere"}):
+        S3Access.of("mine", settings).export()
+        assert {key.upper(): value for key, value in expected.items()}.items() <= os.environ.items()
+    other = {"endpoint": "store.example", "path.style.access": "false", "endpoint.region": "here"}
+    assert S3Access.of("other", settings | other).hudi_rs_options("other") == keys | {
         "aws_endpoint": "https://other.store.example",
         "aws_virtual_hosted_style_request": "true",
         "aws_region": "here",
@@ -92,12 +92,16 @@ def test_the_region_is_the_nearest_that_is_told_and_else_amazon_is_asked(
     [
         ({"access.key": "AKIA"}, "access.key and secret.key go together; set spark.hadoop.fs.s3a.secret.key in"),
         (
+            {"bucket.b.endpoint": "http://minio:9000"},
+            "fs.s3a.bucket.b.endpoint would hold for Spark only, .*; set spark.hadoop.fs.s3a.endpoint for all buckets",
+        ),
+        (
             {"aws.credentials.provider": "org.apache.hadoop.fs.s3a.auth.AssumedRoleCredentialProvider"},
             "provider = AssumedRoleCredentialProvider is known to Spark only, .* leave it unset for AWS's",
         ),
     ],
 )
-def test_credentials_that_only_spark_would_have_are_refused(settings: dict[str, str], message: str) -> None:
+def test_what_would_hold_for_spark_only_is_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(Rejected, match=message):
         S3Access.of("b", settings)
 

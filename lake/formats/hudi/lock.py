@@ -80,7 +80,7 @@ class TableLock:
             yield
             return
         with _registry:
-            local = _local_locks.setdefault(self._storage.location, threading.RLock())
+            local = _local_locks.setdefault(self._storage.base, threading.RLock())
         self._refuse_a_full_disk(doing)
         with local:
             self._remove_orphan()

@@ -68,7 +68,9 @@ class Storage:
         if self.is_local:
             return hudi.HudiTableBuilder.from_base_uri(self.base).build()
         bucket, _ = bucket_and_key(self.location)
-        options = s3.access(bucket).hudi_rs_options(bucket)
+        access = s3.access(bucket)
+        access.export()
+        options = access.hudi_rs_options(bucket)
         return hudi.HudiTableBuilder.from_base_uri(self.location).with_storage_options(options).build()
 
     def each(self, look: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
