@@ -37,6 +37,7 @@ class Installation:
     policy: Mapping[str, str | int] = field(default_factory=dict)
     daemon: Mapping[str, str | int] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
+    write_options: Mapping[str, str] = field(default_factory=dict)
     concurrency: str = "occ"
     on_conflict: str = "plan_wins"
     #: tables by name; without any, every table under ``lake`` under the name it has itself
@@ -85,7 +86,7 @@ class Installation:
             ("[[tables]]", {"match": "*", "mode": "compact", "concurrency": self.concurrency, **choice}),
         ]
         if self.concurrency == "occ":
-            sections.append(("[tables.write_options]", FS_LOCK | SMALL_BLOOM))
+            sections.append(("[tables.write_options]", FS_LOCK | SMALL_BLOOM | dict(self.write_options)))
         lines = []
         for title, settings in sections:
             lines += [title, *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in settings.items()), ""]

@@ -43,6 +43,7 @@ def test_a_disk_that_fills_up_while_rewriting_fails_the_plan_in_one_line_and_los
         url=f"sqlite:///{tmp_path}/lakefold.db",
         tables={"t.full": base},
         policy={"max_attempts": 1},
+        write_options={"hoodie.index.bloom.num_entries": "60000"},  # each new file is larger than the room left
     )
     plan = installation.json("plans", "request", "t.full")[0]["plan_ids"][0]
     resize(small_disk, shutil.disk_usage(small_disk).used + 300_000)

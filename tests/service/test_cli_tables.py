@@ -35,7 +35,7 @@ url = "sqlite:///{home}/lakefold.db"
 [[sources]]
 path = "lake"
 [defaults]
-small_file_limit = "1MiB"
+small_file_limit = "64KiB"
 target_file_max = "4MiB"
 quiet_period = "0s"
 [[tables]]
@@ -292,11 +292,11 @@ def test_tables_are_listed_and_shown_from_the_last_scan_with_its_age(lakefold):
     lakefold("tables", "list", "--exit-code", expect=4)
     text = lakefold("tables", "show", "orders")
     assert "4 files" in text
-    assert "← small_file_limit 1.0 MiB" in text
+    assert "← small_file_limit 64.0 KiB" in text
     assert "Scanned" in text
     shown = lakefold.json("tables", "show", "orders")[0]
     assert sum(shown["last_good_scan"]["histogram"]) == 4
-    assert shown["policy"]["small_file_limit"] == "1MiB"
+    assert shown["policy"]["small_file_limit"] == "64KiB"
 
 
 def test_verify_exits_3_on_a_missing_and_on_an_unowned_file(lakefold):
