@@ -114,6 +114,7 @@ class _Run:
             if self._landed is None:
                 with self._opened() as self._writer:
                     try:
+                        self._admit()
                         self._change(self._writer)
                     except Exception as error:
                         if self._landed is None or isinstance(error, LeaseLost):
@@ -199,6 +200,12 @@ class _Run:
                         f"the table can't be asked whether it holds the plan: {one_line(error)}"
                     ) from error
                 raise
+
+    def _admit(self) -> None:
+        """Refuse what is refused today, whatever held when the plan was made. Raises Conflict, or what a scan would."""
+        if self._claim.obsolete is not None:
+            raise Conflict(self._claim.obsolete)
+        self._format.check(self._table)
 
     def _change(self, writer: TableWriter) -> None:
         if self._claim.epoch > 1 and self._claim.plan.adopted is None:

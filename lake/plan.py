@@ -194,3 +194,5 @@ class Claim:
     milliseconds: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     #: W3C trace context of the planning, where somebody traces
     traceparent: str | None = None
+    #: why the plan is not to be run any more as its table is registered today; None where it is
+    obsolete: str | None = None

@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = None) -> list[CleanJob]:
     """One job for each table with superseded versions (of ``names`` only), with the retention now in force.
 
-    Halted, paused and switched-off tables are held. Raises ConfigError for a bad rule.
+    How the table's writers are kept apart is what it is registered with, for every process alike. Halted, paused and
+    switched-off tables are held. Raises ConfigError for a bad rule.
     """
     waiting = {entry.table for entry in figures.superseded}
     wanted = waiting if names is None else waiting & set(names)
@@ -32,7 +33,7 @@ def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = N
         if state.name in wanted:
             table = configure(config, state.ref)
             held = _held(state, table.mode, paused=figures.paused)
-            jobs.append(CleanJob(table=table.ref, retention=table.policy.retention, held=held))
+            jobs.append(CleanJob(table=state.ref, retention=table.policy.retention, held=held))
     return jobs
 
 
@@ -105,9 +106,9 @@ class Cleaning:
             if now < self._maintained.get(state.name, -math.inf) + table.policy.table_services_interval.total_seconds():
                 continue
             self._maintained[state.name] = now
-            retained = [due.version for due in self._store.superseded(table.ref)]
+            retained = [due.version for due in self._store.superseded(state.ref)]
             try:
-                with load_format(table.ref.format).writer(table.ref, self._spark) as writer:
+                with load_format(state.ref.format).writer(state.ref, self._spark) as writer:
                     lines = writer.maintain(wanted, retained)
             except Exception as error:
                 logger.warning("table %s: its services were not all run: %s", state.name, one_line(error))
@@ -128,9 +129,9 @@ class Cleaning:
         for state in figures.tables:
             if state.name not in planned or state.halted or state.mode == "off":
                 continue
-            table = configure(self._config, state.ref).ref
+            adapter = load_format(state.ref.format)
             try:
-                withdrawn += sweep(table, format=load_format(table.format), store=self._store, spark=self._spark)
+                withdrawn += sweep(state.ref, format=adapter, store=self._store, spark=self._spark)
             except StoreError:
                 raise
             except Exception as error:

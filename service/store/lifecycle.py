@@ -26,7 +26,7 @@ from service.store.base import StorePart, locked, record_event, storable
 from service.store.clock import db_now, milliseconds, moment
 from service.store.models import GroupRow, LivePartitionRow, PlanRow, SupersededRow, TableRow
 from service.store.notifications import tell
-from service.store.rows import load_plan
+from service.store.rows import load_plan, obsolete
 from service.store.tables import served
 
 #: a claim that lost a race looks again; another plan of a crowded queue is free long before this
@@ -321,7 +321,7 @@ class Lifecycle(StorePart):
     def _claim_of(self, row: Row[Any]) -> Claim:
         # In a transaction of its own: unpacking long lists of files must not hold SQLite's one write lock.
         with self._database.read() as connection:
-            plan = load_plan(connection, row)
+            plan, refusal = load_plan(connection, row), obsolete(connection, row)
         return Claim(
             plan=plan,
             epoch=row.epoch,
@@ -331,6 +331,7 @@ class Lifecycle(StorePart):
             instants=tuple(row.instants),
             milliseconds=row.milliseconds,
             traceparent=row.traceparent,
+            obsolete=refusal,
         )
 
 

@@ -47,12 +47,10 @@ def _options(document: dict[str, Any]) -> RewriteOptions:
 def load_plan(connection: Connection, row: Row[Any]) -> Plan:
     """The whole plan of a row of ``plan``, its lists of files included.
 
-    Location and concurrency are the plan's own; write options and who wins a conflict are the table's of today, so
-    that a corrected setting serves the next attempt.
+    Where it is stays as planned, since there its instants are. How writers are kept apart, write options and who wins
+    a conflict are the table's of today: what holds now decides whom an attempt excludes, and how.
     """
-    today = connection.execute(
-        select(TableRow.write_options, TableRow.on_conflict).where(TableRow.name == row.table_name)
-    ).one()
+    today = _registration(connection, row)
     groups = connection.execute(
         select(GroupRow.partition_path, GroupRow.files, GroupRow.output_files)
         .where(GroupRow.plan_id == row.id)
@@ -64,7 +62,7 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
             name=row.table_name,
             format=row.format,
             location=row.location,
-            concurrency=Concurrency(row.concurrency),
+            concurrency=Concurrency(today.concurrency),
             on_conflict=_on_conflict(today.on_conflict),
             write_options=today.write_options,
         ),
@@ -81,6 +79,20 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
         snapshot_instant=row.snapshot_instant,
         adopted=row.adopted,
     )
+
+
+def obsolete(connection: Connection, row: Row[Any]) -> str | None:
+    """Why the plan of a row of ``plan`` is not to be run as its table is registered today; None where it is."""
+    today = _registration(connection, row)
+    if (today.format, today.location) != (row.format, row.location):
+        return f"it was planned for {row.location}, {row.table_name} is at {today.location} now"
+    if today.mode != "compact":
+        return f"{row.table_name} is in mode {today.mode} now"
+    return None
+
+
+def _registration(connection: Connection, row: Row[Any]) -> Row[Any]:
+    return connection.execute(select(TableRow.__table__).where(TableRow.name == row.table_name)).one()
 
 
 def _on_conflict(stored: str | None) -> OnConflict | None:

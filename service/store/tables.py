@@ -42,9 +42,10 @@ class Tables(StorePart):
     """Registered tables and their scans."""
 
     def register(self, table: TableRef, mode: str) -> None:
-        """Make ``table`` known, or bring its location, write options and mode up to the configuration's.
+        """Make ``table`` known, or bring all that the configuration says of it up to date.
 
-        Pause, halt and quarantine stay as they are.
+        Whoever opens the table from then on, an executor with a plan of last week too, goes by it. Pause, halt and
+        quarantine stay as they are.
         """
         values = table_values(table, mode)
         with self._database.write() as connection:

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A queued plan is run as its table is registered when it is claimed, and not at all where that forbids it."""
+
+from dataclasses import replace
+
+import pytest
+from toy_bench import Bench, raising
+
+from executors.outcome import Result
+from executors.rescue import rescue_one
+from lake.errors import Rejected, Transient
+from lake.model import Concurrency, OnConflict, TableRef
+
+
+@pytest.fixture
+def occ(bench: Bench) -> TableRef:
+    """The bench's table as its owner describes it from now on."""
+    return replace(
+        bench.table,
+        concurrency=Concurrency.OCC,
+        on_conflict=OnConflict.WRITER_WINS,
+        write_options={"hoodie.write.lock.provider": "x"},
+    )
+
+
+def test_f6_a_queued_plan_is_claimed_with_the_concurrency_of_today(bench: Bench, occ: TableRef):
+    bench.request()
+    bench.store.register(occ, "compact")
+    claim = bench.claim()
+    assert claim.plan.table == occ
+    bench.store.register(bench.table, "compact")
+    assert claim.plan.table == occ, "an attempt keeps what it began with"
+
+
+def test_f6_a_plan_that_comes_back_is_tried_again_with_the_concurrency_of_today(bench: Bench, occ: TableRef):
+    bench.request()
+    bench.format.hooks["rewrite"] = raising(Transient("a node went away"))
+    assert bench.run().result is Result.REQUEUED
+    bench.store.register(occ, "compact")
+    assert bench.claim().plan.table.concurrency is Concurrency.OCC
+
+
+def test_f6_whoever_takes_a_plan_over_goes_by_the_concurrency_of_today(bench: Bench, occ: TableRef):
+    bench.request()
+    bench.claim("first")
+    bench.store.register(occ, "compact")
+    bench.expire()
+    taken = bench.store.expired("second")
+    assert taken is not None
+    assert taken.plan.table == occ
+
+
+def test_f6_what_a_scan_would_refuse_today_is_not_executed(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    before, plan = bench.rows(), bench.request()
+    refusal = 'toy: concurrency = "occ" needs the lock that the writers use'
+
+    def check(table: TableRef) -> None:
+        raise Rejected(refusal)
+
+    monkeypatch.setattr(bench.format, "check", check)
+    bench.format.hooks["prepare"] = raising(AssertionError("the table was changed"))
+    outcome = bench.run()
+    assert (outcome.result, outcome.error) == (Result.FAILED, refusal)
+    assert (bench.state(plan), bench.rows(), bench.commits(plan)) == ("failed", before, 0)
+
+
+def test_f6_a_refusal_of_a_second_attempt_leaves_nothing_of_the_first(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    plan = bench.request()
+    bench.format.hooks["rewritten"] = raising(Transient("killed"))
+    bench.format.hooks["discard"] = raising(Transient("killed"))
+    bench.run()
+    assert bench.pending() != {}
+    bench.format.hooks.clear()
+    bench.expire()
+
+    def check(table: TableRef) -> None:
+        raise Rejected("no lock")
+
+    monkeypatch.setattr(bench.format, "check", check)
+    while bench.state(plan) in ("requested", "inflight"):
+        bench.expire()
+        settings = {"formats": lambda name: bench.format, "store": bench.store, "spark": lambda: None}
+        if rescue_one("second", **settings) is None:  # type: ignore[arg-type]
+            bench.run()
+    assert (bench.state(plan), bench.pending(), bench.unowned()) == ("failed", {}, ())
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_f6_a_plan_of_a_table_that_is_not_to_be_compacted_any_more_is_cancelled(bench: Bench, mode: str):
+    before, plan = bench.rows(), bench.request()
+    bench.store.register(bench.table, mode)
+    outcome = bench.run()
+    assert (outcome.result, outcome.error) == (Result.CANCELLED, f"toy is in mode {mode} now")
+    assert (bench.state(plan), bench.rows(), bench.commits(plan)) == ("cancelled", before, 0)
+
+
+def test_f6_a_plan_of_a_name_that_is_another_table_now_touches_neither(bench: Bench):
+    elsewhere = bench.add_table("elsewhere")
+    plan = bench.request()
+    bench.store.register(replace(elsewhere, name="toy"), "compact")
+    outcome = bench.run()
+    assert outcome.result is Result.CANCELLED
+    assert outcome.error == f"it was planned for {bench.table.location}, toy is at {elsewhere.location} now"
+    assert (bench.commits(plan), bench.pending()) == (0, {})
+
+
+def test_f6_a_plan_that_had_committed_is_recorded_whatever_its_table_is_registered_as_now(bench: Bench):
+    plan = bench.request()
+
+    def landed() -> None:
+        bench.format.hooks["committed"] = raising(OSError("the storage is away"))
+        raise OSError("the storage is away")
+
+    bench.format.hooks["landed"] = landed
+    assert bench.run().result is Result.INFLIGHT
+    bench.format.hooks.clear()
+    bench.store.register(bench.table, "observe")
+    bench.expire()
+    rescue_one("second", formats=lambda name: bench.format, store=bench.store, spark=lambda: None)  # type: ignore[arg-type,return-value]
+    assert (bench.state(plan), bench.commits(plan)) == ("completed", 1)

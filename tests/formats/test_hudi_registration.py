@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan that was queued under one way of keeping writers apart and claimed under another, on a real table."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_writing import FORMAT, QUICK_LOCK, Table, make_table
+
+from executors.outcome import Result
+from executors.run import run_plan
+from service.store import Store
+
+pytestmark = pytest.mark.spark
+
+
+def test_f6_a_plan_queued_as_single_writer_takes_the_lock_of_a_table_that_is_occ_when_it_is_claimed(
+    spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    store.upgrade()
+    trips = make_table(spark, tmp_path, tmp_path_factory)
+    rows, other_rows = trips.rows(), trips.other_rows()
+    store.register(trips.ref, "compact")
+    plan = trips.plan()
+    store.add_plan(plan, request_id=None, actor="test", estimate={})
+    shared = Table(spark, trips.base, QUICK_LOCK)
+    store.register(shared.ref, "compact")
+    lock = Path(trips.base) / ".hoodie" / "lock" / "lock"
+    lock.parent.mkdir(exist_ok=True)
+    lock.write_text("a writer of another host has it")
+
+    claim = store.claim("executor")
+    assert claim is not None
+    outcome = run_plan(claim, format=FORMAT, store=store, spark=lambda: spark, heartbeat=timedelta(seconds=5))
+    assert outcome.result is Result.REQUEUED, outcome
+    assert "lock" in (outcome.error or "")
+    assert lock.read_text() == "a writer of another host has it"
+    assert (trips.rows(), trips.other_rows()) == (rows, other_rows)
+    store.close()
