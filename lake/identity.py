@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process calls itself in the database, and whether the process of such a name is gone."""
+"""Processes: what one calls itself in the database, how it is told from every other one, whether it has ended.
+
+Nothing but the kernel that runs a process can tell that it ended, and a host's name does not say which kernel and which
+processes are meant: containers share names, and each counts its processes from 1. So a process is judged only from
+its own host, boot and process namespace, by its id and start time. Of every other one nothing is known.
+"""
 
 import os
 import socket
 import time
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
-
-#: process start times come from the kernel's ticks and the boot time in whole seconds
-_CLOCK_SLACK_SECONDS = 2.0
-
-
-def executor_name() -> str:
-    """What this process calls itself in the database: host, process id and a moment, never the same twice."""
-    return f"{socket.gethostname()}/{os.getpid()}/{time.time_ns() // 1_000_000:x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,48 +24,103 @@ class KernelProcess:
 
 
 def process_of(pid: int) -> KernelProcess | None:
-    """The process ``pid``; None where there is none, or no Linux to tell. Raises OSError where it may not be seen."""
+    """The process ``pid``; None where there is none. Raises OSError where it may not be seen."""
     try:
         # The name before the last bracket may itself hold brackets and blanks.
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        raise  # it is there: /proc is mounted with hidepid, or is not of this namespace
     # Z and X: ended, and only not yet waited for.
     return KernelProcess(ended=state in "ZX", started_ticks=int(fields[18]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process that can be told from every other one, earlier ones of the same id included.
+
+    ``boot`` and ``namespace`` say in which run of the host's kernel and among which processes ``pid`` counts;
+    ``started`` is in clock ticks since that boot.
+    """
+
+    host: str
+    boot: str
+    namespace: str
+    pid: int
+    started: int
+
+    @classmethod
+    def of(cls, pid: int) -> "Process | None":
+        """The process ``pid`` of this host; None where there is none, or where the kernel does not tell."""
+        found, here = process_of(pid), _here()
+        if found is None or here is None:
+            return None
+        return cls(host=here[0], boot=here[1], namespace=here[2], pid=pid, started=found.started_ticks)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this process can see if that one lives."""
+        return (self.host, self.boot, self.namespace) == _here()
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it is proved to have ended."""
+        return self.is_local and _has_ended(self.pid, self.started)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} of host {self.host}"
+
+
+def _has_ended(pid: int, started: int) -> bool:
+    """Whether the process of this namespace with this id and start time is proved to have ended."""
+    try:
+        found = process_of(pid)
+    except OSError:
+        return False
+    return found is None or found.ended or found.started_ticks != started
+
+
+@cache
+def _here() -> tuple[str, str, str] | None:
+    """Host, boot and process namespace of this process; None where the kernel does not tell (not a Linux)."""
+    try:
+        if os.readlink("/proc/self") != str(os.getpid()):
+            return None  # /proc is another namespace's, and so are the processes it shows
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return socket.gethostname(), boot, os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
+def executor_name() -> str:
+    """What this process calls itself in the database, never the same twice.
+
+    ``host/pid/moment``, and where the kernel tells also ``/place.started``: which boot and namespace the process id
+    counts in, and when the process started there.
+    """
+    name = f"{socket.gethostname()}/{os.getpid()}/{time.time_ns() // 1_000_000:x}"
+    process = Process.of(os.getpid())
+    return name if process is None else f"{name}/{_place(process.boot, process.namespace)}.{process.started}"
+
+
+def _place(boot: str, namespace: str) -> str:
+    return sha256(f"{boot} {namespace}".encode()).hexdigest()[:12]
 
 
 def is_gone(executor: str) -> bool:
     """Whether the process that called itself ``executor`` is known to have ended.
 
-    False for another host's, and for names that are none of ours: nothing can be known of those.
+    False for a name without a place, as earlier releases made them, and for processes that can't be seen from here:
+    another host's, another container's, those of another boot.
     """
+    here = _here()
     try:
-        host, pid_text, moment = executor.rsplit("/", 2)
-        pid, named_at = int(pid_text), int(moment, 16) / 1000
+        host, pid, _, mark = executor.split("/")
+        place, started = mark.split(".")
+        known = int(pid), int(started)
     except ValueError:
         return False
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass  # it is there, and somebody else's
-    started_at = _started_at(pid)
-    # The name was made after its process started; one that started later only has the same number.
-    return started_at is not None and started_at > named_at + _CLOCK_SLACK_SECONDS
-
-
-def _started_at(pid: int) -> float | None:
-    """When a process started, in seconds since 1970; infinity where it has ended, None where nobody can tell."""
-    try:
-        process = process_of(pid)
-        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
-    except (OSError, StopIteration):
-        return None
-    if process is None:
-        return None
-    if process.ended:
-        return float("inf")
-    return int(boot.split()[1]) + process.started_ticks / os.sysconf("SC_CLK_TCK")
+    return here is not None and (host, place) == (here[0], _place(*here[1:])) and _has_ended(*known)

@@ -9,12 +9,14 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING
 
 from lake.errors import Rejected, Transient
 
 if TYPE_CHECKING:
+    from obstore.store import S3Store
     from pyarrow import fs as pafs
 
 PREFIX = "spark.hadoop.fs.s3a."
@@ -37,6 +39,8 @@ _CHAIN = frozenset(
 )
 _AWS = re.compile(r"s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaws\.com(\.cn)?")
 _DEFAULT_REGION = "us-east-1"
+#: how long one conditional write may take, its repetitions included
+_PATIENCE = timedelta(seconds=15)
 
 _settings: Mapping[str, str] = {}
 
@@ -106,6 +110,19 @@ class S3Access:
         # Of a store that is not AWS's hudi-rs wants the whole host, the bucket included.
         host = f"{bucket}.{self.endpoint}" if self.virtual_hosts else self.endpoint
         return {"aws_region": self._region(bucket)} | self._hudi_rs_options(host)
+
+    def conditional_store(self, bucket: str) -> "S3Store":
+        """The bucket for writes under a condition, which pyarrow has none of; patient for seconds, not for minutes."""
+        from obstore.store import S3Store
+
+        options = {key.removeprefix("aws_"): value for key, value in self.hudi_rs_options(bucket).items()}
+        allow_http = options.pop("allow_http", "false") == "true"
+        return S3Store(
+            bucket,
+            config=options,
+            client_options={"allow_http": allow_http, "timeout": _PATIENCE},
+            retry_config={"max_retries": 3, "retry_timeout": _PATIENCE},
+        )
 
     def export(self) -> None:
         """Put the settings into the environment of this process, for the metadata table of a table.

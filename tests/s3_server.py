@@ -15,10 +15,24 @@ from pyarrow import fs as pafs
 from lake import s3
 from lake.locations import bucket_and_key
 
-#: ends with the process that started it
+#: ends with the process that started it; moto looks and writes in two steps, where a store has one
 _SERVE = """
 import sys
+import threading
+from moto.moto_server import threaded_moto_server
 from moto.server import ThreadedMotoServer
+
+make, alone = threaded_moto_server.make_server, threading.Lock()
+
+def conditional_writes_one_by_one(host, port, app, *arguments, **options):
+    def serve(environ, start_response):
+        if not {"HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"} & environ.keys():
+            return app(environ, start_response)
+        with alone:
+            return app(environ, start_response)
+    return make(host, port, serve, *arguments, **options)
+
+threaded_moto_server.make_server = conditional_writes_one_by_one
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)

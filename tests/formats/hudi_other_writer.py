@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A writer in a process and a JVM of its own, which a test can stop in the middle of a write.
+"""A writer, or another lakefold, in a process and a JVM of its own, which a test can stop in the middle of its work.
 
-Run as a program it does one write for each line of JSON on its standard input and answers each with a line:
-``done``, or the Java causes of the failure. The first line says that its Spark is up.
+Run as a program it does one thing for each line of JSON on its standard input and answers each with a line:
+``done``, or the causes of the failure. The first line says that its Spark is up.
 """
 
 import json
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,17 @@ class OtherWriter:
 
     def write(self, base: Path, operation: str, low: int, high: int, options: Mapping[str, str], where: str) -> None:
         """Begin a write of the ids ``low`` ≤ id < ``high`` that satisfy ``where``, as version 9."""
-        assert self._process.stdin is not None
         order = {"base": str(base), "operation": operation, "low": low, "high": high, "where": where}
-        self._process.stdin.write(json.dumps(order | {"options": dict(options)}) + "\n")
+        self._order(order | {"options": dict(options)})
+
+    def run_plan(self, base: Path | str, plan_id: str, partitions: Sequence[str], options: Mapping[str, str]) -> None:
+        """Begin, as another lakefold, a plan that makes one file of each of ``partitions``."""
+        order = {"base": str(base), "plan_id": plan_id, "partitions": list(partitions)}
+        self._order(order | {"options": dict(options)})
+
+    def _order(self, order: Mapping[str, object]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
 
     def stop_when(self, reached: Callable[[], bool], lock: Path | None = None, seconds: float = 120) -> None:
@@ -71,20 +79,25 @@ class OtherWriter:
         """Continue a stopped process."""
         os.killpg(self._process.pid, signal.SIGCONT)
 
+    def kill(self) -> None:
+        """End the process and its JVM at once, stopped or not; it has ended when this returns."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
     def answer(self, seconds: float = 180) -> str:
         """How the oldest write that was not asked for yet ended."""
         return self._answers.get(timeout=seconds)
 
     def end(self) -> None:
         """End the process and its JVM."""
-        os.killpg(self._process.pid, signal.SIGCONT)
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process.poll() is None:
+            self.kill()
 
 
 def main() -> None:
     """See the module."""
     from hudi_tables import rows, write
+    from hudi_writing import Table
     from support import HEAP
 
     from executors.spark import spark_session
@@ -93,11 +106,15 @@ def main() -> None:
     print("up", flush=True)
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)
-        frame = rows(spark, order["low"], order["high"], version=9).where(order["where"]).coalesce(1)
         try:
-            write(frame, Path(order["base"]), order["operation"], options=order["options"])
+            if "plan_id" in order:
+                table = Table(spark, order["base"], order["options"])
+                table.run(table.plan(order["plan_id"], partitions=order["partitions"]))
+            else:
+                frame = rows(spark, order["low"], order["high"], version=9).where(order["where"]).coalesce(1)
+                write(frame, Path(order["base"]), order["operation"], options=order["options"])
         except Exception as error:
-            causes, java = [type(error).__name__], getattr(error, "java_exception", None)
+            causes, java = [f"{type(error).__name__}: {error}".splitlines()[0]], getattr(error, "java_exception", None)
             while java is not None:
                 causes.append(f"{java.getClass().getSimpleName()}: {str(java.getMessage()).splitlines()[0]}")
                 java = java.getCause()

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from lake import identity as lake_identity
 from lake.formats.hudi import lock_journal
-from lake.formats.hudi.lock_journal import DIRECTORY, Journal, OpenEntry, Process
+from lake.formats.hudi.lock_journal import DIRECTORY, Journal, OpenEntry
 from lake.formats.hudi.outcomes import lock_note
+from lake.identity import Process
 from lake.model import Concurrency, TableRef
 
 DOING = "committing"
@@ -242,11 +244,11 @@ def test_a_lock_that_is_not_free_is_reported_with_its_place(
 def test_where_the_kernel_does_not_tell_nothing_is_proved(
     monkeypatch: pytest.MonkeyPatch, holder: "subprocess.Popen[bytes]"
 ) -> None:
-    known: Callable[[], object] = lock_journal._here
+    known: Callable[[], object] = lake_identity._here
     process = identity(holder.pid)
-    monkeypatch.setattr(lock_journal, "_here", lambda: None)
+    monkeypatch.setattr(lake_identity, "_here", lambda: None)
     assert Process.of(holder.pid) is None
     kill(holder)
     assert not process.is_dead
-    monkeypatch.setattr(lock_journal, "_here", known)
+    monkeypatch.setattr(lake_identity, "_here", known)
     assert process.is_dead

@@ -4,15 +4,16 @@
 import os
 import socket
 import subprocess
-import time
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from store_plans import TRIPS, make_plan, sql
+from support import needs_server
 
-from lake.identity import executor_name, is_gone
+from lake.identity import Process, executor_name, is_gone
 from lake.plan import Plan
 from service.store import ConstraintViolated, Store
 from service.store.lifecycle import ADOPTED_SILENCE
@@ -84,7 +85,7 @@ def test_an_adopted_plan_of_a_process_that_is_gone_is_taken_over_at_once(store: 
     adopted(store, "dt=1")
     ended = subprocess.Popen(["true"])
     ended.wait()
-    silent(store, database_url, f"{socket.gethostname()}/{ended.pid}/{time.time_ns() // 1_000_000:x}", timedelta(0))
+    silent(store, database_url, another(executor_name(), ended.pid), timedelta(0))
     assert store.expired("rescuer") is not None
 
 
@@ -102,14 +103,46 @@ def test_a_sleeper_with_an_adopted_plan_does_not_hide_other_silent_executors(sto
     other.close()
 
 
+def another(name: str, pid: int, started: int | None = None) -> str:
+    """The name that another process of this host and namespace gives itself, which began at ``started`` if at all."""
+    host, _, moment, mark = name.split("/")
+    return f"{host}/{pid}/{moment}/{mark.split('.')[0]}.{started or 1}"
+
+
 def test_a_process_is_gone_when_it_ended_or_its_number_was_given_to_a_younger_one() -> None:
-    host, young = socket.gethostname(), time.time_ns() // 1_000_000
-    assert not is_gone(executor_name())
-    assert is_gone(f"{host}/{os.getpid()}/{young - 86_400_000:x}"), "this process is not a day old"
-    unwaited = subprocess.Popen(["true"])
-    while unwaited.poll() is None and not is_gone(f"{host}/{unwaited.pid}/{young:x}"):
-        time.sleep(0.01)
-    assert is_gone(f"{host}/{unwaited.pid}/{young:x}")
+    name = executor_name()
+    assert not is_gone(name)
+    assert is_gone(another(name, os.getpid())), "this process did not start with the machine"
+    unwaited = subprocess.Popen(["sleep", "60"])
+    process = Process.of(unwaited.pid)
+    assert process is not None
+    other = another(name, unwaited.pid, process.started)
+    assert not is_gone(other)
+    unwaited.kill()
+    os.waitid(os.P_PID, unwaited.pid, os.WEXITED | os.WNOWAIT)
+    assert is_gone(other), "it ended and was only not waited for"
     unwaited.wait()
-    assert not is_gone(f"elsewhere/{unwaited.pid}/{young:x}")
+    assert is_gone(other)
     assert not is_gone("nonsense")
+    assert not is_gone(f"{socket.gethostname()}/{unwaited.pid}/19bb0000000"), "a name of an earlier release"
+
+
+def test_plus_an_executor_in_another_container_with_the_same_host_name_is_not_taken_for_gone() -> None:
+    """Real processes in a process namespace of their own, where ids begin at 1 again, and the same host name."""
+    own = "import lake.identity as i; print(i.executor_name(), flush=True); input()"
+    command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", sys.executable, "-c", own]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as container:
+        assert container.stdin is not None
+        assert container.stdout is not None
+        name = container.stdout.readline().strip()
+        if not name:
+            needs_server("the kernel allows no process namespaces here")
+        host, pid, _, _ = name.split("/")
+        assert (host, pid) == (socket.gethostname(), "1")
+        assert not is_gone(name)
+        assert is_gone(executor_name().replace(f"/{os.getpid()}/", "/1/")), "what its name would mean here"
+        # And from inside: this process has an id that nobody has there.
+        ask = f"import lake.identity as i; print(i.is_gone({executor_name()!r}))"
+        inside = subprocess.run([*command[:-1], ask], capture_output=True, text=True, check=True)
+        assert inside.stdout.strip() == "False"
+        container.stdin.close()

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock that the writers of a table share, as lakefold takes it: the settings, the holding, the giving back."""
+"""The locks under which lakefold changes a table: its own, then the one that the table's writers share."""
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.bundle import Bundle
-from lake.formats.hudi.lock_journal import Journal, OpenEntry, Process
+from lake.formats.hudi.exclusion import Exclusion
+from lake.formats.hudi.exclusive_file import FileExclusion
+from lake.formats.hudi.exclusive_object import ObjectExclusion
+from lake.formats.hudi.lock_journal import Journal, OpenEntry
 from lake.formats.hudi.lock_providers import LOCK_PROVIDER, is_lock_file, lock_file
 from lake.formats.hudi.outcomes import is_jvm_gone, translate
 from lake.formats.hudi.packages import packages_of
 from lake.formats.hudi.storage import Storage
+from lake.identity import Process
 from lake.model import Concurrency, TableRef
 
 if TYPE_CHECKING:
@@ -25,9 +28,6 @@ _LOCK_RETRIES = "hoodie.write.lock.client.num_retries"
 _LOCK_WAIT = "hoodie.write.lock.client.wait_time_ms_between_retry"
 #: what a lock file and the timeline files written under it take, with a margin
 _LOCK_ROOM_BYTES = 64 << 10
-
-_local_locks: dict[str, threading.RLock] = {}
-_registry = threading.Lock()
 
 
 def concurrency_options(table: TableRef) -> dict[str, str]:
@@ -49,11 +49,10 @@ def concurrency_options(table: TableRef) -> dict[str, str]:
 
 
 class TableLock:
-    """The lock of one table, taken through a Java write client that has the table's own lock settings.
+    """The locks of one table; Hudi's is taken through a Java write client that has the table's own lock settings.
 
-    A lock of this process comes first: two clients of one process would otherwise meet in Hudi's, which one of them
-    may then give up. Hudi's lock file is journaled, so that one left by a dead process of ours can be removed. Used by
-    one thread.
+    lakefold's own comes first: two of its clients would otherwise meet in Hudi's, which one of them may then give up.
+    Hudi's lock file is journaled, so that one left by a dead process of ours can be removed. Used by one thread.
     """
 
     def __init__(self, table: TableRef, spark: "SparkSession", guard: Any, bundle: Bundle) -> None:
@@ -65,13 +64,15 @@ class TableLock:
         self._storage = Storage(table.location)
         path = lock_file(table)
         self._journal = None if path is None else Journal(self._storage.base, path)
+        place = FileExclusion if self._storage.is_local else ObjectExclusion
+        self._exclusion: Exclusion = place(table, self._storage.base, self._jvm)
         self._entry: OpenEntry | None = None
         self._is_held = False
         self._was_busy = False
 
     @contextmanager
     def held(self, doing: str, owner: Any) -> Iterator[None]:
-        """Hold the lock while the block runs; ``owner`` is Hudi's Option of the instant that it is held for.
+        """Hold both locks while the block runs; ``owner`` is Hudi's Option of the instant that they are held for.
 
         Inside such a block another one holds nothing more. Raises Transient saying where the lock is, and who has it,
         where it is not to be had.
@@ -79,10 +80,8 @@ class TableLock:
         if self._is_held:
             yield
             return
-        with _registry:
-            local = _local_locks.setdefault(self._storage.base, threading.RLock())
         self._refuse_a_full_disk(doing)
-        with local:
+        with self.alone(doing):
             self._remove_orphan()
             try:
                 entry = self._begin(owner, doing)
@@ -106,11 +105,30 @@ class TableLock:
                 if entry is not None:
                     entry.close()
 
-    def confirm(self, doing: str) -> None:
-        """Raise Transient where the lock file is not ours any more: the last look before something irrevocable.
+    @contextmanager
+    def alone(self, doing: str) -> Iterator[None]:
+        """Keep every other lakefold out while the block runs, but not the table's writers; within ``held`` too.
 
-        A writer of Hudi 1.2 that gives up waiting inside its own commit deletes the file of the holder.
+        Raises Transient saying who has the lock, Rejected where there can be none.
         """
+        if self._exclusion.is_taken:
+            yield
+            return
+        try:
+            self._exclusion.take(doing)
+        except Exception as error:
+            raise translate(error, self.table, doing) from error
+        try:
+            yield
+        finally:
+            self._exclusion.give_back()
+
+    def confirm(self, doing: str) -> None:
+        """Raise Transient where a lock is not ours any more: the last look before something irrevocable.
+
+        A writer of Hudi 1.2 that gives up waiting inside its own commit deletes the lock file of the holder.
+        """
+        self._exclusion.confirm(doing)
         if self._entry is not None and not self._entry.is_held:
             raise Transient(
                 f"{self.table.name}: the table's lock file was taken away by another process while {doing}; let the "

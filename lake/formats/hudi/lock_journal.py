@@ -17,68 +17,17 @@ in the milliseconds before it was noted, or while it waited) proves nothing, sin
 import fcntl
 import json
 import os
-import socket
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 
-from lake.identity import process_of
+from lake.identity import Process
 from lake.units import format_duration
 
 DIRECTORY = ".hoodie/.lakefold/locks"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """A process that can be told from every other one, earlier ones of the same id included.
-
-    ``boot`` and ``namespace`` say in which run of the host's kernel and among which processes ``pid`` counts;
-    ``started`` is in clock ticks since that boot.
-    """
-
-    host: str
-    boot: str
-    namespace: str
-    pid: int
-    started: int
-
-    @classmethod
-    def of(cls, pid: int) -> "Process | None":
-        """The process ``pid`` of this host; None where there is none, or where the kernel does not tell."""
-        found, here = process_of(pid), _here()
-        if found is None or here is None:
-            return None
-        return cls(host=here[0], boot=here[1], namespace=here[2], pid=pid, started=found.started_ticks)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether this process can see if that one lives."""
-        return (self.host, self.boot, self.namespace) == _here()
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether it is proved to have ended."""
-        if not self.is_local:
-            return False
-        found = process_of(self.pid)
-        return found is None or found.ended or found.started_ticks != self.started
-
-    def __str__(self) -> str:
-        return f"process {self.pid} of host {self.host}"
-
-
-@cache
-def _here() -> tuple[str, str, str] | None:
-    """Host, boot and process namespace of this process; None where the kernel does not tell (not a Linux)."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return socket.gethostname(), boot, os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

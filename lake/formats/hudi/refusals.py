@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from lake.errors import Rejected
 from lake.formats.hudi.conflicts import contradictions
+from lake.formats.hudi.exclusive_file import unshared_locks
 from lake.formats.hudi.lock_providers import LOCK_DIRECTORY, LOCK_PROVIDER, is_lock_file, missing_settings
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import COMMIT_ACTIONS, Timeline, write_stats
@@ -31,6 +32,8 @@ def _refusals(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator
     yield from _options(table.write_options, properties)
     yield from _metadata_table(table.write_options, properties)
     yield from _concurrency(table)
+    if storage.is_local:
+        yield from unshared_locks(storage.base)
     yield from contradictions(table)
     yield from _bucket_index(table.write_options, storage, timeline)
 

@@ -33,7 +33,10 @@ def maintain(client: HudiClient, services: Collection[str], retained: Sequence[S
     }
     for service, run in known.items():
         if service in services:
-            with outcomes(client.table, f"running the service {service}"), client.locked(f"service {service}"):
+            with (
+                outcomes(client.table, f"running the service {service}"),
+                client.locked(f"running the service {service}"),
+            ):
                 line = run()
             if line is not None:
                 lines.append(line)

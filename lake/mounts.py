@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel says of the file system that a local path is on."""
+
+import os
+import re
+from pathlib import Path
+
+#: file systems in user space over object stores and plain hosts, where each kernel keeps its locks to itself
+_LOCKS_OF_ONE_HOST = frozenset(
+    {
+        "blobfuse",
+        "blobfuse2",
+        "fuse-dfs",
+        "gcsfuse",
+        "geesefs",
+        "goofys",
+        "mountpoint-s3",
+        "ossfs",
+        "rclone",
+        "s3fs",
+        "seaweedfs",
+        "sshfs",
+    }
+)
+_OF_ONE_HOST = frozenset({"nolock", "local_lock=all", "local_lock=posix", "localflock"})
+
+
+def locks_of_one_host(path: str) -> str | None:
+    """The kind and the option of a network mount whose locks other hosts don't see; None where that is not known."""
+    kind, options = _mount_of(os.path.realpath(path))
+    if kind.removeprefix("fuse.") in _LOCKS_OF_ONE_HOST:
+        return kind
+    if kind.startswith("nfs") or kind == "lustre":
+        found = sorted(_OF_ONE_HOST.intersection(options))
+        return f"{kind} with {found[0]}" if found else None
+    return None
+
+
+def _mount_of(path: str) -> tuple[str, list[str]]:
+    """Kind and options of the mount that ``path`` is on; '' and none where the kernel does not tell."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return "", []
+    best, found = -1, ("", [""])
+    for line in lines:
+        mount, _, rest = line.partition(" - ")
+        point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), mount.split()[4])
+        kind, _, options = [*rest.split(), "", "", ""][:3]
+        # Of two mounts at one place the later one is seen.
+        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= best:
+            best, found = len(point), (kind, options.split(","))
+    return found

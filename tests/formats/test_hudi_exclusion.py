@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No two processes of lakefold change one table at once, whatever the table's concurrency mode."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_other_writer import OtherWriter
+from hudi_tables import METADATA, small_files
+from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore, make_table
+from support import SOAK
+
+from lake.errors import Transient
+from lake.formats.hudi import exclusion
+from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import InstantState, Timeline
+from lake.plan import Commit
+
+pytestmark = pytest.mark.spark
+FIRST, SECOND = "dt=2026-01-01", "dt=2026-01-02"
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[OtherWriter]:
+    process = OtherWriter(tmp_path / "log")
+    yield process
+    process.end()
+
+
+def delete(trips: Table, commit: Commit) -> None:
+    """Delete what ``commit`` replaced, as the cleaner does."""
+    with trips.writer() as writer:
+        writer.delete(commit.superseded, ())
+
+
+def in_its_metadata(trips: Table) -> Callable[[], bool]:
+    """Whether a clustering of ``trips`` has written its part of the metadata table and not completed it."""
+    metadata = Path(trips.base) / ".hoodie/metadata"
+
+    def reached() -> bool:
+        ours = {instant.time for instant in trips.timeline().pending}
+        theirs = {i.time for i in Timeline(Storage(str(metadata))).pending if i.state is InstantState.INFLIGHT}
+        return any(list((metadata / "files").glob(f".*_{time}.log.*")) for time in ours & theirs)
+
+    return reached
+
+
+@pytest.mark.parametrize("options", [{}, QUICK_LOCK], ids=["single_writer", "occ"])
+def test_f2_a_clustering_stopped_in_its_commit_keeps_the_deletions_of_another_process_out(
+    spark: Any,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    other: OtherWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+) -> None:
+    trips = make_table(spark, tmp_path, tmp_path_factory, "metadata", options)
+    rows_before, other_rows_before = trips.rows(), trips.other_rows()
+    commit = trips.run(trips.plan("0198-first", partitions=[FIRST]))
+    other.run_plan(trips.base, "0198-second", [SECOND], options)
+    other.stop_when(in_its_metadata(trips))
+    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(seconds=1))
+    refused = None
+    try:
+        delete(trips, commit)
+    except Transient as error:
+        refused = error
+    other.go_on()
+    answer = other.answer()
+    assert trips.rows() == rows_before
+    assert trips.other_rows() == other_rows_before
+    assert answer == "done"
+    assert "committing" in str(refused)
+    monkeypatch.undo()
+    delete(trips, commit)
+    assert not set(trips.data_files()) & {version.path for version in commit.superseded}
+    assert trips.rows() == rows_before
+    assert trips.other_rows() == other_rows_before
+
+
+def test_f2_commits_and_deletions_of_two_processes_lose_no_row(spark: Any, tmp_path: Path, other: OtherWriter) -> None:
+    rounds = 6 if SOAK else 3
+    base = tmp_path / "trips"
+    small_files(spark, base, commits=2, rows_each=120, partitions=2 * rounds, options=METADATA)
+    trips = Table(spark, base)
+    rows_before, other_rows_before = trips.rows(), trips.other_rows()
+    names = sorted({str(row["partition"]) for row in FORMAT.snapshot(trips.ref).slices.to_pylist()})
+    commits = [trips.run(trips.plan(f"0198-{name}", partitions=[name])) for name in names[:rounds]]
+    for name in names[rounds:]:
+        other.run_plan(base, f"0198-{name}", [name], {})
+    other.stop_when(lambda: bool(trips.timeline().pending))
+    other.go_on()
+    for commit in commits:
+        delete(trips, commit)
+    assert [other.answer() for _ in names[rounds:]] == ["done"] * rounds
+    assert trips.rows() == rows_before
+    assert trips.other_rows() == other_rows_before
+
+
+def test_f2_the_lock_of_a_process_killed_in_its_commit_is_free_at_once(
+    spark: Any,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    other: OtherWriter,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trips = make_table(spark, tmp_path, tmp_path_factory, "metadata")
+    rows_before, other_rows_before = trips.rows(), trips.other_rows()
+    commit = trips.run(trips.plan("0198-first", partitions=[FIRST]))
+    other.run_plan(trips.base, "0198-second", [SECOND], {})
+    other.stop_when(in_its_metadata(trips))
+    client = HudiClient(trips.ref, spark)
+    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(seconds=1))
+    with pytest.raises(Transient, match="a lakefold, has been committing since"), client.locked("testing"):
+        pass
+    other.kill()
+    begun = time.monotonic()
+    with client.locked("testing"):
+        assert time.monotonic() - begun < 2
+    client.close()
+    delete(trips, commit)
+    with trips.writer() as writer:
+        assert writer.discard("0198-second", None) == 1
+    trips.run(trips.plan("0198-third", partitions=[SECOND]))
+    assert trips.rows() == rows_before
+    assert trips.other_rows() == other_rows_before
+
+
+def test_f2_a_lock_file_that_was_replaced_under_its_holder_ends_the_section(
+    spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    trips = make_table(spark, tmp_path, tmp_path_factory)
+    rows_before, plan = trips.rows(), trips.plan()
+    lock = Path(trips.base) / exclusion.FILE
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        client = HudiClient(trips.ref, spark)
+        with client.locked("testing"):
+            client.confirm_lock("testing")
+            content = lock.read_bytes()
+            lock.unlink()
+            with pytest.raises(Transient, match=r"own lock on the table was lost while testing .*deleted or replaced"):
+                client.confirm_lock("testing")
+            lock.write_bytes(content)
+            with pytest.raises(Transient, match="own lock on the table was lost"):
+                client.confirm_lock("testing")
+        client.close()
+        writer.commit(rewrite)
+    assert trips.rows() == rows_before
+
+
+def test_f2_two_threads_and_two_names_of_one_table_exclude_each_other_in_one_process(
+    spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(seconds=1))
+    trips = make_table(spark, tmp_path, tmp_path_factory)
+    (tmp_path / "alias").symlink_to(trips.base)
+    holding, asked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        client = HudiClient(trips.ref, spark)
+        with client.locked("holding"):
+            holding.set()
+            asked.wait(60)
+        client.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert holding.wait(60)
+    client = HudiClient(replace(trips.ref, location=str(tmp_path / "alias")), spark)
+    with (
+        pytest.raises(Transient, match=rf"process {jvm_pid(spark)} of host .* has been holding since"),
+        client.locked("x"),
+    ):
+        pass
+    # And looking did not give the holder's lock back: another process of the system still can't have it.
+    assert subprocess.run([sys.executable, "-c", _TRY, str(lock_of(trips))], check=False).returncode == 1
+    asked.set()
+    holder.join()
+    with client.locked("testing"):
+        pass
+    assert subprocess.run([sys.executable, "-c", _TRY, str(lock_of(trips))], check=False).returncode == 0
+    client.close()
+
+
+_TRY = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+
+def lock_of(trips: Table) -> Path:
+    return Path(trips.base) / exclusion.FILE
+
+
+def jvm_pid(spark: Any) -> int:
+    return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())

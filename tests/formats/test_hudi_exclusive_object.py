@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lakefold's own lock on S3: conditional writes, renewed, taken over from the dead and from the long silent only."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from s3_server import S3Server, server
+
+from lake import s3
+from lake.errors import Rejected, Transient
+from lake.formats.hudi import exclusion, exclusive_object
+from lake.formats.hudi.exclusion import FILE
+from lake.formats.hudi.exclusive_object import ObjectExclusion
+from lake.model import TableRef
+
+TRIPS = TableRef(name="trips", format="hudi", location="s3://lake/trips")
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with server(tmp_path_factory.mktemp("s3") / "log") as running:
+        running.filesystem().create_dir("lake")
+        s3.configure(running.settings)
+        yield running
+        s3.configure({})
+
+
+@pytest.fixture
+def emptied(emulator: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    emulator.filesystem().delete_dir_contents("lake", missing_dir_ok=True)
+    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(0))
+    exclusive_object._watched.clear()
+    exclusive_object._proved.clear()
+    return emulator
+
+
+@pytest.fixture
+def process() -> Iterator["subprocess.Popen[bytes]"]:
+    started = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield started
+    started.kill()
+    started.wait()
+
+
+def lock(pid: int) -> ObjectExclusion:
+    """The lock as the Java process ``pid`` would hold it, in a Python process of its own."""
+    handle = SimpleNamespace(current=lambda: SimpleNamespace(pid=lambda: pid))
+    found = ObjectExclusion(
+        TRIPS, "lake/trips", SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=handle)))
+    )
+    found._place = lambda: (pid, "lake/trips")  # type: ignore[method-assign]  # not the threads of one process
+    return found
+
+
+def content(emulator: S3Server) -> dict[str, Any]:
+    with emulator.filesystem().open_input_stream(f"lake/trips/{FILE}") as stream:
+        return dict(json.loads(stream.read()))
+
+
+def test_f2_of_two_processes_one_has_the_lock_on_s3_and_the_other_one_says_who(emptied, process):
+    ours, theirs = lock(process.pid), lock(1)
+    ours.take("committing")
+    with pytest.raises(
+        Transient, match=rf"trips: process {process.pid} of host .* has been committing since .* while x"
+    ):
+        theirs.take("x")
+    ours.confirm("committing")
+    ours.give_back()
+    theirs.take("cleaning")
+    theirs.confirm("cleaning")
+    theirs.give_back()
+    assert content(emptied)["free"]
+
+
+def test_f2_of_many_that_try_at_once_one_gets_the_lock_on_s3(emptied, process):
+    for _ in range(5):
+        locks = [lock(process.pid) for _ in range(6)]
+        for number, one in enumerate(locks):
+            one._place = lambda number=number: (number, "")
+        together, got = threading.Barrier(len(locks)), []
+
+        def attempt(one: ObjectExclusion, together=together, got=got) -> None:
+            together.wait()
+            try:
+                one.take("racing")
+            except Transient:
+                return
+            got.append(one)
+
+        threads = [threading.Thread(target=attempt, args=[one]) for one in locks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(got) == 1
+        got[0].give_back()
+
+
+def test_f2_the_lock_of_a_dead_process_on_s3_is_taken_over_at_once_and_not_from_a_living_one(emptied, process):
+    dead = lock(process.pid)
+    dead.take("committing")
+    dead._stopped.set()  # a killed process renews nothing
+    with pytest.raises(Transient):
+        lock(1).take("x")
+    process.kill()
+    process.wait()
+    successor = lock(1)
+    successor.take("cleaning")
+    with pytest.raises(
+        Transient, match=r"own lock on the table was lost while committing .*was taken over or replaced"
+    ):
+        dead.confirm("committing")
+    dead.give_back()
+    successor.confirm("cleaning")
+    successor.give_back()
+
+
+def test_f2_a_lock_of_another_host_on_s3_is_taken_over_only_when_it_was_not_renewed_for_long(
+    emptied, process, monkeypatch
+):
+    elsewhere, ours = lock(process.pid), lock(1)
+    elsewhere.take("committing")
+    process.kill()  # which nobody is to know
+    process.wait()
+    elsewhere._claimed["process"] = None
+    elsewhere.confirm("committing")
+    monkeypatch.setattr(exclusive_object, "SILENCE", timedelta(seconds=0.5))
+    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(seconds=1.2))
+    monkeypatch.setattr(exclusive_object, "RENEWAL", timedelta(seconds=0.1))
+    elsewhere._stopped.set()
+    elsewhere._renewing.join()
+    elsewhere._stopped.clear()
+    elsewhere._renewing = threading.Thread(target=elsewhere._renew)
+    elsewhere._renewing.start()
+    with pytest.raises(Transient):
+        ours.take("x")
+    elsewhere._stopped.set()
+    ours.take("cleaning")
+    ours.give_back()
+
+
+def test_f2_a_lock_that_could_not_be_given_back_on_s3_is_ours_to_take_again(emptied, process, monkeypatch):
+    ours = lock(process.pid)
+    ours.take("committing")
+    monkeypatch.setattr(ours, "_put", lambda *_: (_ for _ in ()).throw(Transient("no network")))
+    ours.give_back()
+    again = lock(process.pid)
+    again.take("cleaning")
+    again.give_back()
+
+
+def test_f2_a_write_whose_answer_was_lost_is_found_to_be_ours(emptied, process):
+    ours = lock(process.pid)
+    put = ours._store.put
+
+    def lose(*arguments: Any, **options: Any) -> Any:
+        put(*arguments, **options)
+        return put(*arguments, **options)  # as the client does when no answer came
+
+    ours._store = SimpleNamespace(put=lose, get=ours._store.get)
+    ours.take("committing")
+    ours.confirm("committing")
+    ours.give_back()
+
+
+@pytest.mark.parametrize("ignored", ["create", "e_tag"])
+def test_f2_a_store_that_writes_whatever_the_condition_says_is_refused(emptied, process, ignored):
+    ours = lock(process.pid)
+    put = ours._store.put
+
+    def careless(key: str, body: bytes, *, mode: Any) -> Any:
+        kept = mode if (mode == "create") != (ignored == "create") else "overwrite"
+        return put(key, body, mode=kept)
+
+    ours._store = SimpleNamespace(put=careless, get=ours._store.get)
+    with pytest.raises(
+        Rejected, match=r"trips: the store of s3://lake writes although .* use a store with conditional"
+    ):
+        ours.take("committing")
+    assert not ours.is_taken
