@@ -5,13 +5,15 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from executors.observer import NullObserver, Observer
-from executors.outcome import Outcome
+from executors.outcome import Outcome, Result, figures_of, one_line
 from executors.run import ASK_AGAIN_SECONDS, HEARTBEAT, settle
+from lake.errors import Rejected
 from lake.logfields import about
 from lake.model import TableRef
-from lake.plan import LIVE_STATES
+from lake.plan import LIVE_STATES, Claim
 from lake.ports import PlanStore, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
@@ -42,18 +44,29 @@ def rescue_one(
     with about(claim):
         log.warning("plan %s of %s: its executor fell silent", claim.plan.plan_id, claim.plan.table.name)
         observer.lease_expired(claim)
-        format_ = formats(claim.plan.table.format)
+        try:
+            format_ = formats(claim.plan.table.format)
+        except Rejected as error:
+            return unservable(claim, error)
         return settle(
             claim, format=format_, store=store, spark=spark, observer=observer, heartbeat=heartbeat, ask_again=ask_again
         )
 
 
-def sweep(table: TableRef, *, format: TableFormat, store: PlanStore, spark: SparkProvider) -> int:
-    """Withdraw pending instants of plans that ended, such as one published by an executor that had lost its lease.
+def unservable(claim: Claim, error: Rejected) -> Outcome:
+    """A plan that may have committed to a table which this executor has no adapter for: another one has to ask it."""
+    log.error("plan %s of %s stays inflight: %s", claim.plan.plan_id, claim.plan.table.name, one_line(error))
+    return Outcome(result=Result.INFLIGHT, reason=type(error).__name__, error=one_line(error))
 
-    Instants of plans this database does not know belong to another lakefold and are left alone. Returns how many
-    were withdrawn. Raises what the format raises.
+
+def sweep(table: TableRef, *, format: TableFormat, store: PlanStore, spark: SparkProvider) -> int:
+    """Make table and database agree on plans that ended; how many instants were withdrawn.
+
+    A commit of a plan that ended cancelled or failed is recorded. Pending instants of ended plans are withdrawn, such
+    as one published by an executor that had lost its lease. Instants of plans this database does not know belong to
+    another lakefold and are left alone. Raises what the format raises.
     """
+    record_late(table, format=format, store=store)
     ended: dict[str, list[str]] = defaultdict(list)
     for instant, plan_id in format.pending(table).items():
         state = store.plan_state(plan_id)  # asked after the timeline was read: a plan that ended meanwhile has nothing
@@ -67,3 +80,19 @@ def sweep(table: TableRef, *, format: TableFormat, store: PlanStore, spark: Spar
             withdrawn += writer.discard(plan_id, instants)
             log.warning("plan %s of %s has ended: withdrew %s", plan_id, table.name, ", ".join(instants))
     return withdrawn
+
+
+def record_late(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
+    """Record the commits of plans that ended cancelled or failed although their table holds them; how many there were.
+
+    No run of this lakefold ends a plan so. An earlier one did, and so does an executor that commits without the
+    database, from a copy of it or in spite of it. Unrecorded, what such a commit replaced would stay for ever.
+    """
+    uncommitted = store.uncommitted(table)
+    commits = format.landed(table, uncommitted) if uncommitted else {}
+    recorded = 0
+    for plan_id, commit in commits.items():
+        if store.complete_late(commit, partial(figures_of, commit=commit)):
+            recorded += 1
+            log.warning("plan %s of %s had ended, yet %s is its commit: recorded", plan_id, table.name, commit.instant)
+    return recorded

@@ -21,6 +21,7 @@ from datetime import timedelta
 from functools import partial
 
 from executors.lease import Lease
+from executors.leftovers import Leftovers
 from executors.observer import NullObserver, Observer, observed
 from executors.outcome import Outcome, Result, completed_line, figures_of, left_out_of, one_line
 from executors.patience import ask_table, patiently
@@ -37,7 +38,7 @@ from lake.errors import (
 )
 from lake.failpoints import failpoint
 from lake.plan import Claim, Commit, LeftOut, Plan, PlanState, Step
-from lake.ports import PlanStore, Rewrite, SparkProvider, TableFormat, TableWriter
+from lake.ports import Fenced, PlanStore, Rewrite, SparkProvider, TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
 
@@ -101,10 +102,9 @@ class _Run:
         self._observer, self._lease, self._ask_again = observer, lease, ask_again
         self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
         self._milliseconds = dict(claim.milliseconds)
-        self._instant: str | None = None
-        self._writer: TableWriter | None = None
-        #: the claim's executor is not the one that ran the plan
-        self._taken_over = False
+        self._left = Leftovers(claim, format_)
+        #: some attempt of the plan has come as far as its commit: from then on no answer of the table is none
+        self._may_have_landed = claim.epoch > 1
         #: the commit that names our plan, as soon as it is known
         self._landed: Commit | None = None
 
@@ -112,16 +112,14 @@ class _Run:
         try:
             self._landed = self._ask()
             if self._landed is None:
-                with self._opened() as self._writer:
+                with self._opened() as writer:
                     try:
                         self._admit()
-                        self._change(self._writer)
+                        self._change(writer)
                     except Exception as error:
                         if self._landed is None or isinstance(error, LeaseLost):
                             return self._give_up(error)
                         log.warning("plan %s: after its commit: %s", self._plan_id, one_line(error))
-                    finally:
-                        self._writer = None
             assert self._landed is not None
             return self._record(self._landed)
         except Exception as error:
@@ -129,18 +127,15 @@ class _Run:
 
     def settle(self) -> Outcome:
         silent = Transient("its executor stopped renewing its lease")
-        self._taken_over = True
+        self._left.taken_over = True
         try:
             self._landed = self._ask()
             if self._landed is not None:
                 return self._record(self._landed)
-            if not self._pending():
+            if not self._left.pending():
                 return self._give_up(silent)
-            with self._opened() as self._writer:
-                try:
-                    return self._give_up(silent)
-                finally:
-                    self._writer = None
+            with self._opened():
+                return self._give_up(silent)
         except Exception as error:
             return self._give_up(error)
 
@@ -149,13 +144,26 @@ class _Run:
         """A writer whose closing never hides how the plan ended."""
         writer = self._format.writer(self._table, self._spark)
         entered = writer.__enter__()
+        if isinstance(entered, Fenced):
+            entered.fence = self._fence
+        self._left.writer = entered
         try:
             yield entered
         finally:
+            self._left.writer = None
             try:
                 writer.__exit__(None, None, None)
             except Exception as error:
                 log.warning("plan %s: closing %s: %s", self._plan_id, self._table.name, one_line(error))
+
+    def _fence(self) -> None:
+        """Raise where the plan may not be published or committed by this run any more; asked under the table's lock."""
+        try:
+            self._lease.renew_if_stale()
+        except (LeaseLost, CancelRequested, Transient):
+            raise
+        except Exception as silent:
+            raise Transient(f"whose plan it is can't be learned: {one_line(silent)}") from silent
 
     @contextmanager
     def _step(self, step: Step) -> Iterator[None]:
@@ -174,7 +182,7 @@ class _Run:
         spent = round(seconds * 1000)
         self._milliseconds[step.value] = self._milliseconds.get(step.value, 0) + spent
         self._observer.step_finished(self._claim, step, seconds)
-        instant = self._instant if step is Step.PREPARE else None
+        instant = self._left.instant if step is Step.PREPARE else None
         self._noted(f"step {step}", lambda: self._store.step(self._claim, step, instant=instant, milliseconds=spent))
 
     def _noted(self, what: str, call: Callable[[], None]) -> None:
@@ -190,16 +198,16 @@ class _Run:
 
     def _ask(self) -> Commit | None:
         with self._step(Step.ASK):
-            try:
-                return self._format.committed(self._table, self._plan_id)
-            except Rejected:
-                raise
-            except Exception as error:
-                if self._claim.epoch > 1:  # an earlier epoch may have committed: no answer, no way out of inflight
-                    raise CommitUnknown(
-                        f"the table can't be asked whether it holds the plan: {one_line(error)}"
-                    ) from error
-                raise
+            return self._committed()
+
+    def _committed(self) -> Commit | None:
+        try:
+            return self._format.committed(self._table, self._plan_id)
+        except Exception as error:
+            # A table that is not mounted, forbidden or missing says nothing of what it holds.
+            if self._may_have_landed:
+                raise CommitUnknown(f"the table can't be asked whether it holds the plan: {one_line(error)}") from error
+            raise
 
     def _admit(self) -> None:
         """Refuse what is refused today, whatever held when the plan was made. Raises Conflict, or what a scan would."""
@@ -209,7 +217,7 @@ class _Run:
 
     def _change(self, writer: TableWriter) -> None:
         if self._claim.epoch > 1 and self._claim.plan.adopted is None:
-            withdrawn = self._discard(writer, None)
+            withdrawn = self._left.discard(writer, None)
             if withdrawn:
                 log.info("plan %s: withdrew %d instants of earlier attempts", self._plan_id, withdrawn)
         plan, numbers = self._claim.plan, tuple(range(len(self._claim.plan.groups)))
@@ -226,8 +234,8 @@ class _Run:
                 if not kept or len(kept) == len(numbers) or plan.adopted is not None:
                     raise  # somebody else's plan is executed as a whole
                 log.warning("plan %s goes on without %d groups: %s", self._plan_id, len(gone), one_line(error))
-                if self._instant is not None:
-                    self._discard(writer, (self._instant,))
+                if self._left.instant is not None:
+                    self._left.discard(writer, (self._left.instant,))
                 plan = replace(plan, groups=tuple(plan.groups[index] for index in kept))
                 numbers = tuple(numbers[index] for index in kept)
             else:
@@ -237,7 +245,7 @@ class _Run:
     def _write(self, writer: TableWriter, plan: Plan, numbers: Sequence[int]) -> Rewrite:
         with self._step(Step.PREPARE):
             prepared = writer.prepare(plan, self._claim.epoch)
-            self._instant = prepared.instant
+            self._left.instant = prepared.instant
             failpoint("published_unrecorded")
         if prepared.left_out:
             self._leave_out(prepared.left_out, numbers)
@@ -254,11 +262,12 @@ class _Run:
         self._lease.renew()
         with self._step(Step.COMMIT):
             self._lease.renew_if_stale()
+            self._may_have_landed = True
             try:
                 self._landed = writer.commit(rewrite)
             except LeaseLost:
                 raise
-            except (Transient, Conflict, Rejected, Integrity) as error:
+            except (Transient, Conflict, Rejected, Integrity, CancelRequested) as error:
                 self._landed = self._ask_table(error, until_landed=False)
                 if self._landed is None:
                     raise
@@ -275,10 +284,14 @@ class _Run:
         figures = figures_of(self._claim.plan, commit)
 
         def record() -> None:
-            self._lease.hold()
             self._store.complete(self._claim, commit, figures, self._milliseconds)
 
-        patiently(self._plan_id, "recorded as completed", record, waits=self._ask_again)
+        try:
+            patiently(self._plan_id, "recorded as completed", record, waits=self._ask_again)
+        except LeaseLost as lost:
+            return self._lost(lost)
+        except Exception as silent:
+            return self._stay(silent)
         self._milliseconds[Step.RECORD.value] = round((time.monotonic() - begun) * 1000)
         self._observer.step_finished(self._claim, Step.RECORD, time.monotonic() - begun)
         failpoint("after_record")
@@ -296,16 +309,26 @@ class _Run:
         if not isinstance(error, LakefoldError):
             log.error("plan %s of %s: unexpected error", self._plan_id, self._table.name, exc_info=error)
         try:
-            self._lease.hold()
-            # It is our plan, so whatever of it is pending goes. What stays could be committed by a sleeping executor.
-            if not self._withdraw_all() and self._pending():
-                return self._stay(error)
+            patiently(self._plan_id, "held", self._lease.hold, waits=self._ask_again)
         except LeaseLost as lost:
             return self._lost(lost)
         except Exception as silent:
             # Without an answer somebody else may own the plan and its other instants by now.
-            log.warning("plan %s: the database does not answer: %s", self._plan_id, one_line(silent))
-            self._withdraw_own()
+            self._left.withdraw_own()
+            return self._stay(silent)
+        # It is our plan, so whatever of it is pending goes. What stays could be committed by a sleeping executor.
+        if not self._left.withdraw_all() and self._left.pending():
+            return self._stay(error)
+        failpoint("withdrawn")
+        if self._may_have_landed:
+            # Only now is a denial the last word: what was pending when the table was asked may have landed since.
+            try:
+                self._landed = self._committed()
+            except CommitUnknown as unknown:
+                return self._stay(unknown)
+            if self._landed is not None:
+                log.warning("plan %s: its commit landed, although: %s", self._plan_id, one_line(error))
+                return self._record(self._landed)
         if self._lease.cancel_requested and not isinstance(error, (Conflict, Rejected, Integrity)):
             error = CancelRequested("cancelled before its commit, as requested")
         result = Result.INFLIGHT
@@ -344,7 +367,7 @@ class _Run:
 
     def _lost(self, error: LeaseLost) -> Outcome:
         """Nothing is told to the store; only the instant of this very epoch is withdrawn: nobody else may know it."""
-        self._withdraw_own()
+        self._left.withdraw_own()
         log.info("plan %s of %s: %s", self._plan_id, self._table.name, one_line(error))
         return self._ended(Result.LOST, error)
 
@@ -360,46 +383,6 @@ class _Run:
     def _finished(self, outcome: Outcome) -> Outcome:
         self._observer.plan_finished(self._claim, outcome)
         return outcome
-
-    def _withdraw_own(self) -> None:
-        if self._instant is not None and self._claim.plan.adopted is None:
-            self._withdraw((self._instant,))
-
-    def _withdraw_all(self) -> bool:
-        """Discard all that is pending of the plan; False where it may be that something stays.
-
-        An adopted instant that this run did not begin is somebody else's work, but for the one of a silent executor.
-        """
-        if self._claim.plan.adopted is not None:
-            return self._withdraw(None) if self._instant is not None or self._taken_over else True
-        return self._withdraw(None) or self._claim.epoch == 1
-
-    def _withdraw(self, instants: tuple[str, ...] | None) -> bool:
-        """Discard ``instants``, None for all of the plan's; whether that went well. The sweep finds what it did not."""
-        if self._writer is None:
-            return False
-        try:
-            self._discard(self._writer, instants)
-        except Exception as error:
-            log.warning("plan %s: its files stay for now: %s", self._plan_id, one_line(error))
-            return False
-        return True
-
-    def _discard(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
-        return writer.discard(self._plan_id, instants, adopted=self._claim.plan.adopted)
-
-    def _pending(self) -> bool:
-        """Whether something of the plan is pending on its table, as far as can be told."""
-        adopted = self._claim.plan.adopted
-        try:
-            if adopted is not None:
-                return any(entry.instant == adopted and entry.begun for entry in self._format.unfinished(self._table))
-            return self._plan_id in self._format.pending(self._table).values()
-        except Rejected:  # no table that lakefold serves, so none that a plan of it could still commit to
-            return False
-        except Exception as error:
-            log.warning("plan %s: %s can't be read: %s", self._plan_id, self._table.name, one_line(error))
-            return True
 
     def _leave_out(self, items: Sequence[LeftOut], numbers: Sequence[int]) -> None:
         """Record groups left out; ``numbers`` are the claim's numbers of the groups that ``items`` count by."""

@@ -13,7 +13,7 @@ from types import FrameType
 
 from executors.observer import NullObserver, Observer
 from executors.outcome import Outcome, Result, one_line
-from executors.rescue import Formats, rescue_one
+from executors.rescue import Formats, rescue_one, unservable
 from executors.run import HEARTBEAT, run_plan
 from executors.spark import drop_dead_session
 from lake.errors import Rejected
@@ -172,6 +172,8 @@ class Worker:
         try:
             format_ = self._formats(claim.plan.table.format)
         except Rejected as error:
+            if claim.epoch > 1:
+                return unservable(claim, error)
             self._store.fail(claim, one_line(error))
             outcome = Outcome(result=Result.FAILED, reason="Rejected", error=one_line(error))
             self._observer.plan_finished(claim, outcome)

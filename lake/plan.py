@@ -26,9 +26,10 @@ TRANSITIONS: Mapping[PlanState, frozenset[PlanState]] = MappingProxyType(
         PlanState.INFLIGHT: frozenset(
             {PlanState.COMPLETED, PlanState.FAILED, PlanState.CANCELLED, PlanState.REQUESTED}
         ),
-        PlanState.FAILED: frozenset({PlanState.REQUESTED}),
+        # Completed from an end only where the table turns out to hold the plan's commit.
+        PlanState.FAILED: frozenset({PlanState.REQUESTED, PlanState.COMPLETED}),
+        PlanState.CANCELLED: frozenset({PlanState.COMPLETED}),
         PlanState.COMPLETED: frozenset(),
-        PlanState.CANCELLED: frozenset(),
     }
 )
 LIVE_STATES = frozenset({PlanState.REQUESTED, PlanState.INFLIGHT})

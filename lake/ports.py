@@ -180,6 +180,17 @@ class MergedReads(Protocol):
         """
 
 
+@runtime_checkable
+class Fenced(Protocol):
+    """What a ``TableWriter`` adds when it looks once more, under the table's lock, whether the plan is still its own.
+
+    ``fence`` is called right before the plan is made known to the table and right before its commit, and raises where
+    neither may happen any more: another executor has taken the plan over, or an operator cancelled it.
+    """
+
+    fence: Callable[[], None]
+
+
 class TableFormat(Protocol):
     """Observes tables of one format; needs no JVM."""
 
@@ -198,6 +209,9 @@ class TableFormat(Protocol):
 
     def committed(self, table: TableRef, plan_id: str) -> Commit | None:
         """The completed commit that names ``plan_id``, looked up in the active then the archived timeline."""
+
+    def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+        """Those of ``plan_ids`` that completed commits of the active timeline name, each with its commit."""
 
     def pending(self, table: TableRef) -> Mapping[str, str]:
         """Pending instants on the table's timeline that name a plan of lakefold's, each with that plan's id."""
@@ -254,8 +268,14 @@ class PlanStore(Protocol):
     ) -> None:
         """One transaction: completed, figures, superseded versions, partitions freed. Raises LeaseLost.
 
-        Idempotent for the same plan: a second call with the same commit changes nothing.
+        Idempotent: a second call of the same claim with the same commit, as after a lost answer, changes nothing.
         """
+
+    def uncommitted(self, table: TableRef) -> Collection[str]:
+        """Plans of the table that somebody claimed once and that ended cancelled or failed."""
+
+    def complete_late(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
+        """Complete a plan that ended cancelled or failed although its table holds ``commit``; False for any other."""
 
     def requeue(self, claim: Claim, error: str) -> bool:
         """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False)."""

@@ -5,7 +5,7 @@ Every write names the claim's epoch and executor. One that meets a plan that mov
 ``LeaseLost``, so an executor that was stopped and continued can do no harm here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,15 +13,8 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from lake.errors import LeaseLost
 from lake.identity import is_gone
-from lake.plan import (
-    Claim,
-    Commit,
-    LeftOut,
-    PartitionFigures,
-    PlanState,
-    Progress,
-    Step,
-)
+from lake.model import TableRef
+from lake.plan import Claim, Commit, LeftOut, PartitionFigures, Plan, PlanState, Progress, Step
 from service.store.base import StorePart, locked, record_event, storable
 from service.store.clock import db_now, milliseconds, moment
 from service.store.models import GroupRow, LivePartitionRow, PlanRow, SupersededRow, TableRow
@@ -33,6 +26,7 @@ from service.store.tables import served
 _CLAIM_ATTEMPTS = 50
 #: how long past its lease an executor that may only be asleep keeps an adopted plan
 ADOPTED_SILENCE = timedelta(minutes=30)
+_ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
 _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 
 
@@ -184,43 +178,53 @@ class Lifecycle(StorePart):
     ) -> None:
         """One transaction: completed, figures, superseded versions, partitions freed. Raises LeaseLost.
 
-        Idempotent for the same plan: a second call with the same commit changes nothing.
+        Idempotent: a second call of the same claim with the same commit, as after a lost answer, changes nothing.
         """
         plan_id = claim.plan.plan_id
         with self._database.write() as connection:
-            stored = connection.execute(
-                locked(select(PlanRow.state, PlanRow.instant).where(PlanRow.id == plan_id))
-            ).one_or_none()
-            if stored is not None and stored.state == PlanState.COMPLETED and stored.instant == commit.instant:
+            ours = (PlanRow.epoch == claim.epoch, PlanRow.executor == claim.executor)
+            done = select(PlanRow.id).where(
+                PlanRow.id == plan_id, PlanRow.state == PlanState.COMPLETED, PlanRow.instant == commit.instant, *ours
+            )
+            if connection.execute(done).one_or_none() is not None:
                 return
             row = _hold(connection, claim)
-            values = {
-                "instant": commit.instant,
-                "instants": [instant for instant in row.instants if instant != commit.instant],
-                "milliseconds": {**row.milliseconds, **milliseconds},
-                "figures": [
-                    [f.partition, f.files_before, f.bytes_before, f.files_after, f.bytes_after] for f in figures
-                ],
-                "files_before": sum(f.files_before for f in figures),
-                "bytes_before": sum(f.bytes_before for f in figures),
-                "files_after": sum(f.files_after for f in figures),
-                "bytes_after": sum(f.bytes_after for f in figures),
-                "step": Step.RECORD.value,
-                "error": None,
-            }
-            self._leave_inflight(
-                connection, claim, PlanState.COMPLETED, values, claim.executor, f"committed as {commit.instant}"
+            values = {**_completed(row, commit, figures), "milliseconds": {**row.milliseconds, **milliseconds}}
+            late = "" if row.cancel_requested_at_ms is None else "; the cancel came too late"
+            reason = f"committed as {commit.instant}{late}"
+            self._leave_inflight(connection, claim, PlanState.COMPLETED, values, claim.executor, reason)
+            _supersede(connection, row.table_name, commit)
+
+    def uncommitted(self, table: TableRef) -> Collection[str]:
+        """Plans of the table that somebody claimed once and that ended cancelled or failed."""
+        ended = select(PlanRow.id).where(
+            PlanRow.table_name == table.name, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT), PlanRow.epoch > 0
+        )
+        with self._database.read() as connection:
+            return frozenset(connection.execute(ended).scalars())
+
+    def complete_late(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
+        """Complete a plan that ended cancelled or failed although its table holds ``commit``; False for any other.
+
+        Its partitions are no longer its own and stay with whoever has them now.
+        """
+        this_plan = (PlanRow.id == commit.plan_id, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT))
+        with self._database.write() as connection:
+            row = connection.execute(locked(select(PlanRow.__table__).where(*this_plan))).one_or_none()
+            if row is None:
+                return False
+            plan, reason = load_plan(connection, row), f"the table holds its commit {commit.instant}: put right"
+            values = _completed(row, commit, figures(plan))
+            connection.execute(
+                update(PlanRow).where(*this_plan).values(state=PlanState.COMPLETED, finalized_at_ms=db_now(), **values)
             )
-            now = connection.execute(select(db_now())).scalar_one()
-            versions = [
-                {
-                    "plan_id": plan_id, "table_name": row.table_name, "partition_path": v.partition, "path": v.path,
-                    "bytes": v.bytes, "instant": v.instant, "superseded_at_ms": now,
-                }
-                for v in commit.superseded
-            ]  # fmt: skip
-            if versions:
-                connection.execute(insert(SupersededRow), versions)
+            record_event(
+                connection, row.id, PlanState(row.state), PlanState.COMPLETED, epoch=row.epoch, actor="sweep",
+                reason=reason,
+            )  # fmt: skip
+            _supersede(connection, row.table_name, commit)
+            self._tell_end(connection, plan, PlanState.COMPLETED, row.epoch, row.attempts, values, reason)
+            return True
 
     def requeue(self, claim: Claim, error: str) -> bool:
         """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False).
@@ -285,12 +289,24 @@ class Lifecycle(StorePart):
         record_event(connection, plan.plan_id, PlanState.INFLIGHT, to, epoch=claim.epoch, actor=actor, reason=reason)
         if final:
             connection.execute(delete(LivePartitionRow).where(LivePartitionRow.plan_id == plan.plan_id))
-            figures = {"input_files": plan.input_files, "input_bytes": plan.bytes, "attempts": claim.attempt}
-            figures |= {key: values[key] for key in _FIGURES if key in values}
-            tell(
-                connection, self._settings, f"plan.{to}", table=plan.table.name, plan=plan.plan_id, epoch=claim.epoch,
-                reason=reason, figures=figures,
-            )  # fmt: skip
+            self._tell_end(connection, plan, to, claim.epoch, claim.attempt, values, reason)
+
+    def _tell_end(
+        self,
+        connection: Connection,
+        plan: Plan,
+        state: PlanState,
+        epoch: int,
+        attempts: int,
+        values: Mapping[str, Any],
+        reason: str,
+    ) -> None:
+        figures = {"input_files": plan.input_files, "input_bytes": plan.bytes, "attempts": attempts}
+        figures |= {key: values[key] for key in _FIGURES if key in values}
+        tell(
+            connection, self._settings, f"plan.{state}", table=plan.table.name, plan=plan.plan_id, epoch=epoch,
+            reason=reason, figures=figures,
+        )  # fmt: skip
 
     @property
     def _lease_ms(self) -> int:
@@ -333,6 +349,32 @@ class Lifecycle(StorePart):
             traceparent=row.traceparent,
             obsolete=refusal,
         )
+
+
+def _completed(row: Row[Any], commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str, Any]:
+    """What a plan's row says of its commit. Neither an earlier attempt's error nor a late cancel is left of it."""
+    return {
+        "instant": commit.instant,
+        "instants": [instant for instant in row.instants if instant != commit.instant],
+        "figures": [[f.partition, f.files_before, f.bytes_before, f.files_after, f.bytes_after] for f in figures],
+        **{name: sum(getattr(f, name) for f in figures) for name in _FIGURES},
+        "step": Step.RECORD.value,
+        "error": None, "cancel_requested_by": None, "cancel_requested_at_ms": None, "cancel_reason": None,
+    }  # fmt: skip
+
+
+def _supersede(connection: Connection, table: str, commit: Commit) -> None:
+    """What ``commit`` replaced waits for its deletion from now on."""
+    now = connection.execute(select(db_now())).scalar_one()
+    versions = [
+        {
+            "plan_id": commit.plan_id, "table_name": table, "partition_path": v.partition, "path": v.path,
+            "bytes": v.bytes, "instant": v.instant, "superseded_at_ms": now,
+        }
+        for v in commit.superseded
+    ]  # fmt: skip
+    if versions:
+        connection.execute(insert(SupersededRow), versions)
 
 
 def _claimed_row(connection: Connection, plan_id: str, before: PlanState, executor: str, reason: str) -> Row[Any]:

@@ -9,7 +9,7 @@ from toy_bench import QUICK, Bench, no_spark, raising
 
 from executors.outcome import Outcome, Result
 from executors.rescue import rescue_one, sweep
-from lake.errors import Rejected, Transient
+from lake.errors import Transient
 from lake.plan import Claim, Plan
 
 
@@ -104,17 +104,6 @@ def test_a_table_that_gives_no_answer_leaves_the_plan_inflight_until_it_does(ben
     assert outcome is not None
     assert outcome.result is Result.REQUEUED
     assert (bench.pending(), bench.unowned()) == ({}, ())
-
-
-def test_a_table_that_is_no_table_any_more_ends_its_plan(bench: Bench):
-    plan = bench.request()
-    bench.claim("dead")
-    bench.expire()
-    bench.format.hooks["committed"] = raising(Rejected("not a toy table"))
-    bench.format.hooks["pending"] = raising(Rejected("not a toy table"))
-    outcome = rescue(bench)
-    assert outcome is not None
-    assert (outcome.result, bench.state(plan)) == (Result.FAILED, "failed")
 
 
 def test_the_sweep_withdraws_instants_of_ended_plans_only(bench: Bench):

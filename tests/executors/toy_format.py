@@ -79,6 +79,10 @@ class ToyFormat:
         assert len(found) <= 1, f"{len(found)} commits name plan {plan_id}"
         return _commit(found[0]) if found else None
 
+    def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+        self.hook("landed_late")
+        return {m["plan_id"]: _commit(m) for m in manifests(table) if m.get("plan_id") in plan_ids}
+
     def pending(self, table: TableRef) -> Mapping[str, str]:
         self.hook("pending")
         return {u.instant: u.plan_id for u in self.unfinished(table) if u.plan_id is not None}

@@ -17,6 +17,7 @@ attempts have one instant, so what keeps two of them apart can't be its name, as
 The request itself is never touched: it belongs to whoever wrote it.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from lake.errors import Conflict, Transient
@@ -34,7 +35,7 @@ from lake.ports import Prepared, Rewrite
 _ACTIONS = {PlanKind.CLUSTERING: "replacecommit", PlanKind.COMPACTION: "commit"}
 
 
-def begin(client: HudiClient, plan: Plan, epoch: int) -> tuple[Prepared, Any]:
+def begin(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[], None]) -> tuple[Prepared, Any]:
     """Begin an adopted plan that can be executed as it is, and Hudi's write of it as a job that has not run yet.
 
     Raises Conflict where the instant is not pending any more, names other files than when it was adopted, or is
@@ -49,6 +50,7 @@ def begin(client: HudiClient, plan: Plan, epoch: int) -> tuple[Prepared, Any]:
                 f"lakefold tables rollback {plan.table.name} {plan.adopted}"
             )
         _check_inputs(client, plan)
+        fence()
         java = client.begin_rewrite(plan.kind, plan.adopted)
     groups = tuple(range(len(plan.groups)))
     return Prepared(plan=plan, epoch=epoch, instant=plan.adopted, groups=groups), java

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which commits are ours, and which superseded files nobody needs any more."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from lake.formats.hudi.listing import committed_times, latest_slices
 from lake.formats.hudi.storage import Storage
@@ -9,6 +10,7 @@ from lake.formats.hudi.timeline import (
     COMMIT_ACTIONS,
     PLAN_KEY,
     PLANNED_KINDS,
+    Instant,
     Timeline,
     extra_metadata,
     planned_slices,
@@ -19,25 +21,53 @@ from lake.plan import Commit, OutputFile, SupersededVersion
 _OURS = ("clustering", "compaction", "replacecommit")
 
 
+#: whose plan a completed instant names never changes; by table and file of the timeline
+_names: dict[tuple[str, str], str | None] = {}
+_MOST_NAMES = 100_000
+
+
 def find_commit(storage: Storage, timeline: Timeline, plan_id: str) -> Commit | None:
     """The completed commit that names ``plan_id``: active timeline newest first, then the archived one."""
-    for instant in reversed(timeline.completed):
-        if instant.kind not in _OURS:
-            continue
-        plan, metadata = timeline.plan(instant), None
-        named = extra_metadata(plan).get(PLAN_KEY)
-        if named is None:
-            metadata = timeline.metadata(instant)
-            named = extra_metadata(metadata).get(PLAN_KEY)
-        if named == plan_id:
-            return _commit(storage, plan_id, instant.time, plan, metadata or timeline.metadata(instant))
+    active = landed(storage, timeline, {plan_id}).get(plan_id)
+    if active is not None:
+        return active
     for archived in timeline.archived({"replacecommit", "commit"}, containing=plan_id.encode()):
-        plan = archived.plan
-        # A plan of ours names itself; one that we adopted is another process's, and only our commit of it has the id.
-        named = extra_metadata(plan).get(PLAN_KEY) or extra_metadata(archived.metadata).get(PLAN_KEY)
-        if named == plan_id:
-            return _commit(storage, plan_id, archived.time, plan, archived.metadata)
+        if _named(archived.plan, archived.metadata) == plan_id:
+            return _commit(storage, plan_id, archived.time, archived.plan, archived.metadata)
     return None
+
+
+def landed(storage: Storage, timeline: Timeline, plan_ids: Collection[str]) -> dict[str, Commit]:
+    """The completed commits of the active timeline that name one of ``plan_ids``."""
+    found: dict[str, Commit] = {}
+    for instant in reversed(timeline.completed):
+        plan_id = _plan_of(timeline, instant) if instant.kind in _OURS else None
+        if plan_id is not None and plan_id in plan_ids and plan_id not in found:
+            plan, metadata = timeline.plan(instant), timeline.metadata(instant)
+            found[plan_id] = _commit(storage, plan_id, instant.time, plan, metadata)
+    return found
+
+
+def _plan_of(timeline: Timeline, instant: Instant) -> str | None:
+    key = (timeline.storage.location, f"{instant.completed_file} {instant.completed_at}")
+    if key in _names:
+        return _names[key]
+    metadata = timeline.metadata(instant)
+    name = _named(timeline.plan(instant), metadata)
+    if metadata is not None:  # an empty file may be one that is being written
+        if len(_names) >= _MOST_NAMES:
+            _names.clear()
+        _names[key] = name
+    return name
+
+
+def _named(plan: Mapping[str, Any] | None, metadata: Mapping[str, Any] | None) -> str | None:
+    """The plan of ours that a completed rewrite belongs to.
+
+    A commit of ours names the plan that made it, which need not be the one that wrote the request: plans are adopted.
+    Where another process executed a request of ours, only the request tells.
+    """
+    return extra_metadata(metadata).get(PLAN_KEY) or extra_metadata(plan).get(PLAN_KEY)
 
 
 def _commit(

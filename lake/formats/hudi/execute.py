@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -197,10 +197,11 @@ def _blame(client: HudiClient, prepared: Prepared, error: Exception, cancelled: 
     return outcome
 
 
-def complete(client: HudiClient, written: Written) -> Commit:
+def complete(client: HudiClient, written: Written, fence: Callable[[], None] = lambda: None) -> Commit:
     """Commit what ``write`` wrote, with plan id and epoch in the commit's metadata.
 
-    The table's lock is held from the last look at the inputs to the end of the commit.
+    The table's lock is held from the last look at the inputs to the end of the commit. ``fence`` is the last look at
+    whose plan it is.
     """
     prepared = written.rewrite.prepared
     plan, instant = prepared.plan, prepared.instant
@@ -236,6 +237,7 @@ def complete(client: HudiClient, written: Written) -> Commit:
             if not compaction:
                 client.resolve_conflicts(_replaced(prepared))
             table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+            fence()
             failpoint("in_commit")
             client.confirm_lock("committing")
             called = True

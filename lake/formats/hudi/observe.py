@@ -9,7 +9,7 @@ from typing import TypeVar
 from pyarrow import fs as pafs
 
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.commits import find_commit, pending_plan_ids, reasons_to_keep
+from lake.formats.hudi.commits import find_commit, landed, pending_plan_ids, reasons_to_keep
 from lake.formats.hudi.describe import describe_table
 from lake.formats.hudi.listing import busy_groups, delta_commits, latest_slices, slices_table
 from lake.formats.hudi.refusals import check_table
@@ -61,6 +61,15 @@ class HudiFormat:
         def look_up() -> Commit | None:
             storage = Storage(table.location)
             return find_commit(storage, Timeline(storage), plan_id)
+
+        return _twice(table, look_up)
+
+    def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+        """See ``TableFormat``."""
+
+        def look_up() -> Mapping[str, Commit]:
+            storage = Storage(table.location)
+            return landed(storage, Timeline(storage), plan_ids)
 
         return _twice(table, look_up)
 

@@ -179,9 +179,12 @@ MakeKnown = Callable[[HudiClient, Timeline, Plan, int], Prepared]
 """Writes a plan under an epoch to the timeline, in the lock section that looked at it."""
 
 
-def publish(client: HudiClient, plan: Plan, epoch: int, make_known: MakeKnown) -> Prepared:
+def publish(
+    client: HudiClient, plan: Plan, epoch: int, make_known: MakeKnown, fence: Callable[[], None] = lambda: None
+) -> Prepared:
     """Revalidate ``plan`` and write it to the timeline as one requested instant, all under the table's lock.
 
+    ``fence`` is asked under the lock whether the plan is still this executor's, see ``lake.ports.Fenced``.
     Waits for a moment in which no writer is inflight on the plan's partitions: whichever of the two commits first,
     the other one loses its work. Raises Conflict when there is none for ``WRITER_WAIT`` or no group is left,
     Transient when the lock is taken.
@@ -195,6 +198,7 @@ def publish(client: HudiClient, plan: Plan, epoch: int, make_known: MakeKnown) -
                 timeline = client.timeline()
                 busy = inflight_ingest(client, timeline, plan.partitions)
                 if busy is None:
+                    fence()
                     return make_known(client, timeline, plan, epoch)
         if time.monotonic() >= deadline:
             raise Conflict(

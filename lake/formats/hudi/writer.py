@@ -2,7 +2,7 @@
 """The changing half of the Hudi adapter: one table opened for writing, step by step."""
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -41,6 +41,8 @@ class HudiWriter:
         self._begun: Any = None
         self._running: tuple[SparkSession, str] | None = None
         self._cancelled = threading.Event()
+        #: see ``lake.ports.Fenced``
+        self.fence: Callable[[], None] = lambda: None
 
     def __enter__(self) -> "HudiWriter":
         return self
@@ -68,9 +70,9 @@ class HudiWriter:
             client = self._open(plan)
             if plan.adopted is None:
                 make_known = compact.make_known if plan.kind is PlanKind.COMPACTION else publish.make_known
-                prepared = publish.publish(client, plan, epoch, make_known)
+                prepared = publish.publish(client, plan, epoch, make_known, self.fence)
             else:
-                prepared, self._begun = adopt.begin(client, plan, epoch)
+                prepared, self._begun = adopt.begin(client, plan, epoch, self.fence)
             return replace(prepared, notes=(str(client.engine),))
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
@@ -103,7 +105,7 @@ class HudiWriter:
             raise Rejected(
                 f"{self.table.name}: instant {rewrite.prepared.instant} was not written by this process; discard it"
             )
-        commit = execute.complete(self._client, self._written)
+        commit = execute.complete(self._client, self._written, self.fence)
         self._written = None
         return commit
 

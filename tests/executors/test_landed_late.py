@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commits that land when nobody expects it, on a toy table: no plan ends in spite of one, and none stays unrecorded."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_format
+from toy_bench import QUICK, Bench, no_spark, raising
+
+from executors.outcome import Outcome, Result
+from executors.rescue import rescue_one, sweep
+from lake.errors import Rejected
+from lake.plan import Claim, Plan
+
+
+def rescue(bench: Bench) -> Outcome:
+    outcome = rescue_one(
+        "rescuer", formats=lambda _: bench.format, store=bench.store, spark=no_spark, observer=bench.recorder,
+        ask_again=QUICK,
+    )  # fmt: skip
+    assert outcome is not None
+    return outcome
+
+
+def sleeper(bench: Bench) -> tuple[Plan, Claim, Callable[[], None]]:
+    """A plan whose executor stopped right before its commit, its claim, and its commit."""
+    plan, claim = bench.request(), bench.claim("asleep")
+    writer = bench.format.writer(bench.table, no_spark)
+    rewrite = writer.rewrite(writer.prepare(plan, claim.epoch), lambda _: None)
+
+    def commit() -> None:
+        bench.format.hooks.clear()
+        writer.commit(rewrite)
+
+    return plan, claim, commit
+
+
+def recorded(bench: Bench, plan: Plan) -> tuple[str, int, int]:
+    """How the plan ended, its commits, and how many of its files wait for their deletion."""
+    return bench.state(plan), bench.commits(plan), len(bench.store.superseded(bench.table))
+
+
+@pytest.mark.parametrize("moment", ["pending", "discard"])
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_f5_a_commit_that_lands_after_the_table_was_asked_is_recorded_by_the_rescuer(
+    bench: Bench, moment: str, cancelled: bool
+):
+    plan, _, commit = sleeper(bench)
+    if cancelled:
+        bench.store.request_cancel(plan.plan_id, "operator", "not today")
+    bench.expire()
+    bench.format.hooks[moment] = commit
+    assert rescue(bench).result is Result.COMPLETED
+    assert recorded(bench, plan) == ("completed", 1, 6)
+    assert bench.store.plan(plan.plan_id).cancel_reason is None
+
+
+def test_f5_a_commit_of_an_earlier_epoch_that_lands_under_the_next_attempt_is_recorded_by_it(bench: Bench):
+    before = bench.rows()
+    plan, _, commit = sleeper(bench)
+    bench.expire()
+    claim = bench.store.expired("second")
+    assert claim is not None
+    bench.format.hooks["discard"] = commit
+    assert bench.run(claim).result is Result.COMPLETED
+    assert (recorded(bench, plan), bench.rows()) == (("completed", 1, 6), before)
+
+
+@pytest.mark.parametrize("lake", ["not mounted", "forbidden"])
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_f5_a_lake_that_is_not_mounted_or_forbidden_is_no_answer_and_the_plan_stays_inflight(
+    bench: Bench, lake: str, cancelled: bool
+):
+    plan, _, commit = sleeper(bench)
+    commit()
+    if cancelled:
+        bench.store.request_cancel(plan.plan_id, "operator", "not today")
+    here, away = Path(bench.table.location), bench.home / "away"
+    refused = raising(Rejected(f"{here}: {lake}"))
+    if lake == "forbidden":
+        bench.format.hooks |= dict.fromkeys(("committed", "pending", "open"), refused)
+    else:
+        shutil.move(here, away)
+        here.mkdir()  # what a mount point looks like without its lake
+        bench.format.hooks |= {"committed": refused, "pending": refused}
+    for _ in range(4):  # more often than a plan has attempts
+        bench.expire()
+        assert rescue(bench).result is Result.INFLIGHT
+        assert bench.state(plan) == "inflight"
+    bench.format.hooks.clear()
+    if away.exists():
+        here.rmdir()
+        shutil.move(away, here)
+    bench.expire()
+    assert rescue(bench).result is Result.COMPLETED
+    assert recorded(bench, plan) == ("completed", 1, 6)
+
+
+def test_f5_a_table_that_can_not_be_asked_after_the_withdrawal_keeps_the_plan_inflight(bench: Bench):
+    plan, _, _ = sleeper(bench)
+    bench.expire()
+    gone = raising(Rejected("no such directory"))
+    bench.format.hooks["discard"] = lambda: bench.format.hooks.update(committed=gone)
+    assert rescue(bench).result is Result.INFLIGHT
+    assert bench.state(plan) == "inflight"
+    bench.format.hooks.clear()
+    bench.expire()
+    assert rescue(bench).result is Result.REQUEUED
+
+
+def test_f5_a_first_attempt_that_never_came_to_its_commit_needs_no_answer_to_end(bench: Bench):
+    plan = bench.request()
+    gone = raising(Rejected("no such directory"))
+    bench.format.hooks |= {"committed": gone, "pending": gone, "open": gone}
+    assert bench.run().result is Result.FAILED
+    assert bench.state(plan) == "failed"
+
+
+def test_f5_an_executor_without_an_adapter_of_the_format_leaves_a_plan_that_may_have_committed(bench: Bench):
+    plan, _, commit = sleeper(bench)
+    commit()
+    bench.expire()
+
+    def unknown(_: str) -> Any:
+        raise Rejected("no table format toy")
+
+    outcome = rescue_one("older", formats=unknown, store=bench.store, spark=no_spark, ask_again=QUICK)
+    assert outcome is not None
+    assert (outcome.result, bench.state(plan)) == (Result.INFLIGHT, "inflight")
+
+
+def ended(bench: Bench, how: str) -> tuple[Plan, Callable[[], None]]:
+    """A plan that ended without being asked for, as an older lakefold did, and its sleeper's commit."""
+    plan, claim, commit = sleeper(bench)
+    if how == "cancelled":
+        bench.store.cancel(claim, "cancelled before its commit", actor="older")
+    else:
+        bench.store.fail(claim, "the lock is taken")
+    return plan, commit
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed"])
+def test_f5_a_plan_that_ended_although_its_commit_is_in_the_table_is_put_right_by_the_sweep(bench: Bench, how: str):
+    before = bench.rows()
+    plan, commit = ended(bench, how)
+    commit()
+    assert recorded(bench, plan) == (how, 1, 0)
+    bench.format.hooks["open"] = raising(AssertionError("no session is needed to ask"))
+    for _ in range(2):
+        assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+        assert recorded(bench, plan) == ("completed", 1, 6)
+    view = bench.store.plan(plan.plan_id)
+    assert (view.error, view.files_before, view.files_after) == (None, 6, 2)
+    assert [(f.partition, f.files_before, f.files_after) for f in view.figures] == [("dt=0", 3, 1), ("dt=1", 3, 1)]
+    assert (bench.rows(), bench.unowned()) == (before, ())
+
+
+def test_f5_a_plan_put_right_takes_no_partition_from_the_plan_that_has_it_now(bench: Bench):
+    plan, commit = ended(bench, "failed")
+    other = bench.request()
+    commit()
+    sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark)
+    assert recorded(bench, plan) == ("completed", 1, 6)
+    assert set(bench.store.held_partitions("toy").values()) == {other.plan_id}
+    assert bench.run().result is Result.CANCELLED, "its inputs are replaced"
+
+
+def test_f5_a_failed_plan_that_was_retried_records_its_commit_when_it_is_claimed(bench: Bench):
+    plan, commit = ended(bench, "failed")
+    bench.store.retry(plan.plan_id, "operator")
+    commit()
+    assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+    assert bench.state(plan) == "requested"
+    assert bench.run().result is Result.COMPLETED
+    assert recorded(bench, plan) == ("completed", 1, 6)
+
+
+class Deaf:
+    """A store whose answers to some calls are lost, although the database took note."""
+
+    def __init__(self, store: Any, *calls: str) -> None:
+        self._store, self._lost = store, list(calls)
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._store, name)
+        if name not in self._lost:
+            return call
+        self._lost.remove(name)
+
+        def lost(*arguments: Any, **named: Any) -> None:
+            call(*arguments, **named)
+            raise ConnectionError("the answer was lost")
+
+        return lost
+
+
+def test_a_completion_whose_answer_was_lost_is_found_done_and_reported_as_completed(bench: Bench):
+    plan, claim = bench.request(), bench.claim()
+    outcome = bench.run(claim, store=Deaf(bench.store, "complete"))
+    assert outcome.result is Result.COMPLETED
+    assert recorded(bench, plan) == ("completed", 1, 6)
+    assert bench.recorder.finished == [("completed", "")]
+    assert len([e for e in bench.store.events(plan.plan_id) if e.to_state == "completed"]) == 1
+
+
+def test_c6_a_cancel_that_came_too_late_leaves_nothing_but_its_event(bench: Bench):
+    plan = bench.request()
+    bench.format.hooks["commit"] = lambda: bench.store.request_cancel(plan.plan_id, "ada", "cancelled by hand") and None
+    assert bench.run().result is Result.COMPLETED
+    view = bench.store.plan(plan.plan_id)
+    assert (view.error, view.cancel_reason, view.cancel_requested_by) == (None, None, None)
+    reasons = [event.reason for event in bench.store.events(plan.plan_id)]
+    assert "cancel requested: cancelled by hand" in reasons
+    assert reasons[-1].endswith("; the cancel came too late")
+
+
+@pytest.mark.parametrize("step", ["prepare", "commit"])
+def test_f5_under_the_tables_lock_an_executor_learns_that_its_plan_was_taken_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str
+):
+    monkeypatch.setattr(toy_format.ToyWriter, "fence", staticmethod(lambda: None), raising=False)
+    plan, claim = bench.request(), bench.claim("asleep")
+    go_on = getattr(toy_format.ToyWriter, step)
+
+    def wait_for_the_lock(writer: Any, *arguments: Any) -> Any:
+        bench.expire()
+        assert bench.store.expired("second") is not None
+        time.sleep(0.06)  # longer than a heartbeat
+        writer.fence()
+        return go_on(writer, *arguments)
+
+    monkeypatch.setattr(toy_format.ToyWriter, step, wait_for_the_lock)
+    assert bench.run(claim).result is Result.LOST
+    assert (bench.commits(plan), bench.pending(), bench.unowned()) == (0, {}, ())
