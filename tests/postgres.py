@@ -63,51 +63,86 @@ def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> bool:
     return False
 
 
-@contextmanager
-def server() -> Iterator[str]:
-    """Start a server; its URL (``postgresql+psycopg://…/postgres``, a superuser). Its data does not survive."""
-    directory = binaries()
-    if directory is None:
-        raise RuntimeError(INSTALL)
-    # Not pytest's temporary directory, which only its owner may enter.
-    home = Path(tempfile.mkdtemp(prefix="lakefold-postgres-"))
-    process: subprocess.Popen[bytes] | None = None
-    try:
+class Server:
+    """A server of its own, which can be stopped and started again. Its data does not survive ``remove``.
+
+    ``durable``: what was committed outlives even a shutdown without warning.
+    """
+
+    def __init__(self, *, durable: bool = False) -> None:
+        directory = binaries()
+        if directory is None:
+            raise RuntimeError(INSTALL)
+        self._binaries, self._durable = directory, durable
+        # Not pytest's temporary directory, which only its owner may enter.
+        self._home = Path(tempfile.mkdtemp(prefix="lakefold-postgres-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._create()
+        except BaseException:
+            self.remove()
+            raise
+
+    def _create(self) -> None:
         password = secrets.token_urlsafe(12)
-        data, log, secret = home / "data", home / "log", home / "password"
+        self._data, self._log, secret = self._home / "data", self._home / "log", self._home / "password"
         secret.write_text(password)
-        log.touch()
+        self._log.touch()
         if os.geteuid() == 0:
-            for path in (home, secret, log):
+            for path in (self._home, secret, self._log):
                 shutil.chown(path, "postgres", "postgres")
         subprocess.run(
-            [directory / "initdb", "-D", data, "-U", "lakefold", "-A", "scram-sha-256", f"--pwfile={secret}",
-             "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"],
-            check=True, capture_output=True, cwd=home, **_as_whom(),
+            [self._binaries / "initdb", "-D", self._data, "-U", "lakefold", "-A", "scram-sha-256",
+             f"--pwfile={secret}", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"],
+            check=True, capture_output=True, cwd=self._home, **_as_whom(),
         )  # fmt: skip
         for _ in range(3):  # the free port may be taken by the time the server asks for it
-            port = _free_port()
-            url = f"postgresql://lakefold:{password}@127.0.0.1:{port}/postgres"
-            with log.open("ab") as sink:
-                process = subprocess.Popen(
-                    [directory / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), "-k", home, "-F",
-                     "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "max_connections=200"],
-                    stdout=sink, stderr=sink, cwd=home, preexec_fn=_end_with_parent, **_as_whom(),
-                )  # fmt: skip
-            if _wait(process, url, log):
-                break
-        else:
-            raise RuntimeError(f"PostgreSQL does not start: {log.read_text()[-2000:]}")
-        yield url.replace("postgresql://", "postgresql+psycopg://", 1)
-    finally:
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGINT)  # its fast shutdown
+            self._port = _free_port()
+            self._url = f"postgresql://lakefold:{password}@127.0.0.1:{self._port}/postgres"
+            if self.start():
+                return
+        raise RuntimeError(f"PostgreSQL does not start: {self._log.read_text()[-2000:]}")
+
+    @property
+    def url(self) -> str:
+        """``postgresql+psycopg://…/postgres``, a superuser."""
+        return self._url.replace("postgresql://", "postgresql+psycopg://", 1)
+
+    def start(self) -> bool:
+        """Start the server at its port; False where it ended at once."""
+        quick = () if self._durable else ("-c", "synchronous_commit=off")
+        with self._log.open("ab") as sink:
+            self._process = subprocess.Popen(
+                [self._binaries / "postgres", "-D", self._data, "-h", "127.0.0.1", "-p", str(self._port),
+                 "-k", self._home, "-F", "-c", "full_page_writes=off", "-c", "max_connections=200", *quick],
+                stdout=sink, stderr=sink, cwd=self._home, preexec_fn=_end_with_parent, **_as_whom(),
+            )  # fmt: skip
+        return _wait(self._process, self._url, self._log)
+
+    def stop(self, *, immediate: bool = False) -> None:
+        """Stop the server with PostgreSQL's fast shutdown, or with its immediate one: as if it had crashed."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGQUIT if immediate else signal.SIGINT)
             try:
-                process.wait(timeout=20)
+                self._process.wait(timeout=20)
             except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGQUIT)
-                process.wait(timeout=20)
-        shutil.rmtree(home, ignore_errors=True)
+                self._process.send_signal(signal.SIGQUIT)
+                self._process.wait(timeout=20)
+
+    def remove(self) -> None:
+        """Stop the server and delete its data."""
+        self.stop()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """The URL of a server that is gone at the end."""
+    running = Server()
+    try:
+        yield running.url
+    finally:
+        running.remove()
 
 
 def new_database(server_url: str, name: str, template: str = "template1") -> str:

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of chaos over one cell: the faults, the comparisons, the healing, the last look."""
+
+import json
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness import Installation
+from postgres import Server
+
+from chaos.cells import BLOOM, DAEMON, HEAP, LOCK, POLICY, Cell, Setting, writer_options
+from chaos.damage import DAMAGES, Patient
+from chaos.faults import TABLE, Faults
+from chaos.ledger import Ledger
+from chaos.processes import WriterProcess
+from chaos.readers import differences, in_duckdb, in_hudi_rs, in_spark
+from chaos.schedule import ACTS, schedule
+from chaos.stage import Stage, System
+from chaos.watch import Commits
+
+#: after the last fault every plan has ended and everything replaced is deleted within
+HEALING_SECONDS = 180
+_REST_SECONDS = 5
+_TICK_SECONDS = 0.1
+_STEPS = (5, 10)
+_PHASE_SECONDS = (20, 40)
+_READING_TRIES = 4
+_PATIENCE_SECONDS = 240
+#: how long faults wait for the JVMs of daemons that were started
+_START_SECONDS = 30
+
+
+class Chaos:
+    """See the module. ``seconds`` is how long faults are injected, one every ``gap`` seconds on average.
+
+    ``damages`` kinds of damage are done to copies of the table at the end.
+    ``urls`` are two empty databases, on ``server`` if that is given.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        *,
+        seed: int,
+        seconds: float,
+        home: Path,
+        urls: tuple[str, str],
+        spark: Any,
+        gap: float = 5.0,
+        check_every: float = 30.0,
+        damages: int = 0,
+        server: Server | None = None,
+    ) -> None:
+        self.cell, self.seed, self.home = cell, seed, home
+        self.setting = Setting.of(cell, seed)
+        self.base = home / "lake" / "trips"
+        self.ledger = Ledger(home / "ledger")
+        self.comparisons, self._damages = 0, damages
+        self.plans: Counter[str] = Counter()
+        self._rest_seconds = 0.0
+        self._seconds, self._check_every, self._spark = seconds, check_every, spark
+        self._waiting = list(reversed(schedule(seed, seconds, gap)))
+        self._random = random.Random(f"run/{seed}")
+        self._clock, self._ticked = 0.0, time.monotonic()
+        numbers = range(2 if self.setting.second else 1)
+        systems = [System("ab"[n], self._installation(n, urls[n]), (self.setting.roles, ("all",))[n]) for n in numbers]
+        self.stage = Stage(home, self.base, WriterProcess(home, self._writer_arguments(), {}), systems)
+        self._faults = Faults(self.stage, server)
+        self.stage.say(f"{cell}, seed {seed}: {self.setting}")
+
+    def _writer_arguments(self) -> list[str]:
+        spark = {"spark.master": "local[1]", "spark.sql.shuffle.partitions": "1", **HEAP}
+        options = json.dumps(writer_options(self.cell, self.setting))
+        texts = {"--table": self.base, "--ledger": self.home / "ledger", "--seed": self.seed, "--options": options}
+        texts |= {"--size": 40, "--pause": 0.3, "--spark": json.dumps(spark)}
+        return [str(text) for pair in texts.items() for text in pair]
+
+    def _installation(self, number: int, url: str) -> Installation:
+        home = self.home / f"lakefold{number}"
+        home.mkdir()
+        return Installation(
+            home=home,
+            url=url,
+            policy={**POLICY, **self.setting.policy},
+            daemon=DAEMON,
+            spark={"spark.sql.shuffle.partitions": "1", **HEAP},
+            write_options={**LOCK, **BLOOM} if self.cell.occ else {},
+            concurrency="occ" if self.cell.occ else "single_writer",
+            tables={TABLE: self.base},
+        )
+
+    def run(self) -> None:
+        """Everything. Raises AssertionError with all that was found wrong."""
+        try:
+            with Commits(self.base) as commits:
+                self._begin()
+                if self.cell.occ:
+                    self._together()
+                else:
+                    self._by_turns()
+                self._heal()
+                self._last_look()
+                self._damage()
+            if commits.twice:
+                self.stage.wrong(f"plans with more than one commit: {commits.twice}")
+        finally:
+            self.stage.end()
+        assert not self.stage.problems, "\n".join(self.stage.problems)
+
+    # Phases.
+
+    def _begin(self) -> None:
+        """A table with rows, for lakefold to find."""
+        writer = self.stage.writer
+        assert writer.wait_for("up", 1, 240), f"the writer did not start; see {writer.log}"
+        assert writer.obeyed("steps 3", "done", 240), f"the first fill failed; see {writer.log}"
+        self._ticked = time.monotonic()
+
+    def _together(self) -> None:
+        """Writer and lakefold at the same time; the writer holds for each comparison."""
+        self._serve()
+        self.stage.tell_writer("go")
+        self._pump_until("lakefold has ended a plan", self._has_ended_a_plan, quiet=True)
+        while self._clock < self._seconds:
+            self.stage.tell_writer("go")
+            self._pump(self._check_every)
+            self._quieten_the_writer()
+            self._compare()
+            self._maintain()
+
+    def _by_turns(self) -> None:
+        """The writer writes while no lakefold is there, and lakefold works while the writer does nothing."""
+        while self._clock < self._seconds:
+            self._serve()
+            self._pump(_START_SECONDS, self._has_jvms, quiet=True)
+            self._pump(self._random.uniform(*_PHASE_SECONDS) / 2)
+            self._compare()
+            self._pump(self._random.uniform(*_PHASE_SECONDS) / 2)
+            self._dismiss()
+            self._write_some()
+            self._maintain()
+            self._compare()
+
+    def _has_ended_a_plan(self) -> bool:
+        return any(system.plans("completed", "cancelled") for system in self.stage.systems)
+
+    def _has_jvms(self) -> bool:
+        return all(daemon.jvms() for daemon in self.stage.daemons() if "scheduler" not in daemon.name)
+
+    def _write_some(self) -> None:
+        done = self.stage.writer.count("done")
+        self.stage.tell_writer(f"steps {self._random.randint(*_STEPS)}")
+        self._pump_until("the writer has done its steps", lambda: self.stage.writer.count("done") > done)
+        self.stage.orders = ""
+
+    def _serve(self) -> None:
+        self.stage.serving = True
+        for system in self.stage.systems:
+            system.start()
+
+    def _quieten_the_writer(self) -> None:
+        """Return when no write is under way, and none begins before the next order."""
+        writer = self.stage.writer
+        self.stage.orders = ""
+        holding, up = writer.count("holding"), writer.count("up")
+        writer.order("hold")
+        self._pump_until("the writer holds", lambda: writer.count("holding") > holding or writer.count("up") > up)
+
+    def _dismiss(self) -> None:
+        """End every daemon, at once or politely."""
+        self.stage.serving = False
+        self.stage.calm()
+        for daemon in self.stage.daemons():
+            how = "killed" if self._random.random() < 0.5 else daemon.end(60)
+            daemon.kill()
+            self.stage.say(f"{daemon.name} dismissed: {how}")
+            self.stage.killed(daemon, 0)
+
+    def _pump(self, seconds: float, until: Callable[[], bool] = lambda: False, *, quiet: bool = False) -> bool:
+        """Let the run go on, by the schedule, until that is true or for so long; whether it became true.
+
+        While it is ``quiet`` the schedule's clock stands still.
+        """
+        deadline = time.monotonic() + seconds
+        self._ticked = time.monotonic()
+        while time.monotonic() < deadline:
+            if until():
+                return True
+            now = time.monotonic()
+            if not quiet:
+                self._clock += now - self._ticked
+            self._ticked = now
+            while self._waiting and self._waiting[-1].at <= self._clock:
+                self._faults.inject(self._waiting.pop())
+            self.stage.tick()
+            time.sleep(_TICK_SECONDS)
+        return False
+
+    def _pump_until(self, what: str, until: Callable[[], bool], *, quiet: bool = False) -> None:
+        if not self._pump(_PATIENCE_SECONDS, until, quiet=quiet):
+            raise AssertionError(f"not so within {_PATIENCE_SECONDS} s: {what}")
+
+    def _maintain(self) -> None:
+        """Now and then a savepoint, the removal of one, or a restore, which has the table for itself."""
+        chance = self._random.random()
+        if chance < 0.3:
+            self._order("savepoint")
+        elif chance < 0.4:
+            self._order("remove_savepoint")
+        elif chance < 0.6 and self.ledger.state().savepoints:
+            served = self.stage.serving
+            if served:
+                self._dismiss()
+            self._order("restore")
+            self._compare()
+            if served:
+                self._serve()
+
+    def _order(self, order: str) -> None:
+        writer = self.stage.writer
+        self._pump_until("the writer is there", lambda: writer.running)
+        obeyed = writer.count("obeyed")
+        writer.order(order)
+        self._pump_until(f"{order} is done", lambda: writer.count("obeyed") > obeyed)
+        self.stage.counts[order] += 1
+
+    # Looking.
+
+    def _compare(self, *, duckdb: bool = False) -> None:
+        """Every reader sees the ledger's rows and types. Nobody writes meanwhile; lakefold may be in anything."""
+        expected = self.ledger.state()
+        readers: dict[str, Callable[[], Any]] = {
+            "Spark": lambda: in_spark(self._spark, self.base, expected),
+            "hudi-rs": lambda: in_hudi_rs(self.base, expected),
+        }
+        if duckdb:
+            readers["DuckDB"] = lambda: in_duckdb(self.base, expected)
+        for name, read in readers.items():
+            found = self._read(name, read)
+            if found is not None and (wrong := differences(expected, *found)):
+                copy = self.home / "evidence"
+                shutil.copytree(self.base, copy, dirs_exist_ok=True)
+                self.stage.wrong(f"{name} at {copy}: " + "\n  ".join(wrong))
+        assert not self.stage.problems, "\n".join(self.stage.problems)
+        self.comparisons += 1
+        self.stage.say(f"equal: {len(expected.rows)} rows, {expected.evolutions} evolutions")
+
+    def _read(self, name: str, read: Callable[[], Any]) -> Any:
+        """What a reader finds; its files may be deleted under it by a writer that keeps one version."""
+        for left in reversed(range(_READING_TRIES)):
+            try:
+                return read()
+            except Exception as error:
+                text = f"{name} can't read the table: {str(error).strip()[:600]}"
+                self.stage.say(text)
+                if left == 0:
+                    self.stage.wrong(text)
+                time.sleep(1)
+        return None
+
+    def _heal(self) -> None:
+        """No more faults: everybody back, and all that was begun comes to its end."""
+        stage, writer = self.stage, self.stage.writer
+        stage.say("healing")
+        self._waiting = []
+        stage.calm()
+        for system in stage.systems:
+            system.installation.write_config()
+            for arguments in (("resume",), ("resume", TABLE, "--yes")):
+                system.installation.run(*arguments, expect=None)
+        if self.cell.occ:
+            # The writer's next write takes back those that died.
+            self._pump(12)
+            landed = len(self.ledger.confirmed())
+            stage.tell_writer("go")
+            self._pump_until("the writer writes again", lambda: len(self.ledger.confirmed()) > landed)
+            self._quieten_the_writer()
+        # A savepoint keeps replaced files for as long as it is there.
+        while self.ledger.state().savepoints:
+            self._order("remove_savepoint")
+        assert writer.obeyed("end", "ended", 120), "the writer did not end"
+        stage.finished.add(writer.name)
+        for daemon in stage.daemons():
+            stage.say(f"{daemon.name} starts with the first settings: {daemon.end(60)}")
+            stage.killed(daemon, 0)
+        self._serve()
+        began = self._restless_at = time.monotonic()
+        if not self._pump(HEALING_SECONDS, self._rests):
+            stage.wrong(f"not at rest {HEALING_SECONDS} s after the last fault: {self._unfinished()}")
+        self._rest_seconds = time.monotonic() - began
+        stage.say(f"at rest after {self._rest_seconds:.0f} s")
+
+    def _rests(self) -> bool:
+        """Whether nothing has been unfinished for several scans."""
+        now = time.monotonic()
+        if self._unfinished():
+            self._restless_at = now
+        return now > self._restless_at + _REST_SECONDS
+
+    def _unfinished(self) -> list[str]:
+        """What has not come to its end: plans, replaced files, instants on the timeline."""
+        found = [f"pending on the timeline: {name}" for name in self._pending()]
+        for system in self.stage.systems:
+            found += [f"{system.name}: {p['state']} {p['plan_id']}" for p in system.plans("requested", "inflight")]
+            found += [f"{system.name}: {count} files replaced and there" for count in [system.superseded()] if count]
+        return found
+
+    def _pending(self) -> list[str]:
+        home = self.base / ".hoodie"
+        home = home / "timeline" if (home / "timeline").is_dir() else home
+        names = [path.name for path in home.iterdir() if path.is_file() and path.name[:17].isdigit()]
+        ended = {name[:17] for name in names if not name.endswith((".requested", ".inflight"))}
+        return sorted(name for name in names if name[:17] not in ended)
+
+    def _last_look(self) -> None:
+        """Everything that must be so at rest."""
+        for daemon in list(self.stage.daemons()):
+            code = daemon.end(60)
+            if code != 0:
+                self.stage.wrong(f"{daemon.name} ended with {code} when it was asked to")
+        self.stage.serving = False
+        self._compare(duckdb=not self.cell.merge_on_read)
+        for system in self.stage.systems:
+            for arguments in (("verify", TABLE, "--rows"), ("status",)):
+                done = system.installation.run(*arguments, expect=None)
+                self.stage.say(f"{system.name} {arguments[0]}: {done.returncode} {done.stdout} {done.stderr}")
+                if done.returncode:
+                    self.stage.wrong(f"lakefold {' '.join(arguments)} exits {done.returncode}: {done.stdout[:2000]}")
+            for plan in system.plans("completed", "cancelled", "failed"):
+                self.plans[plan["state"]] += 1
+                if plan["state"] == "failed":
+                    self.stage.wrong(f"a failed plan: {json.dumps(plan)[:1500]}")
+
+    def _damage(self) -> None:
+        """Some kinds of damage, each to a copy of what is left."""
+        if self._damages == 0:
+            return
+        patient = Patient(self.cell, self.setting, self.seed, self.base, self.home, self._spark)
+        for name in self._random.sample(list(DAMAGES), self._damages):
+            self.stage.say(f"damage: {name}")
+            patient.suffer(name)
+        for problem in patient.problems:
+            self.stage.wrong(problem)
+
+    def summary(self) -> str:
+        """The run in figures."""
+        counts, steps = self.stage.counts, self.ledger.confirmed()
+        kills = sum(count for kind, count in counts.items() if kind.startswith("kill"))
+        pauses = sum(count for kind, count in counts.items() if kind.startswith("pause"))
+        plans = ", ".join(f"{count} {state}" for state, count in sorted(self.plans.items()))
+        acts = sum(counts[kind] for kind in ACTS)
+        return (
+            f"seed {self.seed}, {self._clock / 60:.1f} minutes, {kills} kills, {pauses} pauses, {counts['outage']} "
+            f"outages of the database, {acts} acts of operators; {len(steps)} steps of the writer, "
+            f"{counts['restore']} restores; plans: {plans}; {self.comparisons} comparisons with the ledger, all "
+            f"equal; at rest after {self._rest_seconds:.0f} s"
+        )

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Hudi writer of a chaos run, a process of its own: ``python -m chaos.writer --table DIR --ledger DIR …``.
+
+It writes one step after another until it is told otherwise. A step is in the ledger before it is sent and confirmed
+only when the table's timeline has a completed commit that names it, whatever the call said and whoever died in it.
+
+Each line of its standard input is an order, obeyed between two steps: ``hold``, ``go``, ``savepoint``, ``restore``,
+``remove_savepoint``, ``steps N`` (so many, then hold), ``end``. Each line of its standard output is an event.
+"""
+
+import argparse
+import json
+import queue
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chaos.ledger import Ledger, State, Step
+from chaos.steps import draw
+
+_BATCH_KEY = "chaos.step"
+_ATTEMPTS = 3
+#: what Hudi 1.2.0 says of every write in a JVM whose first one compacted the metadata table; another JVM can go on
+_BROKEN = "ArrayIndexOutOfBoundsException: Index 7 out of bounds for length 7"
+
+
+class Gone(Exception):
+    """The writer's JVM is gone: nothing can be learned or done any more in this process."""
+
+
+class Writer:
+    """One process's writing. ``options`` are those of every write."""
+
+    def __init__(self, session: Any, table: Path, ledger: Ledger, options: Mapping[str, str], size: int) -> None:
+        self._session, self._table, self._ledger, self._options = session, table, ledger, dict(options)
+        self._size = size
+        self.state = State()
+
+    def settle(self) -> None:
+        """Confirm or withdraw what an earlier process left open."""
+        for step in self._ledger.pending():
+            landed = self._landed(step)
+            say("settled", step=step.label, landed=landed)
+            (self._ledger.confirm if landed else self._ledger.withdraw)(step)
+        self.state = self._ledger.state()
+
+    def send(self, step: Step) -> bool:
+        """Try a step a few times; whether it landed."""
+        rows = self._ledger.propose(step)
+        landed = False
+        for _ in range(_ATTEMPTS):
+            started = time.monotonic()
+            try:
+                self._do(step, rows)
+                error = ""
+            except Exception as failure:  # py4j's types: judged by what the table says
+                error = _cause(failure)
+                if not error or _BROKEN in error:
+                    raise Gone(error or str(failure)) from failure
+            # A call that failed may have committed, and one that succeeded must have.
+            landed = self._landed(step)
+            say("tried", step=step.label, landed=landed, error=error, seconds=round(time.monotonic() - started, 2))
+            if landed or not error:
+                break
+            time.sleep(0.5)
+        if not landed and not error:
+            raise AssertionError(f"{step.label} was written without an error and is not on the timeline")
+        if landed:
+            self._ledger.confirm(step)
+            self.state.apply(step)
+        else:
+            self._ledger.withdraw(step)
+        return landed
+
+    def savepoint(self) -> None:
+        """Save the newest commit, whoever made it: its rows are those of the ledger."""
+        instant = max(path.name.partition(".")[0].partition("_")[0] for path in self._completed())
+        step = Step(number=self._ledger.next_number(), operation="savepoint", instant=instant)
+        if instant not in self.state.savepoints:
+            self._ledger.propose(step)
+            self._client().savepoint("chaos", "")
+            self._kept(step)
+
+    def restore(self) -> None:
+        """Go back to the youngest savepoint."""
+        if self.state.savepoints:
+            step = Step(number=self._ledger.next_number(), operation="restore", instant=max(self.state.savepoints))
+            self._ledger.propose(step)
+            self._client().restoreToSavepoint(step.instant)
+            self._kept(step)
+
+    def remove_savepoint(self) -> None:
+        """Remove the oldest savepoint."""
+        if self.state.savepoints:
+            oldest = min(self.state.savepoints)
+            step = Step(number=self._ledger.next_number(), operation="remove_savepoint", instant=oldest)
+            self._ledger.propose(step)
+            self._client().deleteSavepoint(oldest)
+            self._kept(step)
+
+    def _kept(self, step: Step) -> None:
+        self._ledger.confirm(step)
+        self.state.apply(step)
+        say("maintained", step=step.label, instant=step.instant)
+
+    def _do(self, step: Step, rows: Path) -> None:
+        options = {**self._options, _BATCH_KEY: step.label, "hoodie.datasource.write.operation": step.operation}
+        if step.operation == "delete_partition":
+            paths = ",".join(f"dt={day}" for day in step.partitions)
+            options["hoodie.datasource.write.partitions.to.delete"] = paths
+        # Not Hudi's delete operation: one that lost a race keeps its heartbeat, and with it every plan of the table
+        # waiting, for as long as this JVM lives (1.2.0).
+        if step.operation == "delete":
+            options["hoodie.datasource.write.operation"] = "upsert"
+        deleted = str(step.operation == "delete").lower()
+        frame = self._session.read.parquet(str(rows)).selectExpr(f"{deleted} AS _hoodie_is_deleted", "*").coalesce(1)
+        frame.write.format("hudi").options(**options).mode("append").save(str(self._table))
+
+    def _completed(self) -> list[Path]:
+        base = self._table / ".hoodie"
+        timeline = base / "timeline" if (base / "timeline").is_dir() else base
+        return [path for kind in ("commit", "deltacommit", "replacecommit") for path in timeline.glob(f"*.{kind}")]
+
+    def _landed(self, step: Step) -> bool:
+        """Does a completed commit on the timeline name the step? Nobody archives between a commit and this look."""
+        if step.operation in ("savepoint", "restore", "remove_savepoint"):
+            return True  # never killed in one: the run leaves the writer alone meanwhile
+        return any(step.label.encode() in path.read_bytes() for path in self._completed())
+
+    def _client(self) -> Any:
+        """Hudi's write client with the table's own settings, for what the data source can't do."""
+        jvm, context = self._session._jvm, self._session.sparkContext._jsc
+        hudi = jvm.org.apache.hudi
+        conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(context.hadoopConfiguration())
+        meta = (
+            hudi.common.table.HoodieTableMetaClient.builder().setConf(conf).setBasePath(f"file://{self._table}").build()
+        )
+        properties = jvm.java.util.HashMap()
+        for key, value in self._options.items():
+            properties.put(key, value)
+        config = hudi.config.HoodieWriteConfig.newBuilder().withPath(f"file://{self._table}")
+        config = config.withProps(meta.getTableConfig().getProps()).withProps(properties).build()
+        engine = hudi.client.common.HoodieSparkEngineContext(context)
+        return hudi.client.SparkRDDWriteClient(engine, config)
+
+
+def _cause(error: Exception) -> str:
+    """The Java classes that a failure came from, with the deepest message; empty where no JVM answered."""
+    cause, names, message = getattr(error, "java_exception", None) or getattr(error, "_origin", None), [], ""
+    try:
+        while cause is not None and len(names) < 20:
+            names.append(str(cause.getClass().getSimpleName()))
+            message = str(cause.getMessage()).partition("\n")[0]
+            cause = cause.getCause()
+    except Exception:
+        return ""
+    return f"{' <- '.join(names)}: {message}" if names else ""
+
+
+def say(event: str, **facts: Any) -> None:
+    """Print one event."""
+    print(json.dumps({"event": event, "at": round(time.time(), 3), **facts}, ensure_ascii=False), flush=True)
+
+
+def _listen(orders: "queue.Queue[str]") -> None:
+    for line in sys.stdin:
+        orders.put(line.strip())
+    orders.put("end")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module; 1 when the JVM is gone."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--table", type=Path, required=True)
+    parser.add_argument("--ledger", type=Path, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--size", type=int, required=True)
+    parser.add_argument("--pause", type=float, required=True)
+    parser.add_argument("--options", type=json.loads, required=True)
+    parser.add_argument("--spark", type=json.loads, required=True)
+    arguments = parser.parse_args(argv)
+    from executors.spark import spark_session
+
+    session = spark_session(arguments.spark)
+    orders: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    ledger = Ledger(arguments.ledger)
+    writer = Writer(session, arguments.table, ledger, arguments.options, arguments.size)
+    try:
+        writer.settle()
+        say("up", steps=len(ledger.confirmed()))
+        _obey(writer, ledger, orders, arguments)
+    except Gone as gone:
+        say("gone", error=str(gone).partition("\n")[0])
+        return 1
+    session.stop()
+    say("ended")
+    return 0
+
+
+def _obey(writer: Writer, ledger: Ledger, orders: "queue.Queue[str]", arguments: argparse.Namespace) -> None:
+    left = 0
+    while True:
+        try:
+            order = orders.get(timeout=arguments.pause if left else None)
+        except queue.Empty:
+            writer.send(draw(arguments.seed, ledger.next_number(), writer.state, arguments.size))
+            left -= left > 0
+            if left == 0:
+                say("done")
+            continue
+        if order == "end":
+            return
+        if order.startswith("steps "):
+            left = int(order.removeprefix("steps "))
+            say("going")
+        elif order == "go":
+            left = -1
+            say("going")
+        elif order == "hold":
+            left = 0
+            say("holding")
+        else:
+            getattr(writer, order)()
+            say("obeyed", order=order)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

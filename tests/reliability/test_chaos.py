@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chaos from outside: faults at random moments in real processes, and a ledger that knows every row.
+
+``LAKEFOLD_CHAOS_SEED`` replays the schedule of a run, ``LAKEFOLD_CHAOS_MINUTES`` sets its length. The short run has a
+seed of its own, so that it is the same schedule every time; the long one prints what it drew.
+"""
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import postgres
+import pytest
+from chaos.cells import CELLS, Cell
+from chaos.run import Chaos
+from support import SOAK, needs_server, record_figure
+
+SEED = int(os.environ.get("LAKEFOLD_CHAOS_SEED") or (random.SystemRandom().randrange(10**6) if SOAK else 1))
+MINUTES = float(os.environ.get("LAKEFOLD_CHAOS_MINUTES") or (4 if SOAK else 0.4))
+
+
+@pytest.fixture
+def databases(cell: Cell, home: Path) -> Iterator[tuple[tuple[str, str], postgres.Server | None]]:
+    """Two empty databases, and the server that they are on if there is one."""
+    if not cell.postgres:
+        yield (f"sqlite:///{home}/a.db", f"sqlite:///{home}/b.db"), None
+        return
+    if postgres.binaries() is None:
+        needs_server(postgres.INSTALL)
+    server = postgres.Server(durable=True)
+    try:
+        yield (postgres.new_database(server.url, "a"), postgres.new_database(server.url, "b")), server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def home(cell: Cell) -> Path:
+    """Where the table, the ledger and the logs are; kept where the test fails."""
+    return Path(tempfile.mkdtemp(prefix=f"lakefold-chaos-{cell}-"))
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("cell", CELLS if SOAK else CELLS[:1], ids=str)
+def test_no_row_is_lost_doubled_or_changed_and_nothing_is_stuck_whatever_dies(cell, spark, home, databases):
+    urls, server = databases
+    chaos = Chaos(
+        cell,
+        seed=SEED,
+        seconds=60 * MINUTES,
+        home=home,
+        urls=urls,
+        server=server,
+        spark=spark,
+        check_every=30 if SOAK else 12,
+        damages=3 if SOAK else 0,
+    )
+    try:
+        chaos.run()
+    except BaseException:
+        again = f"LAKEFOLD_CHAOS_SEED={SEED} LAKEFOLD_CHAOS_MINUTES={MINUTES:g} … -k {cell}"
+        print(f"chaos failed; its logs, table and database are in {home}\nthe same schedule again: {again}")
+        print(chaos.stage.tail())
+        raise
+    record_figure(f"chaos from outside: {cell}", chaos.summary())
+    shutil.rmtree(home)
