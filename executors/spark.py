@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only place that builds a Spark session: Java, table-format jars, defaults that Hudi needs."""
+"""The only place that builds a Spark session: Java, table-format jars, defaults that Hudi needs, and dead JVMs."""
 
-import fcntl
+import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from executors.jars import IVY, PACKAGES, cache_dir, provided
 from lake import s3
 from lake.errors import Transient
 from lake.locations import is_s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+__all__ = ["HUDI_PACKAGE", "S3_EXCLUDES", "S3_PACKAGES", "drop_dead_session", "session_settings", "spark_session"]
 
 HUDI_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 
@@ -29,7 +35,7 @@ S3_PACKAGES = (
     "com.amazonaws:aws-java-sdk-dynamodb:1.12.262",
 )
 S3_EXCLUDES = "com.amazonaws:aws-java-sdk-bundle"
-_S3_JARS = {"spark.jars.packages": ",".join((HUDI_PACKAGE, *S3_PACKAGES)), "spark.jars.excludes": S3_EXCLUDES}
+_S3_JARS = {PACKAGES: ",".join((HUDI_PACKAGE, *S3_PACKAGES)), "spark.jars.excludes": S3_EXCLUDES}
 
 _DEFAULTS = {
     "spark.app.name": "lakefold",
@@ -58,15 +64,10 @@ _S3_DEFAULTS = {
     "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider,com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
 }
+#: a JVM that has not answered by then is stuck; the packages may have to be fetched over a slow line before
+START_SECONDS = 600.0
+_END_SECONDS = 10.0
 _lock = threading.Lock()
-
-
-def cache_dir() -> Path:
-    """Where table-format jars are kept: ``$LAKEFOLD_CACHE`` or ``lakefold`` in the user's cache directory."""
-    chosen = os.environ.get("LAKEFOLD_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakefold"
 
 
 def _is_java_17(java: str) -> bool:
@@ -103,59 +104,61 @@ def _stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """One process at a time: two that fill Ivy's cache at once find each other's half-written files and give up."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lakefold.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # ends with the process; the JVM does not inherit the file
-        yield
-
-
 def session_settings(settings: Mapping[str, str], locations: Iterable[str] = ()) -> dict[str, str]:
     """What a session is started with: ``settings`` over our defaults, and those for S3 where it is needed.
 
     That is with one of ``locations`` on S3, or with a setting of S3A.
     """
-    conf = _DEFAULTS | {"spark.jars.packages": HUDI_PACKAGE, "spark.jars.ivy": str(cache_dir() / "ivy")}
+    conf = _DEFAULTS | {PACKAGES: HUDI_PACKAGE, IVY: str(cache_dir() / "ivy")}
     if settings.get("spark.master", conf["spark.master"]).startswith("local"):
         conf |= _LOCAL_DEFAULTS
     if any(map(is_s3, locations)) or any(key.startswith(s3.PREFIX) for key in settings):
         conf |= _S3_DEFAULTS
         # Whoever chooses the packages chooses all of them, and may want the SDK whole.
-        if "spark.jars.packages" not in settings:
+        if PACKAGES not in settings:
             conf |= _S3_JARS
     return conf | dict(settings)
 
 
 def spark_session(settings: Mapping[str, str] | None = None, locations: Iterable[str] = ()) -> "SparkSession":
-    """The process's Spark session, started at the first call with ``session_settings``.
+    """The process's Spark session, started with ``session_settings`` where there is none that is alive.
 
-    Raises Transient with one line where the session or its jars can't be had.
+    Raises Transient with one line where the session or its jars can't be had; the next call tries again from nothing.
     """
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     with _lock:
-        active = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-        if active is not None and active.sparkContext._jsc is not None:
+        active = _living()
+        if active is not None:
             return active
+        _forget()
         conf = session_settings(settings or {}, locations)
         os.environ["JAVA_HOME"] = str(java_home())
         if conf["spark.master"].startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = SparkSession.builder
-        for key, value in conf.items():
-            builder = builder.config(key, value)
+        begun: list[subprocess.Popen[bytes]] = []
         try:
-            with _alone(Path(conf["spark.jars.ivy"])), _stdout_to_stderr():
+            with provided(conf) as (chosen, found), _stdout_to_stderr(), _watched(begun):
+                builder = SparkSession.builder
+                for key, value in chosen.items():
+                    builder = builder.config(key, value)
                 session = builder.getOrCreate()
-        except (PySparkException, RuntimeError, OSError) as error:
+                session.sparkContext.setLogLevel("ERROR")
+                found(session.sparkContext.getConf().get("spark.jars", ""))
+        except Transient:
+            raise
+        except BaseException as error:
+            # Whatever stands half built would be taken for a session by the next call.
+            ended = _how_it_ended(begun)
+            _forget(alive=True)
+            if not isinstance(error, Exception):
+                raise
+            if ended is not None:
+                raise Transient(f"Spark could not start: its JVM {ended}") from error
             raise Transient(
-                f"Spark could not start ({error}); spark.jars.packages = {conf['spark.jars.packages']} must be "
-                f"reachable once, later starts use the cache in {conf['spark.jars.ivy']}"
+                f"Spark could not start ({_head(error)}); {PACKAGES} = {conf.get(PACKAGES, '')} must be reachable "
+                f"once, later starts use the cache in {conf[IVY]}"
             ) from error
-        session.sparkContext.setLogLevel("ERROR")
         return session
 
 
@@ -164,21 +167,110 @@ def drop_dead_session() -> bool:
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
     with _lock:
-        context = SparkContext._active_spark_context
-        if context is None:
+        if (SparkContext._active_spark_context or SparkContext._gateway) is None or _living() is not None:
             return False
-        gateway = SparkContext._gateway
-        with suppress(Exception):  # whatever a dead JVM makes py4j raise
-            if not context._jsc.sc().isStopped():
-                return False
-            context.stop()
-            SparkSession._instantiatedSession = None
-            return True
+        return _forget()
+
+
+def _living() -> "SparkSession | None":
+    """The process's session, where there is one and its JVM answers that it was not stopped."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context, session = SparkContext._active_spark_context, SparkSession._instantiatedSession
+    if context is None or session is None or context._jsc is None or _is_dead(SparkContext._gateway):
+        return None
+    with suppress(Exception):  # whatever a dead JVM makes py4j raise
+        return None if context._jsc.sc().isStopped() else session
+    return None
+
+
+def _is_dead(gateway: Any) -> bool:
+    process = getattr(gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def _forget(*, alive: bool = False) -> bool:
+    """Take leave of a session that is no more; with ``alive`` of one that may be, too. Whether there was anything.
+
+    A JVM that is well but for its context, which stopped, is kept for the next one.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    if context is None and gateway is None:
+        return False
+    if not alive and not _is_dead(gateway):
         with suppress(Exception):
-            gateway.shutdown()
-        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-        SparkSession._instantiatedSession = None
-        return True
+            if context is not None:
+                context._jsc.sc().isStopped()  # raises where the JVM does not answer
+                context.stop()
+            SparkSession._instantiatedSession = None
+            return context is not None
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)
+    with suppress(Exception):
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    return True
+
+
+@contextmanager
+def _watched(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
+    """Collect the JVMs that are started inside, and kill them where the block takes longer than a start may.
+
+    PySpark waits without end for a JVM that it begun, and tells nobody which one that is.
+    """
+    from pyspark import SparkContext, java_gateway
+
+    class Known(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            begun.append(self)
+
+    def give_up() -> None:
+        log.warning("Spark did not start within %g s: its JVM is ended", START_SECONDS)
+        for process in begun:
+            process.kill()
+
+    before = getattr(SparkContext._gateway, "proc", None)
+    if before is not None:
+        begun.append(before)
+    timer = threading.Timer(START_SECONDS, give_up)
+    timer.daemon = True
+    timer.start()
+    java_gateway.Popen = Known
+    try:
+        yield
+    finally:
+        java_gateway.Popen = subprocess.Popen
+        timer.cancel()
+
+
+def _how_it_ended(begun: "list[subprocess.Popen[bytes]]") -> str | None:
+    """How the JVM that was to start met its end; None where it lives, or gave up by itself and said why."""
+    if not begun:
+        return None
+    try:
+        code = begun[-1].wait(1.0)
+    except subprocess.TimeoutExpired:
+        return None
+    number = -code if code < 0 else code - 128
+    if number in {signal.SIGKILL, *signal.valid_signals()} and number > 0:
+        name = signal.Signals(number).name
+        memory = ", as the kernel does where memory runs out" if number == signal.SIGKILL else ""
+        return f"was ended by {name}{memory}"
+    # 1 is how spark-submit ends where it can't have the packages or does not like a setting.
+    return None if code == 1 else f"ended with exit code {code}"
+
+
+def _head(error: Exception) -> str:
+    """What a JVM's error says before the stack that follows."""
+    return " ".join(str(error).partition("\n\tat ")[0].split())

@@ -56,12 +56,14 @@ class Worker:
         observer: Observer | None = None,
         settings: WorkerSettings | None = None,
         revive: Callable[[], object] = drop_dead_session,
+        usable: Callable[[], bool] = lambda: True,
     ) -> None:
+        """``usable`` says, and tries, whether Spark can be had: no plan is taken while it can't."""
         self.executor = executor or executor_name()
         self._store, self._spark, self._formats = store, spark, formats
         self._observer = observer or NullObserver()
         self._settings = settings or WorkerSettings()
-        self._revive = revive
+        self._revive, self._usable = revive, usable
         self._draining = threading.Event()
         self._aborting = threading.Event()
         self._tally: Counter[Result] = Counter()
@@ -151,6 +153,8 @@ class Worker:
     def _next(self) -> Outcome | None:
         """Rescue or run one plan; how that ended, None when there was none."""
         with self._looking:
+            if not self._usable():
+                return None
             rescued = rescue_one(
                 self.executor,
                 formats=self._formats,

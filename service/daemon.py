@@ -13,11 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import FrameType, TracebackType
-from typing import Any
 
 from executors.outcome import Result
 from executors.rescue import rescue_one
-from executors.spark import drop_dead_session
+from executors.sessions import Sessions
 from executors.worker import Worker, WorkerSettings
 from lake.errors import LakefoldError
 from lake.formats import load_format
@@ -87,23 +86,24 @@ class Daemon:
         self._lately = Lately(self.store)
         roles = (SCAN_ROLE,) * self._schedules + (CLEAN_ROLE, SWEEP_ROLE) * self._executes
         roles += (NOTIFY_ROLE,) * (webhook is not None)
-        self.leadership = Leadership(self.store, self.name, roles, settings.leader_ttl)
-        self._session: Any = None
+        self.sessions = Sessions(lambda: start_spark(config))
+        self.leadership = Leadership(self.store, self.name, roles, settings.leader_ttl, able=self._able)
         self._scan_beat = Heartbeat(config.notify.heartbeat_url, config.notify.heartbeat_interval)
         self._clean_beat = Heartbeat(config.notify.clean_heartbeat_url, config.notify.heartbeat_interval)
-        catalog = Catalog(config, known=self.store.tables, spark=self._spark if self._executes else None)
+        catalog = Catalog(config, known=self.store.tables, spark=self.sessions if self._executes else None)
         self.scanning = Scanning(
             config, self.store, catalog, self.metrics, leads=self._leads(SCAN_ROLE), actor=f"scheduler {self.name}",
             succeeded=self._scan_beat.beat, planning=self._telemetry.planning,
         )  # fmt: skip
-        self.cleaning = Cleaning(config, self.store, self._spark, self._observer, succeeded=self._clean_beat.beat)
+        self.cleaning = Cleaning(config, self.store, self.sessions, self._observer, succeeded=self._clean_beat.beat)
         self._webhook = webhook
         self.delivery = (
             Delivery(config.notify, self.store, webhook, self.metrics, leads=self._delivers) if webhook else None
         )
         self.worker = Worker(
             store=self.store,
-            spark=self._spark,
+            spark=self.sessions,
+            usable=self.sessions.usable,
             executor=self.name,
             observer=self._observer,
             settings=WorkerSettings(slots=max(1, slots), heartbeat=policy.heartbeat, idle=settings.claim_interval),
@@ -120,8 +120,7 @@ class Daemon:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None and not drop_dead_session():
-            self._session.stop()
+        self.sessions.close()
         self._scan_beat.close()
         self._clean_beat.close()
         if self._webhook is not None:
@@ -199,7 +198,9 @@ class Daemon:
         self.worker.abort()
 
     def not_ready(self) -> str | None:
-        """None when the database answered lately, else why not."""
+        """None when the database answered lately and nothing else keeps the role from its work, else why not."""
+        if self._executes and (broken := self.sessions.broken) is not None:
+            return broken
         if self._figures_at is None:
             return "the database has not answered yet"
         age = datetime.now(UTC) - self._figures_at
@@ -271,6 +272,9 @@ class Daemon:
     def _renewal(self) -> timedelta:
         return self.config.daemon.leader_ttl / 3
 
+    def _able(self, role: str) -> bool:
+        return role not in (CLEAN_ROLE, SWEEP_ROLE) or self.sessions.broken is None
+
     def _leads(self, role: str) -> Callable[[], bool]:
         return lambda: self.leadership.holds(role)
 
@@ -318,12 +322,14 @@ class Daemon:
 
     def _rescue(self) -> None:
         """Silent executors' plans are taken over even while all slots of this one are busy."""
-        while not self._draining.is_set() and (
-            rescue_one(
+        while (
+            not self._draining.is_set()
+            and self.sessions.broken is None
+            and rescue_one(
                 self.name,
                 formats=load_format,
                 store=self.store,
-                spark=self._spark,
+                spark=self.sessions,
                 observer=self._observer,
                 heartbeat=default_policy(self.config).heartbeat,
             )
@@ -349,10 +355,6 @@ class Daemon:
     def _sweep(self) -> None:
         if self.leadership.holds(SWEEP_ROLE):
             self.cleaning.sweep()
-
-    def _spark(self) -> Any:
-        self._session = start_spark(self.config)
-        return self._session
 
     def _tick_failed(self, name: str, error: Exception) -> None:
         """One line when a loop begins to fail or fails otherwise; the store tells of its outages itself."""

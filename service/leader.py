@@ -4,7 +4,7 @@
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Protocol
 
@@ -26,12 +26,20 @@ class Leadership:
 
     ``holds`` never asks the database: a role counts as held until its time to live has passed on this host's
     monotonic clock since *before* the last renewal was sent, so that a process cut off from the database stops
-    acting before its row expires for the others.
+    acting before its row expires for the others. A role that the process is not ``able`` to do is given up, for
+    another process, until it is.
     """
 
-    def __init__(self, store: LeaderStore, holder: str, roles: Iterable[str], ttl: timedelta) -> None:
+    def __init__(
+        self,
+        store: LeaderStore,
+        holder: str,
+        roles: Iterable[str],
+        ttl: timedelta,
+        able: Callable[[str], bool] = lambda role: True,
+    ) -> None:
         self.roles = tuple(roles)
-        self._store, self._holder, self._ttl = store, holder, ttl
+        self._store, self._holder, self._ttl, self._able = store, holder, ttl, able
         self._until: dict[str, float] = {}
         self._known: dict[str, bool] = dict.fromkeys(self.roles, False)
         self._lock = threading.Lock()
@@ -39,7 +47,7 @@ class Leadership:
 
     def holds(self, role: str) -> bool:
         """Whether this process may run ``role`` now."""
-        return self._until.get(role, 0.0) > time.monotonic()
+        return self._until.get(role, 0.0) > time.monotonic() and self._able(role)
 
     def renew(self) -> None:
         """Take or extend every wanted role. Raises what the store raises; roles not reached keep their expiry."""
@@ -48,6 +56,10 @@ class Leadership:
                 return
             try:
                 for role in self.roles:
+                    if not self._able(role):
+                        if self._until.pop(role, None) is not None:
+                            self._store.release_leader(role, self._holder)
+                        continue
                     asked = time.monotonic()
                     if self._store.acquire_leader(role, self._holder, self._ttl):
                         self._until[role] = asked + self._ttl.total_seconds()

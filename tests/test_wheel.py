@@ -5,7 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from executors.spark import cache_dir
+from executors.jars import cache_dir
 
 
 def run(installed: Path, home: Path, *arguments: str, timeout: float) -> "subprocess.CompletedProcess[str]":

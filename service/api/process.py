@@ -30,7 +30,7 @@ async def healthy() -> str:
 
 @health.get("/ready")
 async def ready(here: Here) -> Response:
-    """The database answered lately; 503 with the reason where it did not."""
+    """The role can do its work: the database answered lately, and an executor has Spark; 503 with the reason else."""
     reason = here.not_ready()
     return PlainTextResponse(f"{reason or 'ready'}\n", status_code=200 if reason is None else 503)
 

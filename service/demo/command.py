@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from executors.spark import cache_dir
+from executors.jars import cache_dir
 from lake.model import TableRef
 from lake.plan import LIVE_STATES, PlanState
 from lake.units import format_bytes, format_duration

@@ -4,14 +4,12 @@
 import os
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pyspark
 
-from executors import spark as spark_module
-from executors.spark import HUDI_PACKAGE, S3_PACKAGES, cache_dir, session_settings, spark_session
+from executors.jars import cache_dir
+from executors.spark import HUDI_PACKAGE, S3_PACKAGES, session_settings, spark_session
 
 SCRIPT = """
 import sys
@@ -64,30 +62,6 @@ def test_a_bundle_that_cannot_be_fetched_is_one_clear_line(tmp_path):
     assert line.startswith("Transient: Spark could not start")
     assert "hudi-spark3.5-bundle_2.12:1.2.0" in line
     assert "spark.jars.packages" in line
-
-
-def test_processes_that_start_at_once_fill_the_cache_one_after_the_other(tmp_path):
-    go_on, inside = threading.Event(), []
-
-    def hold() -> None:
-        with spark_module._alone(tmp_path / "ivy"):
-            inside.append("first")
-            go_on.wait(10)
-
-    def follow() -> None:
-        with spark_module._alone(tmp_path / "ivy"):
-            inside.append("second")
-
-    first, second = threading.Thread(target=hold), threading.Thread(target=follow)
-    first.start()
-    while not inside:
-        time.sleep(0.01)
-    second.start()
-    second.join(0.3)
-    assert inside == ["first"]
-    go_on.set()
-    second.join(10)
-    assert inside == ["first", "second"]
 
 
 def test_a_session_gets_the_jars_of_s3_where_a_location_or_a_setting_is_of_s3_and_nobody_chose_others():

@@ -33,6 +33,7 @@ def test_f6_a_plan_queued_as_single_writer_takes_the_lock_of_a_table_that_is_occ
 
     claim = store.claim("executor")
     assert claim is not None
+    assert claim.plan.table == shared.ref
     outcome = run_plan(claim, format=FORMAT, store=store, spark=lambda: spark, heartbeat=timedelta(seconds=5))
     assert outcome.result is Result.REQUEUED, outcome
     assert "lock" in (outcome.error or "")

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cache of jars: filled by one process at a time, read by everybody, and held up by nobody."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from executors import jars
+from executors.jars import provided
+from lake.errors import Transient
+
+HOLD = """
+import sys
+from executors.jars import provided
+with provided({"spark.jars.packages": "a:b:1", "spark.jars.ivy": sys.argv[1]}):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> dict[str, str]:
+    return {"spark.jars.packages": "a:b:1", "spark.jars.ivy": str(tmp_path / "ivy"), "spark.jars": "/own.jar"}
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A process that was stopped while it fills the cache."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "ivy")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    process.send_signal(signal.SIGSTOP)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def fetch(place: Path, name: str = "a_b-1.jar") -> str:
+    """What Spark does with a cache and tells afterwards."""
+    (place / "jars").mkdir(parents=True, exist_ok=True)
+    (place / "jars" / name).write_bytes(b"classes")
+    return f"file://{place}/jars/{name}"
+
+
+def fill(conf: dict[str, str]) -> None:
+    with provided(conf) as (chosen, found):
+        found(f"/own.jar,{fetch(Path(chosen['spark.jars.ivy']))}")
+
+
+def test_a_cache_that_has_everything_is_named_file_by_file(conf: dict[str, str], tmp_path: Path) -> None:
+    with provided(conf) as (chosen, found):
+        assert chosen == conf
+        found(f"/own.jar,{fetch(tmp_path / 'ivy')}")
+    with provided(conf) as (chosen, _):
+        assert chosen == {
+            "spark.jars.ivy": conf["spark.jars.ivy"],
+            "spark.jars": f"/own.jar,{tmp_path}/ivy/jars/a_b-1.jar",
+        }
+
+
+@pytest.mark.parametrize("spoil", ["gone", "cut", "others"])
+def test_a_cache_that_lost_something_or_has_other_packages_is_filled_again(
+    conf: dict[str, str], tmp_path: Path, spoil: str
+) -> None:
+    fill(conf)
+    jar = tmp_path / "ivy/jars/a_b-1.jar"
+    if spoil == "gone":
+        jar.unlink()
+    elif spoil == "cut":
+        jar.write_bytes(b"cla")
+    else:
+        conf = conf | {"spark.jars.packages": "a:b:2"}
+    with provided(conf) as (chosen, _):
+        assert chosen == conf
+
+
+def test_versions_that_change_are_asked_for_each_time(conf: dict[str, str]) -> None:
+    conf["spark.jars.packages"] = "a:b:1-SNAPSHOT"
+    fill(conf)
+    with provided(conf) as (chosen, _):
+        assert chosen == conf
+
+
+def test_processes_that_start_at_once_fill_the_cache_one_after_the_other(conf: dict[str, str], tmp_path: Path) -> None:
+    go_on, inside = threading.Event(), []
+
+    def hold() -> None:
+        with provided(conf) as (chosen, found):
+            inside.append("fills")
+            go_on.wait(10)
+            found(fetch(Path(chosen["spark.jars.ivy"])))
+
+    def follow() -> None:
+        with provided(conf) as (chosen, _):
+            inside.append("fills" if "spark.jars.packages" in chosen else "reads")
+
+    first, second = threading.Thread(target=hold), threading.Thread(target=follow)
+    first.start()
+    while not inside:
+        time.sleep(0.01)
+    second.start()
+    second.join(0.3)
+    assert inside == ["fills"]
+    go_on.set()
+    second.join(10)
+    first.join(10)
+    assert inside == ["fills", "reads"]
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_c6_a_process_stopped_while_it_holds_the_cache_holds_up_nobody(
+    conf: dict[str, str], tmp_path: Path, stopped: "subprocess.Popen[str]", complete: bool, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(jars, "PATIENCE_SECONDS", 0.5)
+    if complete:
+        jars._note(tmp_path / "ivy", conf, fetch(tmp_path / "ivy"))
+    began = time.monotonic()
+    with provided(conf) as (chosen, found):
+        found(fetch(Path(chosen["spark.jars.ivy"])))
+    if complete:
+        assert time.monotonic() - began < 0.5
+        assert chosen["spark.jars"].endswith(f",{tmp_path}/ivy/jars/a_b-1.jar")
+        return
+    assert chosen == conf | {"spark.jars.ivy": f"{tmp_path}/ivy.2"}
+    told = f"{tmp_path}/ivy is being filled by process {stopped.pid} on {os.uname().nodename} since "
+    assert any(told in message for message in caplog.messages)
+    began = time.monotonic()
+    with provided(conf) as (chosen, _):
+        assert chosen["spark.jars"].endswith(f",{tmp_path}/ivy.2/jars/a_b-1.jar")
+    assert time.monotonic() - began < 0.5, "what the second cache has need not be waited for in the first"
+
+
+def test_c6_where_both_caches_are_held_the_start_fails_in_time_and_says_by_whom(
+    conf: dict[str, str], tmp_path: Path, stopped: "subprocess.Popen[str]", monkeypatch
+) -> None:
+    monkeypatch.setattr(jars, "PATIENCE_SECONDS", 0.3)
+    with (
+        provided(conf),
+        pytest.raises(Transient, match=rf"ivy is being filled by process {stopped.pid} on .*ivy.2 is being filled by"),
+        provided(conf),
+    ):
+        pass

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon whose Spark can't be started: what it leaves to others, what it says, and that it works again by itself."""
+
+from unittest.mock import Mock
+
+import daemon_toys
+import pytest
+from daemon_toys import running, wait_for, write_config
+from toy_format import ToyFormat, create
+
+from executors import sessions
+from lake.errors import Transient
+from lake.plan import PlanState
+from service.config import load
+from service.daemon import CLEAN_ROLE, SWEEP_ROLE, Daemon
+from service.store import Store
+
+DIED = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does where memory runs out"
+
+
+@pytest.fixture
+def toys(monkeypatch):
+    """The toy format of this process, whose writers need a session."""
+    import lake.formats
+
+    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
+    return daemon_toys.install(ToyFormat())
+
+
+@pytest.fixture
+def store(tmp_path):
+    create(tmp_path / "lake" / "t1", name="t1")
+    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    store.upgrade()
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("role", ["all", "executor"])
+def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_and_is_not_ready(
+    toys, tmp_path, store, monkeypatch, role
+):
+    dead, tries = [True], []
+
+    def start(config):
+        tries.append(1)
+        if dead:
+            raise Transient(DIED)
+        return Mock()
+
+    monkeypatch.setattr("service.daemon.start_spark", start)
+    monkeypatch.setattr(sessions, "_WAIT_SECONDS", 0.2)
+    config = load(write_config(tmp_path, policy={"backoff": "1s", "max_attempts": 100}))
+    if role == "executor":
+        with Daemon(config, "scheduler") as scheduler:
+            scheduler.run_once()
+    daemon = Daemon(config, role)
+    toys.hooks["open"] = daemon.sessions
+    with running(daemon):
+        wait_for(lambda: daemon.sessions.broken, "a start that fails")
+        roles = {CLEAN_ROLE, SWEEP_ROLE}
+        wait_for(lambda: not roles & {leader.role for leader in store.leaders() if leader.live}, "both given up")
+        assert all(store.acquire_leader(name, "another", daemon.config.daemon.leader_ttl) for name in roles)
+        assert (role == "all") == daemon.leadership.holds("scan")
+        assert daemon.not_ready() == DIED
+        (plan,) = store.plans()
+        seen = len(tries)
+        wait_for(lambda: len(tries) >= seen + 2, "it tries again by itself")
+        assert store.plan(plan.plan_id).epoch == 1, "no plan is taken for the length of a lease"
+        dead.clear()
+        wait_for(lambda: store.figures().count(PlanState.COMPLETED) == 1, "the plan after Spark has started")
+        for name in roles:
+            store.release_leader(name, "another")
+        wait_for(lambda: all(map(daemon.leadership.holds, roles)), "both taken again")
+        wait_for(lambda: daemon.not_ready() is None, "ready again")
