@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the place of a table is written: a local path, or ``s3://bucket/key`` however its scheme is spelled."""
+"""How the place of a table is written: a local path, or ``s3://bucket/key`` however its scheme is spelled.
+
+Two spellings of a place are told by their text. Two names of a directory (a symbolic link, a bind mount) are not: which
+directory a path leads to, only the file system knows.
+"""
 
 import os
 import re
+from collections.abc import Hashable
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _S3 = re.compile(r"s3[an]?://", re.IGNORECASE)
@@ -19,6 +24,21 @@ def canonical_location(location: str, start: str | os.PathLike[str] = "") -> str
     if is_local(location):
         return os.path.abspath(os.path.join(start, os.path.expanduser(location)))
     return _S3.sub("s3://", location, count=1).rstrip("/") if is_s3(location) else location.rstrip("/")
+
+
+def place_of(location: str) -> Hashable:
+    """What is equal for all names of one place: the directory itself where it is a local one, else its spelling.
+
+    Looks at the file system. Where nothing is there, or can't be looked at, two names are two places.
+    """
+    spelled = canonical_location(location)
+    if not is_local(spelled):
+        return spelled
+    try:
+        status = os.stat(spelled)
+    except (OSError, ValueError):
+        return spelled
+    return status.st_dev, status.st_ino
 
 
 def is_s3(location: str) -> bool:

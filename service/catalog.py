@@ -7,14 +7,14 @@ of a table elsewhere never takes its name; a table that is a source itself keeps
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from lake.errors import LakefoldError, Rejected
 from lake.formats import FORMATS, load_format
-from lake.locations import canonical_location, is_local
+from lake.locations import canonical_location, is_local, place_of
 from lake.model import TableRef
 from lake.ports import SparkProvider
 from service.config import Config, nearest
@@ -62,24 +62,36 @@ class Catalog:
         """Every table of every source, by name; what can't be resolved is in ``problems`` afterwards."""
         self.problems = []
         found: dict[str, TableRef] = {}
-        by_location: dict[str, str] = {}
+        by_place: dict[Hashable, TableRef] = {}
+        for number, ref in self._found():
+            place, taken = place_of(ref.location), found.get(ref.name)
+            same = by_place.get(place)
+            if same is not None:
+                # Sources may overlap, then the first one names the table. Two paths are more likely a mistake.
+                if same.location != ref.location:
+                    self.problems.append(
+                        f"{ref.location} ({ref.name!r}) is left out: it is the same directory as {same.location}, "
+                        f"which is called {same.name!r}"
+                    )
+                continue
+            if taken is not None:
+                self.problems.append(
+                    f"{ref.location} is left out: {taken.location} is called {ref.name!r} already; "
+                    f"give source #{number} a prefix or a name"
+                )
+                continue
+            found[ref.name] = by_place[place] = ref
+        return [found[name] for name in sorted(found)]
+
+    def _found(self) -> list[tuple[int, TableRef]]:
+        """Every table with the number of its source, those under a symbolic link last."""
+        found = []
         for number, source in enumerate(self.config.sources, 1):
             try:
-                for ref in self._resolve(source):
-                    taken = found.get(ref.name)
-                    if ref.location in by_location:
-                        continue  # two sources that overlap: the first one names the table
-                    if taken is not None:
-                        self.problems.append(
-                            f"{ref.location} is left out: {taken.location} is called {ref.name!r} already; "
-                            f"give source #{number} a prefix or a name"
-                        )
-                        continue
-                    found[ref.name] = ref
-                    by_location[ref.location] = ref.name
+                found += [(number, ref) for ref in self._resolve(source)]
             except (LakefoldError, OSError) as error:
                 self.problems.append(f"source #{number} ({source.path or source.database}): {error}")
-        return [found[name] for name in sorted(found)]
+        return sorted(found, key=lambda entry: _is_linked(entry[1].location))
 
     def find(self, word: str) -> ConfiguredTable:
         """The table called ``word``: its name, the end of its name where only one ends so, or its path.
@@ -108,14 +120,17 @@ class Catalog:
         raise CommandError(NOT_FOUND, f"no table {word!r}{hint}{why}", table=word)
 
     def _at(self, location: str) -> TableRef:
-        for known in self._known():
-            if known.location == location and self._served(known):
-                return TableRef(name=known.name, format=known.format, location=known.location)
-        for source in self.config.sources:
-            if source.path is not None and under(location, self._path(source.path)):
-                match = next((ref for ref in self.refs() if ref.location == location), None)
-                if match is not None:
-                    return match
+        served = [
+            TableRef(name=known.name, format=known.format, location=known.location)
+            for known in self._known()
+            if self._served(known)
+        ]
+        if match := _located(served, location):
+            return match
+        if any(self._covers(source, location) for source in self.config.sources):
+            match = _located(self.refs(), location)
+            if match is not None:
+                return match
         refusal: LakefoldError | None = None
         for name in FORMATS:
             try:
@@ -131,6 +146,14 @@ class Catalog:
             NOT_FOUND, f"{location} is not a table of a known format ({', '.join(FORMATS)})"
             + (f": {refusal}" if refusal else ""), path=location,
         )  # fmt: skip
+
+    def _covers(self, source: Source, location: str) -> bool:
+        """Whether a table at ``location``, or where its links lead to, may be one of ``source``."""
+        if source.path is None:
+            return False
+        path = self._path(source.path)
+        linked = is_local(location) and is_local(path) and under(os.path.realpath(location), os.path.realpath(path))
+        return linked or under(location, path)
 
     def _served(self, known: Known) -> bool:
         """Whether a source of the configuration in force still covers a table the store remembers."""
@@ -184,6 +207,19 @@ class Catalog:
                     format=source.format,
                     location=canonical_location(facts["Location"]),
                 )
+
+
+def _located(refs: Sequence[TableRef], location: str) -> TableRef | None:
+    """The one of ``refs`` at ``location``, by its spelling or else by the directory that both lead to."""
+    spelled = next((ref for ref in refs if ref.location == location), None)
+    if spelled is not None or not is_local(location) or not os.path.isdir(location):
+        return spelled
+    place = place_of(location)
+    return next((ref for ref in refs if is_local(ref.location) and place_of(ref.location) == place), None)
+
+
+def _is_linked(location: str) -> bool:
+    return is_local(location) and os.path.realpath(location) != location
 
 
 def unique_end(word: str, names: Iterable[str]) -> str | None:

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table a caller means: by the name it is registered under, or by its location. No path is ever looked at."""
+"""The table a caller means: by the name it is registered under, or by its location.
 
+Of a path only this is looked at: which directory it leads to, where no table's location is spelled like it.
+"""
+
+import os
 import re
 
-from lake.locations import canonical_location
+from lake.locations import canonical_location, is_local, place_of
 from service import exitcodes
 from service.api.context import Context
 from service.config import nearest
@@ -25,8 +29,11 @@ def named(here: Context, word: str) -> ConfiguredTable:
 
 def located(here: Context, location: str) -> ConfiguredTable:
     """The registered table at ``location``, however its URI is spelled. Raises CommandError."""
-    wanted = same_location(location)
-    found = next((state for state in here.store.tables() if same_location(state.location) == wanted), None)
+    wanted, states = same_location(location), here.store.tables()
+    found = next((state for state in states if same_location(state.location) == wanted), None)
+    if found is None and is_local(wanted) and os.path.isdir(wanted):
+        place = place_of(wanted)
+        found = next((s for s in states if is_local(s.location) and place_of(s.location) == place), None)
     if found is None:
         raise CommandError(exitcodes.NOT_FOUND, f"no table is known at {location!r}", location=location)
     return here.configured(found)

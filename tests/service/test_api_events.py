@@ -4,6 +4,7 @@
 import json
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 import daemon_toys
 import httpx
@@ -188,6 +189,16 @@ def test_a_key_that_others_could_guess_is_refused_in_the_configuration(tmp_path,
     with pytest.raises(ConfigError, match="16 characters or more and is not Hudi's default") as refused:
         load(write_config(tmp_path, http={"hudi_callback_key": key}))
     assert key not in str(refused.value)
+
+
+def test_d2_a_callback_for_another_name_of_a_tables_directory_is_the_tables(context, writer, tmp_path):
+    known = replace(TRIPS, name="demo.linked", location=str(tmp_path / "lake/trips"))
+    Path(known.location).mkdir()
+    context.store.register(known, "compact")
+    (tmp_path / "alias").symlink_to(known.location)
+    answer = writer.post("/v1/events/hudi", json=callback("dt=1", basePath=str(tmp_path / "alias")))
+    assert answer.status_code == 202, answer.text
+    assert reported(context) == [("demo.linked", "dt=1")]
 
 
 def test_a_location_is_the_same_however_its_uri_is_spelled():

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables by source and by a person's word for them, on directories as Hudi lays them out."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import needs_server
 
+from lake.locations import place_of
 from lake.model import TableRef
 from service.catalog import Catalog
 from service.config import load
@@ -77,6 +81,42 @@ def test_overlapping_sources_serve_a_table_once_under_its_first_name(catalog, tm
     found = catalog('[[sources]]\npath = "lake/t"\nname = "first"\n[[sources]]\npath = "lake"\n')
     assert names(found) == {"first": "t"}
     assert found.problems == []
+
+
+def test_d2_a_table_with_two_names_is_served_once_under_that_of_its_real_place(catalog, tmp_path):
+    table(tmp_path / "lake/trips")
+    (tmp_path / "lake/alias").symlink_to(tmp_path / "lake/trips")
+    (tmp_path / "other").symlink_to(tmp_path / "lake")
+    table(tmp_path / "elsewhere/orders")
+    (tmp_path / "lake/orders").symlink_to(tmp_path / "elsewhere/orders")
+    sources = '[[sources]]\npath = "other"\nprefix = "o."\n[[sources]]\npath = "lake"\n'
+    found = catalog(sources)
+    assert names(found) == {"trips": "trips", "o.orders": "orders"}
+    lake = tmp_path / "lake"
+    assert f"{lake}/alias ('alias') is left out: it is the same directory as {lake}/trips, which is called 'trips'" in (
+        found.problems
+    )
+    assert len(found.problems) == 4
+    for path in ("lake/trips", "lake/alias", "other/trips", "other/alias"):
+        assert found.find(path).name == "trips", path
+    remembered = catalog(
+        sources, known=lambda: [TableRef(name="o.orders", format="hudi", location=f"{tmp_path}/other/orders")]
+    )
+    assert remembered.find(str(tmp_path / "elsewhere/orders")).name == "o.orders"
+
+
+def test_d2_a_bind_mount_is_the_same_place_as_what_it_shows(tmp_path):
+    for name in ("trips", "mounted"):
+        (tmp_path / name).mkdir()
+    places = "import sys; from lake.locations import place_of; print(place_of(sys.argv[1]) == place_of(sys.argv[2]))"
+    script = 'mount --bind "$1" "$2" && exec "$3" -c "$4" "$1" "$2"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+    command += [str(tmp_path / "trips"), str(tmp_path / "mounted"), sys.executable, places]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    if found.returncode:
+        needs_server(f"the kernel allows no mounts here: {found.stderr}")
+    assert found.stdout.strip() == "True"
+    assert place_of(str(tmp_path / "trips")) != place_of(str(tmp_path / "mounted"))
 
 
 def test_a_source_that_cannot_be_resolved_does_not_stop_the_others(catalog, tmp_path):
