@@ -71,13 +71,67 @@ class TableRef:
     write_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
 
+class Fault(StrEnum):
+    """In which way a file is not what the commits say."""
+
+    MISSING = "missing"  #: a file of a latest slice is not in storage
+    WRONG_SIZE = "wrong_size"  #: it has another size than its commit wrote
+    UNLISTED = "unlisted"  #: it is in storage, but readers are not told of it
+    RESURRECTED = "resurrected"  #: a commit took it out of the table, and readers see it again
+    UNOWNED = "unowned"  #: no commit wrote it, and readers may take it for a part of the table
+
+
+_MENDED_BY = "put it back from a backup"
+_REMEDIES = {
+    Fault.MISSING: _MENDED_BY,
+    Fault.WRONG_SIZE: _MENDED_BY,
+    Fault.UNLISTED: "the table's metadata table or its partition markers are wrong, have its own writer rebuild them",
+    Fault.RESURRECTED: "its rows are read again; lakefold verify says what belongs to the table",
+    Fault.UNOWNED: "move it out of the table",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A file of one file group that is not what the commits say; the group is left alone until that is mended.
+
+    ``path`` is relative to the table. ``expected_bytes`` is null where no commit wrote such a file or its size is not
+    known, ``found_bytes`` where it is not in storage or not the point.
+    """
+
+    partition: str
+    file_id: str
+    fault: Fault
+    path: str
+    expected_bytes: int | None = None
+    found_bytes: int | None = None
+
+    @property
+    def text(self) -> str:
+        """Which file, what is expected, what is there, and what to do."""
+        match self.fault:
+            case Fault.MISSING:
+                size = "" if self.expected_bytes is None else f", its commit wrote {self.expected_bytes} bytes"
+                what = f"is not in storage{size}"
+            case Fault.WRONG_SIZE:
+                what = f"has {self.found_bytes} bytes, its commit wrote {self.expected_bytes}"
+            case Fault.UNLISTED:
+                what = "is in storage, but the table's listing leaves it out"
+            case Fault.RESURRECTED:
+                what = "was taken out of the table by a commit and is listed again"
+            case Fault.UNOWNED:
+                what = f"was written by no commit, though its name says so ({self.found_bytes} bytes)"
+        return f"damaged: {self.path} {what}; {_REMEDIES[self.fault]}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """What a table looked like at one instant.
 
     ``slices`` has ``SLICES_SCHEMA``; ``instant`` is the newest completed instant seen ('' on an empty table);
     ``taken_at`` is timezone-aware; ``delta_commits`` are the commits to log files completed since the table's last
-    compaction.
+    compaction. ``damaged`` are the groups whose files are not what the commits say, each with its first difference; one
+    of which nothing is listed has a row in ``slices`` all the same, as its commits wrote it.
     """
 
     table: TableRef
@@ -85,6 +139,7 @@ class Snapshot:
     taken_at: datetime
     slices: pa.Table
     delta_commits: int = 0
+    damaged: tuple[Damage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

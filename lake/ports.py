@@ -70,7 +70,8 @@ class Verification:
 
     ``missing`` live files that are not in storage, ``wrong_size`` those whose size differs from the commit's,
     ``resurrected`` superseded files that are live again, ``unowned`` data files in storage that belong to no
-    slice, pending plan or superseded version. Paths are relative to the table. ``rows`` is None unless asked for.
+    slice, pending plan or superseded version. Paths are relative to the table. ``rows`` is None unless asked for, and
+    so are ``contradictions``: commits whose rows do not follow from the commits before them, each in a sentence.
     """
 
     files: int
@@ -81,6 +82,7 @@ class Verification:
     unowned: tuple[str, ...] = ()
     rows: int | None = None
     rows_expected: int | None = None
+    contradictions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

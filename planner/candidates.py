@@ -25,6 +25,7 @@ Codes = npt.NDArray[np.int8]
 class Reason(StrEnum):
     """Why a slice is part of the plan or not. The first that holds, in this order, is the slice's reason."""
 
+    DAMAGED = "damaged"  #: its files are not what the table's commits say
     ABOVE_LIMIT = "above_limit"  #: it is no small file, and compaction has nothing to do with it
     FILTERED = "filtered"  #: its partition is not asked for
     QUARANTINED = "quarantined"  #: its content could not be read before
@@ -57,6 +58,7 @@ class Reason(StrEnum):
 #: what a slice is that a plan of its kind takes or would take at a later turn
 READY = (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
 _KNOBS = {
+    Reason.DAMAGED: "lakefold verify",
     Reason.ABOVE_LIMIT: "small_file_limit",
     Reason.FILTERED: "partition_filter",
     Reason.QUARANTINED: "lakefold resume",
@@ -91,10 +93,12 @@ def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str =
 
     ``number`` is the reason's own: bytes for ``above_limit`` and ``oversized``, and of the group for ``over_plan`` and
     ``next_plan_*``; seconds of age for ``recent``; files for ``few_files``, ``few_logs`` and ``no_gain`` (outputs);
-    the group's index in the plan for ``chosen``. ``detail`` is the table's own words for ``busy``, the plan id for
-    ``held``.
+    the group's index in the plan for ``chosen``, the difference's in the snapshot for ``damaged``. ``detail`` is the
+    table's own words for ``busy`` and ``damaged``, the plan id for ``held``.
     """
     match reason:
+        case Reason.DAMAGED:
+            return detail
         case Reason.ABOVE_LIMIT:
             return f"above limit {format_bytes(number)} ≥ {format_bytes(policy.small_file_limit_bytes)}"
         case Reason.FILTERED:
@@ -219,7 +223,22 @@ def find_candidates(
     if policy.compaction:
         large &= found.rewritable | (found.log_files == 0)
     found.decide(large, Reason.ABOVE_LIMIT, sizes[large])
+    _decide_damaged(snapshot, found)
     return found
+
+
+def _decide_damaged(snapshot: Snapshot, found: Candidates) -> None:
+    """What is not as the commits say is left alone whatever else holds: a rewrite would make that permanent."""
+    if not snapshot.damaged:
+        return
+    place = {(entry.partition, entry.file_id): index for index, entry in enumerate(snapshot.damaged)}
+    slices = snapshot.slices
+    file_ids = pa.array(sorted({entry.file_id for entry in snapshot.damaged}), type=pa.string())
+    for row in np.flatnonzero(_mask(pc.is_in(slices["file_id"], value_set=file_ids))).tolist():
+        index = place.get((found.partitions[found.partition[row]], slices["file_id"][row].as_py()))
+        if index is not None:
+            found.decide(np.asarray([row]), Reason.DAMAGED, index)
+            found.rewritable[row] = False
 
 
 def _partitions(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:

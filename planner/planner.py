@@ -75,6 +75,8 @@ class Planning:
 
         @cache
         def text(reason: str, number: int, detail: str) -> str:
+            if reason == Reason.DAMAGED.value:
+                detail = self.snapshot.damaged[number].text
             return reason_text(Reason(reason), number, self.policy, detail)
 
         return [

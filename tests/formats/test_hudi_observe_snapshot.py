@@ -17,7 +17,7 @@ from hudi_templates import Templates, data_files, edit_avro, edit_properties, re
 from s3_server import S3Server
 
 from lake.errors import Transient
-from lake.formats.hudi import FORMAT, observe
+from lake.formats.hudi import FORMAT, damage
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import Timeline, instant_datetime
@@ -325,15 +325,15 @@ def test_a_listing_is_tried_again_when_a_file_vanished_and_then_given_up_as_tran
     templates: Templates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = ref(templates.get("cow"))
-    real, failures = observe.latest_slices, [1]
+    real, failures = damage.latest_slices, [1]
 
-    def vanishing(*args: object) -> object:
+    def vanishing(*args: object, **more: object) -> object:
         if failures[0] > 0:
             failures[0] -= 1
             raise FileNotFoundError(2, "gone", "x.parquet")
-        return real(*args)  # type: ignore[arg-type]
+        return real(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(observe, "latest_slices", vanishing)
+    monkeypatch.setattr(damage, "latest_slices", vanishing)
     assert FORMAT.snapshot(table).slices.num_rows == 6
     failures[0] = 2
     with pytest.raises(Transient, match=r"vanished twice.*x\.parquet"):

@@ -137,7 +137,7 @@ def test_inputs_that_come_back_after_their_clustering_was_archived_are_resurrect
         shutil.copy(before / path, base / path)
     result = FORMAT.verify(ref(base), (), rows=True)
     assert result.resurrected == tuple(sorted(data_files(before)))
-    assert result.rows == result.rows_expected == 1205
+    assert (result.rows, result.rows_expected) == (1205, 605)
 
 
 def test_a_table_that_reads_empty_although_its_commits_wrote_files_is_missing_them_all(
@@ -145,7 +145,7 @@ def test_a_table_that_reads_empty_although_its_commits_wrote_files_is_missing_th
 ) -> None:
     base = templates.get("cow")
     files = data_files(base)
-    monkeypatch.setattr("lake.formats.hudi.verify.latest_slices", lambda *_: [])
+    monkeypatch.setattr("lake.formats.hudi.verify.latest_slices", lambda *_, **__: [])
     assert found(base).missing == tuple(sorted(files))
 
 

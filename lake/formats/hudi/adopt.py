@@ -86,7 +86,7 @@ def _check_inputs(client: HudiClient, plan: Plan) -> None:
     if plan.kind is PlanKind.COMPACTION:  # what writers append meanwhile belongs to the slice after it
         check_inputs(client, client.timeline(), plan, range(len(plan.groups)))
         return
-    live = live_slices(client, plan.partitions)
+    live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     for group in plan.groups:
         for slice_ in group.slices:
             reason = stale_reason(slice_, slice_.partition, live)

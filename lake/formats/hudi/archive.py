@@ -7,7 +7,9 @@ Layout 2 keeps Parquet files under a manifest, a row an instant. Layout 1 keeps 
 
 import json
 import re
+import struct
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lake.errors import Transient
 from lake.formats.hudi.records import LogRecord, decode, log_records
 from lake.formats.hudi.storage import Storage
 
@@ -69,10 +72,11 @@ def read_history(storage: Storage, directory: str, wanted: Wanted) -> Iterator[A
     heavy = ["plan"] * wanted.plans + ["metadata"] * wanted.metadata
     times, containing = wanted.times, wanted.containing
     for name in _history_files(storage, directory):
+        path = f"{directory}/{name}"
         bounds = _HISTORY.fullmatch(name)
         if times is not None and bounds and not any(bounds.group(1) <= t <= bounds.group(2) for t in times):
             continue
-        with storage.open(f"{directory}/{name}") as source:
+        with _named(storage, path), storage.open(path) as source:
             table = pq.ParquetFile(source).read(columns=[*columns, *heavy])
         if wanted.actions is not None:
             actions = pa.array(sorted(wanted.actions), type=table["action"].type)
@@ -82,13 +86,25 @@ def read_history(storage: Storage, directory: str, wanted: Wanted) -> Iterator[A
                 continue
             if containing is not None and not any(containing in (row[column] or b"") for column in heavy):
                 continue
-            yield ArchivedInstant(
-                time=row["instantTime"],
-                completed_at=row["completionTime"] or row["instantTime"],
-                action=row["action"],
-                plan=decode(row.get("plan")),
-                metadata=decode(row.get("metadata")),
-            )
+            with _named(storage, path):
+                found = ArchivedInstant(
+                    time=row["instantTime"],
+                    completed_at=row["completionTime"] or row["instantTime"],
+                    action=row["action"],
+                    plan=decode(row.get("plan")),
+                    metadata=decode(row.get("metadata")),
+                )
+            yield found
+
+
+@contextmanager
+def _named(storage: Storage, path: str) -> Iterator[None]:
+    """Name the archived file that can't be read, as Transient."""
+    try:
+        yield
+    except (pa.ArrowException, ValueError, KeyError, EOFError, struct.error, Transient) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise Transient(f"{storage.shown(path)} can't be read ({why}); put it back from a backup") from error
 
 
 def _history_files(storage: Storage, directory: str) -> tuple[str, ...]:
@@ -98,8 +114,8 @@ def _history_files(storage: Storage, directory: str) -> tuple[str, ...]:
     if "_version_" in names:
         # A manifest is valid from the moment this file names it; files it does not list are being replaced.
         version = storage.read(f"{directory}/_version_").decode().strip()
-        manifest = json.loads(storage.read(f"{directory}/manifest_{version}"))
-        listed = {entry["fileName"] for entry in manifest["files"]}
+        with _named(storage, path := f"{directory}/manifest_{version}"):
+            listed = {entry["fileName"] for entry in json.loads(storage.read(path))["files"]}
         live = [name for name in live if name in listed]
 
     def newest(name: str) -> str:
@@ -117,8 +133,9 @@ def read_log(storage: Storage, directory: str, wanted: Wanted) -> Iterator[Archi
     states: dict[tuple[str, str], dict[str, tuple[LogRecord, str]]] = {}
     for name in storage.names(directory):
         if _LOG.fullmatch(name):
-            for record in log_records(storage.read(f"{directory}/{name}")):
-                head = record.decode(*_HEAD)
+            with _named(storage, path := f"{directory}/{name}"):
+                heads = [(record, record.decode(*_HEAD)) for record in log_records(storage.read(path))]
+            for record, head in heads:
                 action = COMPLETES_AS.get(head["actionType"], head["actionType"])
                 if wanted.times is not None and head["commitTime"] not in wanted.times:
                     continue

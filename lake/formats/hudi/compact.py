@@ -13,6 +13,7 @@ from typing import Any
 
 from lake.errors import Conflict
 from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.damage import as_listed, damage_of
 from lake.formats.hudi.listing import replaced_groups
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.publish import LiveSlice, SliceKey, live_slices, pending_groups, still_pending, still_there
@@ -43,7 +44,8 @@ def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -
     kept_request = _request_of(timeline, plan.plan_id)
     if kept_request is not None:
         return _prepared_from(client, plan, epoch, *kept_request)
-    live, held = live_slices(client, plan.partitions), pending_groups(timeline)
+    live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
+    held = pending_groups(timeline)
     groups, kept, left_out = list(plan.groups), [], []
     for index, group in enumerate(plan.groups):
         (planned,) = group.slices
@@ -106,6 +108,8 @@ def _stale(planned: FileSlice, now: LiveSlice | None) -> str | None:
     """Why a planned slice can't be compacted any more; None when it can. More logs, or fewer, are no reason."""
     if now is None:
         return f"file group {planned.file_id} is no longer live"
+    if now.damage is not None:
+        return now.damage
     base = planned.path.rsplit("/", 1)[-1] if planned.path else None
     if now.base != base:
         return f"file group {planned.file_id} has base file {now.base or 'none'} now, the plan names {base or 'none'}"
@@ -144,7 +148,7 @@ def unchanged(client: HudiClient, rewrite: Rewrite) -> None:
 
 
 def check_inputs(client: HudiClient, timeline: Timeline, plan: Plan, groups: Collection[int]) -> None:
-    """Raise Conflict where a slice of ``groups`` was replaced or one of its files is gone."""
+    """Raise Conflict where a slice of ``groups`` was replaced, or is not in storage as its commits say."""
     gone = replaced_groups(timeline)
     slices = [s for index in groups for s in plan.groups[index].slices]
     there = client.storage.sizes([path for s in slices for path in _paths(s)])
@@ -154,6 +158,10 @@ def check_inputs(client: HudiClient, timeline: Timeline, plan: Plan, groups: Col
         for path in _paths(slice_):
             if path not in there:
                 raise Conflict(f"{plan.table.name}: {path} is gone from storage")
+    # Hudi's listing has the slice after the pending compaction, so that storage and commits are compared alone.
+    planned = {(s.partition, s.file_id): as_listed(s) for s in slices}
+    for damage in damage_of(client.storage, timeline, planned, listing=False).values():
+        raise Conflict(f"{plan.table.name}: {damage.text}")
 
 
 def _paths(slice_: FileSlice) -> list[str]:

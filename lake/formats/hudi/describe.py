@@ -73,9 +73,14 @@ def _since(timeline: Timeline) -> str:
 def _counts(timeline: Timeline) -> str:
     counted = Counter(instant.kind for instant in timeline.completed)
     words = [f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in sorted(counted.items())]
+    empty = [f"{timeline.directory}/{i.completed_file}" for i in timeline.commits if timeline.is_empty(i)]
     archived = [instant.time for instant in timeline.archived(plans=False, metadata=False)]
     span = f" ({min(archived)} to {max(archived)})" if archived else ""
-    return f"{', '.join(words) or 'nothing'} completed, {len(timeline.pending)} pending, {len(archived)} archived{span}"
+    unknown = f"; nobody knows what these wrote, they are empty: {', '.join(empty)}" if empty else ""
+    return (
+        f"{', '.join(words) or 'nothing'} completed, {len(timeline.pending)} pending, {len(archived)} archived{span}"
+        f"{unknown}"
+    )
 
 
 def _pending(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator[str]:

@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latest file slices of a table: hudi-rs lists them, the timeline says which are busy.
+"""Latest file slices of a table as its readers list them; the timeline says which are busy.
 
-hudi-rs leaves out three things, which are added here: file groups of logs only (of layout 2 it returns them neither as
-slices nor as rows), log files of layout 1 that were written since a compaction became pending, and that a pending plan
-or an inflight write already holds a file group.
+Readers take the files from the table's metadata table, where hudi-rs looks for us. It leaves out file groups of logs
+only, which are added here. Without a metadata table (or of version 6, whose metadata table hudi-rs does not read)
+readers list the partitions: the directories that Hudi has marked as one, whatever else is in them. hudi-rs takes every
+directory without directories in it for a partition, and no other one; so these are listed here.
 """
 
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.names import DataFile, data_file, log_order
-from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.storage import OnDisk, Storage
 from lake.formats.hudi.timeline import (
     COMMIT_ACTIONS,
     PLANNED_KINDS,
@@ -88,40 +90,46 @@ def replaced_groups(timeline: Timeline) -> set[Group]:
     return gone
 
 
-def latest_slices(storage: Storage, timeline: Timeline, partitions: Collection[str] | None = None) -> list[Slice]:
-    """Every latest slice, as readers see the table, or those in ``partitions``, for which no other is listed.
+def latest_slices(
+    storage: Storage,
+    timeline: Timeline,
+    partitions: Collection[str] | None = None,
+    *,
+    on_disk: OnDisk | None = None,
+) -> list[Slice]:
+    """Every latest slice, as Hudi's readers see the table, or those in ``partitions``, for which no other is listed.
 
-    Raises Transient when the listing fails, Rejected where hudi-rs does not know a column's type.
+    ``on_disk`` saves looking for who has looked already. Raises Transient when the listing fails, Rejected where
+    hudi-rs does not know a column's type.
     """
-    import hudi
-
     if partitions is not None:
-        partitions = {path for path in partitions if _may_hold_data(path)}
+        partitions = possible_partitions(partitions)
         if not partitions:
             return []
+    by_metadata = _lists_by_metadata(timeline)
+    if on_disk is None and (is_merge_on_read(timeline) or not by_metadata):
+        on_disk = storage.on_disk(partitions)
+    if not by_metadata:
+        _ask_hudi_rs(storage, lambda table: table.get_schema())
+        return list(_slices_in_storage(timeline, on_disk)) if on_disk is not None else []
+    slices = _slices_by_metadata(storage, timeline, partitions)
+    if on_disk is not None and is_merge_on_read(timeline):
+        known = {(entry.partition, entry.file_id) for entry in slices}
+        slices.extend(_slices_in_storage(timeline, on_disk, without=known, logs_only=True))
+    return slices
+
+
+def _slices_by_metadata(storage: Storage, timeline: Timeline, partitions: Collection[str] | None) -> list[Slice]:
+    """What hudi-rs lists by the table's metadata table."""
+    import hudi
+
     options = None if partitions is None else hudi.HudiReadOptions(filters=_filters(timeline.properties, partitions))
-    try:
-        found = storage.hudi_rs_table().get_file_slices(options)
-    except Exception as error:
-        raise Transient(f"{storage.location}: hudi-rs can't list the table ({str(error).splitlines()[0]})") from error
-    except BaseException as error:
-        # A panic of Rust code is no Exception; it would end the whole process.
-        if type(error).__module__ != "pyo3_runtime":
-            raise
-        raise Rejected(
-            f"{storage.location}: hudi-rs, which lists the table, does not know the type of one of its columns "
-            f"({str(error).splitlines()[0]}), as of timestamps without a time zone; leave the table out"
-        ) from error
     slices = []
-    merge_on_read = is_merge_on_read(timeline)
-    younger = _logs_since_compaction(storage, timeline, partitions) if timeline.layout == 1 and merge_on_read else {}
-    for entry in found:
+    for entry in _ask_hudi_rs(storage, lambda table: table.get_file_slices(options)):
         if partitions is not None and entry.partition_path not in partitions:
             continue
         logs = entry.log_file_names
         sizes = entry.log_file_sizes if logs else []
-        if younger and (added := younger.get((entry.partition_path, entry.file_id))):
-            logs, sizes = [*logs, *(name for name, _ in added)], [*sizes, *(size for _, size in added)]
         if len(logs) > 1:
             ordered = sorted(zip(logs, sizes, strict=True), key=lambda pair: log_order(pair[0]))
             logs, sizes = [name for name, _ in ordered], [size for _, size in ordered]
@@ -135,10 +143,33 @@ def latest_slices(storage: Storage, timeline: Timeline, partitions: Collection[s
                 log_sizes=tuple(sizes),
             )
         )
-    if merge_on_read:
-        known = {(entry.partition, entry.file_id) for entry in slices}
-        slices.extend(_slices_of_logs_only(storage, timeline, known, partitions))
     return slices
+
+
+def _ask_hudi_rs(storage: Storage, question: Callable[[Any], Any]) -> Any:
+    try:
+        return question(storage.hudi_rs_table())
+    except Exception as error:
+        raise Transient(f"{storage.location}: hudi-rs can't list the table ({str(error).splitlines()[0]})") from error
+    except BaseException as error:
+        # A panic of Rust code is no Exception; it would end the whole process.
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise Rejected(
+            f"{storage.location}: hudi-rs, which reads the table, does not know the type of one of its columns "
+            f"({str(error).splitlines()[0]}), as of timestamps without a time zone; leave the table out"
+        ) from error
+
+
+def _lists_by_metadata(timeline: Timeline) -> bool:
+    """Whether readers ask the table's metadata table for its files; hudi-rs does of version 8 and newer."""
+    indexes = timeline.properties.get("hoodie.table.metadata.partitions", "").split(",")
+    return "files" in indexes and timeline.layout != 1
+
+
+def possible_partitions(paths: Collection[str]) -> frozenset[str]:
+    """Those of the paths somebody gave that can be partitions."""
+    return frozenset(path for path in paths if _may_hold_data(path))
 
 
 def _may_hold_data(partition: str) -> bool:
@@ -173,56 +204,51 @@ def _filters(properties: Mapping[str, str], partitions: Collection[str]) -> list
     ]
 
 
-def _logs_since_compaction(
-    storage: Storage, timeline: Timeline, partitions: Collection[str] | None
-) -> dict[Group, list[tuple[str, int]]]:
-    """Log files (names and sizes in bytes) of layout 1 that name a pending compaction; hudi-rs leaves them out."""
-    found: dict[Group, list[tuple[str, int]]] = defaultdict(list)
-    for instant, plan in timeline.pending_plans():
-        if instant.kind != "compaction":
-            continue
-        groups = {(entry.partition, entry.file_id) for entry in planned_slices(plan)}
-        listed = sorted({partition for partition, _ in groups if partitions is None or partition in partitions})
-        for partition, children in zip(listed, storage.each(storage.children, listed), strict=True):
-            for info in children:
-                file = data_file(join(partition, info.base_name))
-                if file is not None and file.is_log and file.instant == instant.time and file.group in groups:
-                    found[file.group].append((file.name, info.size))
-    return found
-
-
-def _slices_of_logs_only(
-    storage: Storage, timeline: Timeline, known: Collection[Group], partitions: Collection[str] | None
+def _slices_in_storage(
+    timeline: Timeline, on_disk: OnDisk, *, without: Collection[Group] = (), logs_only: bool = False
 ) -> Iterator[Slice]:
-    logs: dict[Group, list[tuple[DataFile, int]]] = defaultdict(list)
-    committed = committed_times(timeline)
+    """Latest slices as readers put them together from a listing of the partitions.
+
+    The groups in ``without`` are left out, and with ``logs_only`` base files are.
+    """
+    files: dict[Group, list[tuple[DataFile, int]]] = defaultdict(list)
+    completed = {i.time: i.completed_at or i.time for i in timeline.commits}
     oldest = timeline.instants[0].time if timeline.instants else ""
 
     def is_committed(file: DataFile) -> bool:
         # What is older than the active timeline was archived, and only completed instants are.
-        return file.instant in committed or file.instant < oldest
+        return file.instant in completed or file.instant < oldest
 
-    for path, size in storage.data_files(partitions):
+    for path, size in on_disk.sizes.items():
         file = data_file(path)
-        if file is None or not file.is_log or file.is_cdc or file.group in known:
+        if file is None or file.is_cdc or file.group in without or (logs_only and not file.is_log):
             continue
-        if is_committed(file) or timeline.layout == 1:
-            logs[file.group].append((file, size))
-    if not logs:
-        return
-    gone = replaced_groups(timeline)
-    for (partition, file_id), files in sorted(logs.items()):
+        if file.partition not in on_disk.partitions:
+            continue  # files that are called as Hudi's are, in a directory that is no partition
+        if is_committed(file) or (timeline.layout == 1 and file.is_log):
+            files[file.group].append((file, size))
+    gone = replaced_groups(timeline) if files else ()
+    for (partition, file_id), found in sorted(files.items()):
         # A log file of layout 1 names the first commit of its slice, later ones the compaction pending meanwhile.
-        if (partition, file_id) not in gone and any(is_committed(file) for file, _ in files):
-            files.sort(key=lambda pair: log_order(pair[0].name))
-            yield Slice(
-                partition=partition,
-                file_id=file_id,
-                base=None,
-                bytes=0,
-                logs=tuple(file.name for file, _ in files),
-                log_sizes=tuple(size for _, size in files),
-            )
+        if (partition, file_id) in gone or not any(is_committed(file) for file, _ in found):
+            continue
+        base, size = max((f for f in found if not f[0].is_log), key=lambda f: f[0].instant, default=(None, 0))
+        since = base.instant if base else ""
+        logs = [
+            (file, size)
+            for file, size in found
+            if file.is_log
+            and (file.instant >= since if timeline.layout == 1 else completed.get(file.instant, file.instant) > since)
+        ]
+        logs.sort(key=lambda pair: log_order(pair[0].name))
+        yield Slice(
+            partition=partition,
+            file_id=file_id,
+            base=base.name if base else None,
+            bytes=size,
+            logs=tuple(file.name for file, _ in logs),
+            log_sizes=tuple(size for _, size in logs),
+        )
 
 
 def committed_times(timeline: Timeline) -> frozenset[str]:

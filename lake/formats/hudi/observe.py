@@ -3,15 +3,15 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from pyarrow import fs as pafs
 
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.commits import find_commit, landed, pending_plan_ids, reasons_to_keep
+from lake.formats.hudi.damage import first_of_each_group, look
 from lake.formats.hudi.describe import describe_table
-from lake.formats.hudi.listing import busy_groups, delta_commits, latest_slices, slices_table
+from lake.formats.hudi.listing import busy_groups, delta_commits, slices_table
 from lake.formats.hudi.refusals import check_table
 from lake.formats.hudi.storage import PROPERTIES, Storage, table_properties
 from lake.formats.hudi.timeline import Timeline
@@ -36,16 +36,32 @@ class HudiFormat:
     volatile_columns = frozenset({"_hoodie_file_name"})
 
     def discover(self, location: str) -> Iterator[TableRef]:
-        """See ``TableFormat``. Searches four levels, never inside a table; Rejected when there is no such directory."""
+        """See ``TableFormat``. Searches four levels, never inside a table.
+
+        Raises Rejected when there is no such directory, and after the last table where directories that may hold some
+        can't be read or have lost their ``hoodie.properties``.
+        """
         top = Storage(location)
         if top.info("").type != pafs.FileType.Directory:
             raise Rejected(f"{location}: no such directory; give a Hudi table or a directory that holds some")
         location = location.rstrip("/") if location.startswith("file:") else canonical_location(location)
         seen = everything = [_look_at(location)]
+        problems: list[str] = []
+
+        def look_below(child: str) -> tuple[TableRef | None, list[str]]:
+            try:
+                return _look_at(child)
+            except Rejected as error:
+                problems.append(str(error))
+                return None, []
+
         for _ in range(SEARCH_DEPTH):
-            seen = top.each(_try_to_look_at, [child for _, children in seen for child in children])
+            seen = top.each(look_below, [child for _, children in seen for child in children])
             everything = everything + seen
         yield from sorted((table for table, _ in everything if table is not None), key=lambda table: table.location)
+        if problems:
+            more = f" (and {len(problems) - 1} more directories)" if len(problems) > 1 else ""
+            raise Rejected(f"{min(problems)}{more}")
 
     def check(self, table: TableRef) -> None:
         """See ``TableFormat``."""
@@ -118,15 +134,12 @@ def _look_at(location: str) -> tuple[TableRef | None, list[str]]:
     names = sorted(info.base_name for info in storage.children("") if info.type == pafs.FileType.Directory)
     if ".hoodie" in names and storage.is_file(PROPERTIES + ".backup"):
         return _table_at(storage, location), []
+    if ".hoodie" in names:
+        raise Rejected(
+            f"{location} has a directory .hoodie and no {PROPERTIES}, so that nobody can read it as a Hudi table; put "
+            "that file back from a backup, or remove what is left of the table"
+        )
     return None, [f"{location}/{name}" for name in names if not name.startswith((".", "_"))]
-
-
-def _try_to_look_at(location: str) -> tuple[TableRef | None, list[str]]:
-    try:
-        return _look_at(location)
-    except Rejected as error:
-        log.warning("not searched: %s", error)
-        return None, []
 
 
 def _table_at(storage: Storage, location: str) -> TableRef:
@@ -138,17 +151,15 @@ def _table_at(storage: Storage, location: str) -> TableRef:
 
 def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
     storage = Storage(table.location)
-    # The timeline is listed first: what a commit adds in between is in the slices and at worst looks too new.
-    timeline = Timeline(storage)
-    taken_at = datetime.now(UTC)
-    busy = busy_groups(timeline)
-    slices = latest_slices(storage, timeline, None if partitions is None else frozenset(partitions))
+    found = look(storage, partitions)
+    timeline = found.timeline
     return Snapshot(
         table=table,
         instant=timeline.newest,
-        taken_at=taken_at,
-        slices=slices_table(slices, timeline, busy),
+        taken_at=found.taken_at,
+        slices=slices_table([*found.slices, *found.unseen], timeline, busy_groups(timeline)),
         delta_commits=delta_commits(timeline),
+        damaged=first_of_each_group(found.damage),
     )
 
 

@@ -7,15 +7,18 @@ makes the table unreadable.
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from lake.errors import Conflict
+from lake.errors import Conflict, Rejected
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.conflicts import writer_wins
+from lake.formats.hudi.damage import damage_of, is_current
+from lake.formats.hudi.listing import Slice
 from lake.formats.hudi.settings import SORT_COLUMNS
+from lake.formats.hudi.storage import user
 from lake.formats.hudi.timeline import (
     EPOCH_KEY,
     PLAN_KEY,
@@ -37,6 +40,8 @@ _INGEST = frozenset({"commit", "deltacommit", "replacecommit"})
 #: how long a plan waits for a gap between a writer's commits
 WRITER_WAIT = timedelta(seconds=60)
 _WRITER_POLL_SECONDS = 0.2
+#: a difference seen while a commit or a clean came in between is looked at again
+_LOOKS = 3
 
 SliceKey = tuple[str, str]
 """Partition and file id."""
@@ -44,14 +49,42 @@ SliceKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LiveSlice:
-    """A latest file slice as Hudi's view has it: file names, logs oldest first."""
+    """A latest file slice as Hudi's view has it: file names, logs oldest first.
+
+    ``damage`` says in which way its files are not what the commits say; null where they are.
+    """
 
     base: str | None
     logs: tuple[str, ...]
+    damage: str | None = None
 
 
-def live_slices(client: HudiClient, partitions: Collection[str]) -> dict[SliceKey, LiveSlice]:
-    """Latest slices of ``partitions`` by Hudi's own view, those of pending plans included."""
+def live_slices(client: HudiClient, planned: Iterable[FileSlice]) -> dict[SliceKey, LiveSlice]:
+    """Latest slices of the partitions of ``planned`` by Hudi's own view, those of pending plans included.
+
+    The groups of ``planned`` are compared with what the commits say; one that is damaged is always among them.
+    """
+    groups = {(slice_.partition, slice_.file_id) for slice_ in planned}
+    for _ in range(_LOOKS):
+        timeline = client.timeline()
+        client.meta.reloadActiveTimeline()
+        found = _slices_of_view(client, {partition for partition, _ in groups})
+        damage = damage_of(client.storage, timeline, {key: _named(key, found.get(key)) for key in groups})
+        if not damage or is_current(timeline):
+            break
+    for key, entry in damage.items():
+        found[key] = replace(found.get(key, LiveSlice(None, ())), damage=entry.text)
+    return found
+
+
+def _named(key: SliceKey, now: LiveSlice | None) -> Slice | None:
+    if now is None:
+        return None
+    sizes = (0,) * len(now.logs)
+    return Slice(partition=key[0], file_id=key[1], base=now.base, bytes=0, logs=now.logs, log_sizes=sizes)
+
+
+def _slices_of_view(client: HudiClient, partitions: Collection[str]) -> dict[SliceKey, LiveSlice]:
     hudi = client.jvm.org.apache.hudi
     metadata = hudi.common.config.HoodieMetadataConfig.newBuilder().enable(client.has_metadata_table).build()
     view = hudi.common.table.view.FileSystemViewManager.createInMemoryFileSystemView(
@@ -111,6 +144,8 @@ def inflight_ingest(client: HudiClient, timeline: Timeline, partitions: Collecti
 def stale_reason(slice_: FileSlice, partition: str, live: Mapping[SliceKey, LiveSlice]) -> str | None:
     """Why a planned slice can't be rewritten as planned; None when it is what the table has now."""
     now = live.get((partition, slice_.file_id))
+    if now is not None and now.damage is not None:
+        return now.damage
     if now is None:
         return f"file group {slice_.file_id} is no longer live"
     base = slice_.path.rsplit("/", 1)[-1] if slice_.path else None
@@ -175,6 +210,16 @@ def _group_record(client: HudiClient, group: ClusteringGroup, live: Mapping[Slic
     }
 
 
+def refuse_read_only(client: HudiClient) -> None:
+    """Raise Rejected where lakefold may not write to the table; Java would say that a file does not exist."""
+    for directory in ("", client.timeline().directory):
+        if not client.storage.is_writable(directory):
+            raise Rejected(
+                f"{client.table.name}: {client.storage.shown(directory)} is read-only for {user()}; give lakefold "
+                'write access to the whole table, or set mode = "observe" for it'
+            )
+
+
 MakeKnown = Callable[[HudiClient, Timeline, Plan, int], Prepared]
 """Writes a plan under an epoch to the timeline, in the lock section that looked at it."""
 
@@ -187,8 +232,9 @@ def publish(
     ``fence`` is asked under the lock whether the plan is still this executor's, see ``lake.ports.Fenced``.
     Waits for a moment in which no writer is inflight on the plan's partitions: whichever of the two commits first,
     the other one loses its work. Raises Conflict when there is none for ``WRITER_WAIT`` or no group is left,
-    Transient when the lock is taken.
+    Transient when the lock is taken, Rejected where the table can't be written to.
     """
+    refuse_read_only(client)
     deadline = time.monotonic() + WRITER_WAIT.total_seconds()
     while True:
         # The look without the lock is what waiting costs; the one that counts is under it.
@@ -210,7 +256,7 @@ def publish(
 
 def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> Prepared:
     """Write ``plan`` to the timeline as one requested clustering; call it under the lock, with no writer inflight."""
-    live = live_slices(client, plan.partitions)
+    live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     kept, left_out = examine(plan, live, pending_groups(timeline))
     if not kept:
         raise Conflict(f"{plan.table.name}: no group of the plan is left; the first: {left_out[0].reason}", left_out)
@@ -266,7 +312,7 @@ def unchanged(client: HudiClient, prepared: Prepared) -> None:
     plan = prepared.plan
     still_pending(client, prepared, "replacecommit")
     groups = [plan.groups[index] for index in prepared.groups]
-    live = live_slices(client, {s.partition for group in groups for s in group.slices})
+    live = live_slices(client, [slice_ for group in groups for slice_ in group.slices])
     for group in groups:
         for slice_ in group.slices:
             reason = stale_reason(slice_, slice_.partition, live)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ from lake.filesystems import filesystem_of
 from lake.locations import bucket_and_key, canonical_location, is_local
 
 PROPERTIES = ".hoodie/hoodie.properties"
+#: a text file, or since Hudi 0.11 one in the format of base files with its extension
+_PARTITION_MARKER = ".hoodie_partition_metadata"
 _REQUESTS_AT_ONCE = 16
 _KEYS = f"check {s3.PREFIX}access.key and secret.key, or where else the process has its credentials from"
 #: what pyarrow's S3 says where trying again does not help, with what does
@@ -34,11 +37,23 @@ _Result = TypeVar("_Result")
 _ESCAPED = re.compile(r"\\(.)")
 
 
-def _user() -> str:
+def user() -> str:
+    """Whom the process runs as, for a message about permissions."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return f"user {os.geteuid()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnDisk:
+    """Files outside ``.hoodie`` by path relative to the table, with sizes in bytes; no markers and no checksums.
+
+    ``partitions`` are the directories that Hudi has marked as one, ``''`` the table itself.
+    """
+
+    sizes: Mapping[str, int]
+    partitions: frozenset[str]
 
 
 class Storage:
@@ -93,17 +108,18 @@ class Storage:
             raise
         except PermissionError as error:
             raise Rejected(
-                f"{self.path(relative)}: permission denied for {_user()}; grant read access to the whole table, "
+                f"{self.path(relative)}: permission denied for {user()}; grant read access to the whole table, "
                 "its .hoodie directory included"
             ) from error
         except OSError as error:
-            line = f"{self._shown(relative)}: {str(error).splitlines()[0]}"
+            line = f"{self.shown(relative)}: {str(error).splitlines()[0]}"
             refused = next((remedy for code, remedy in _REFUSED.items() if code in line), None)
             if refused is not None and not self.is_local:
                 raise Rejected(f"{line}; {refused}") from error
             raise Transient(line) from error
 
-    def _shown(self, relative: str) -> str:
+    def shown(self, relative: str) -> str:
+        """The path as a person finds it."""
         return self.path(relative) if self.is_local else f"s3://{self.path(relative)}"
 
     def read(self, relative: str) -> bytes:
@@ -124,6 +140,10 @@ class Storage:
     def is_file(self, relative: str) -> bool:
         """Whether ``relative`` is a file."""
         return bool(self.info(relative).type == pafs.FileType.File)
+
+    def is_writable(self, relative: str) -> bool:
+        """Whether files can be created in a directory, as far as that can be seen without doing it: not on S3."""
+        return not self.is_local or os.access(self.path(relative), os.W_OK, effective_ids=True)
 
     def size(self, relative: str) -> int | None:
         """Size in bytes, None where there is no such file."""
@@ -183,20 +203,26 @@ class Storage:
         """The inverse of ``path``."""
         return path[len(self.base) :].lstrip("/")
 
-    def data_files(self, partitions: Collection[str] | None = None) -> Iterator[tuple[str, int]]:
-        """Relative path and size of every file outside ``.hoodie``, without partition markers and checksums.
+    def data_files(self, partitions: Collection[str] | None = None) -> Mapping[str, int]:
+        """Relative path and size of every file outside ``.hoodie``, as of ``on_disk``."""
+        return self.on_disk(partitions).sizes
 
-        With ``partitions`` only these directories are listed, and those below them are not.
-        """
+    def on_disk(self, partitions: Collection[str] | None = None) -> "OnDisk":
+        """What is outside ``.hoodie``. With ``partitions`` only these directories, and none below them."""
         if partitions is None:
             listings = self.each(self._files_below, (top for top in self.children("") if top.base_name != ".hoodie"))
         else:
             listings = self.each(self._files_in, partitions)
+        sizes, marked = {}, set()
         for found in listings:
             for info in found:
-                name = info.base_name
-                if not name.startswith(".hoodie_partition_metadata") and not name.endswith(".crc"):
-                    yield self.relative(info.path), info.size
+                path = self.relative(info.path)
+                directory, _, name = path.rpartition("/")
+                if name.startswith(_PARTITION_MARKER):
+                    marked.add(directory)
+                elif not name.endswith(".crc"):
+                    sizes[path] = info.size
+        return OnDisk(sizes=sizes, partitions=frozenset(marked))
 
     def _files_in(self, relative: str) -> list[pafs.FileInfo]:
         return [info for info in self.children(relative) if info.type == pafs.FileType.File]

@@ -9,7 +9,7 @@ replacecommit, commit or deltacommit, and its requested file stays beside the co
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -153,7 +153,8 @@ class Timeline:
         else:
             self.directory = f".hoodie/{get('hoodie.timeline.path') or 'timeline'}"
             self.archive_directory = f"{self.directory}/{get('hoodie.timeline.history.path') or 'history'}"
-        files = (info for info in storage.children(self.directory) if info.type == pafs.FileType.File)
+        files = [info for info in storage.children(self.directory) if info.type == pafs.FileType.File]
+        self._files = {info.base_name: (info.mtime_ns, info.size) for info in files}
         self.instants: tuple[Instant, ...] = _instants({info.base_name: self._changed(info) for info in files})
 
     def _changed(self, info: pafs.FileInfo) -> str | None:
@@ -205,13 +206,39 @@ class Timeline:
         """What the completed instant recorded; None while it is pending."""
         return self._record(instant.completed_file)
 
+    def written(self, instant: Instant) -> dict[str, Any] | None:
+        """What a completed commit recorded. Transient where its file is empty, so that nobody knows what it wrote."""
+        if self.is_empty(instant):
+            raise Transient(
+                f"{self.storage.shown(f'{self.directory}/{instant.completed_file}')} is empty, so nobody can say what "
+                f"{instant.kind} {instant.time} wrote; put the file back from a backup, or have the table's own writer "
+                "take that commit back (rollback_to_instant, delete the empty file first) and write it again"
+            )
+        return self.metadata(instant)
+
+    def is_empty(self, instant: Instant) -> bool:
+        """Whether the file by which an instant counts as completed is empty."""
+        return instant.completed_file is not None and self._files[instant.completed_file][1] == 0
+
+    def stamp(self, instant: Instant) -> Hashable:
+        """What identifies the content of a completed instant's file."""
+        name = instant.completed_file or ""
+        return name, self._files.get(name)
+
+    def archive_stamp(self) -> Hashable:
+        """What identifies the content of the archived timeline."""
+        children = self.storage.children(self.archive_directory)
+        return frozenset((i.base_name, i.mtime_ns, i.size) for i in children if i.type == pafs.FileType.File)
+
     def _record(self, name: str | None) -> dict[str, Any] | None:
         if name is None:
             return None
+        path = f"{self.directory}/{name}"
+        content = self.storage.read(path)
         try:
-            return decode(self.storage.read(f"{self.directory}/{name}"))
+            return decode(content)
         except Transient as error:
-            raise Transient(f"{self.storage.path(self.directory)}/{name}: {error}") from error
+            raise Transient(f"{self.storage.shown(path)}: {error}; put it back from a backup") from error
 
     def pending_plans(self) -> list[tuple[Instant, dict[str, Any]]]:
         """Pending clusterings, compactions and log compactions with their plans, by time."""

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies about in a table's directory without being a part of it: directories and files of others."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hudi_tables import table_rows
+from hudi_templates import Templates, data_files, ref, replace, timeline_file
+
+from lake.errors import Rejected, Transient
+from lake.formats.hudi import FORMAT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("name", ["plain", "cow", "unpartitioned"])
+def test_d3_a_directory_in_a_partition_hides_no_file_of_it(
+    spark: "SparkSession", templates: Templates, tmp_path: Path, name: str
+) -> None:
+    base = templates.copy(name, tmp_path / "t")
+    before = FORMAT.snapshot(ref(base)).slices
+    partition = Path(max(data_files(base))).parent
+    (base / partition / "_temporary/0").mkdir(parents=True)
+    after = FORMAT.snapshot(ref(base))
+    assert after.slices.equals(before)
+    assert after.damaged == ()
+    verified = FORMAT.verify(ref(base), (), rows=True)
+    assert (verified.missing, verified.resurrected) == ((), ())
+    assert verified.rows == verified.rows_expected == len(table_rows(spark, base))
+
+
+@pytest.mark.parametrize("name", ["plain", "cow", "mor"])
+def test_d6_a_directory_of_hudi_files_that_hudi_does_not_call_a_partition_is_none(
+    spark: "SparkSession", templates: Templates, tmp_path: Path, name: str
+) -> None:
+    base = templates.copy(name, tmp_path / "t")
+    before, rows = FORMAT.snapshot(ref(base)).slices, table_rows(spark, base)
+    partition = Path(max(data_files(base))).parent
+    shutil.copytree(base / partition, base / "backup", ignore=shutil.ignore_patterns(".hoodie_partition_metadata*"))
+    assert table_rows(spark, base) == rows
+    assert FORMAT.snapshot(ref(base)).slices.equals(before)
+    assert FORMAT.snapshot(ref(base)).damaged == ()
+    shutil.copytree(base / "backup", base / partition / "copy")
+    assert FORMAT.snapshot(ref(base)).slices.equals(before)
+
+
+def test_d6_a_partition_that_is_marked_in_the_format_of_its_base_files_is_one(
+    templates: Templates, tmp_path: Path
+) -> None:
+    base = templates.copy("plain", tmp_path / "t")
+    before = FORMAT.snapshot(ref(base)).slices
+    for marker in base.glob("*/.hoodie_partition_metadata"):
+        marker.rename(marker.with_name(".hoodie_partition_metadata.parquet"))
+    assert FORMAT.snapshot(ref(base)).slices.equals(before)
+
+
+def test_d6_a_copied_partition_that_readers_take_for_one_is_told_of_and_left_alone(
+    templates: Templates, tmp_path: Path
+) -> None:
+    base = templates.copy("plain", tmp_path / "t")
+    partition = min(base.glob("2026-*"))
+    shutil.copytree(partition, base / "2026-09-09")
+    damaged = {(entry.partition, Path(entry.path).name) for entry in FORMAT.snapshot(ref(base)).damaged}
+    assert damaged == {("2026-09-09", file.name) for file in partition.glob("*.parquet")}
+
+
+@pytest.mark.parametrize("name", ["plain", "cow", "mor"])
+def test_d8_a_parquet_file_of_somebody_else_refuses_no_table_and_is_named(
+    templates: Templates, tmp_path: Path, name: str
+) -> None:
+    base = templates.copy(name, tmp_path / "t")
+    before = FORMAT.snapshot(ref(base)).slices
+    partition = Path(max(data_files(base))).parent
+    for directory in ("exports", f"{partition}/exports"):
+        (base / directory).mkdir()
+        pq.write_table(pa.table({"id": [1]}), base / directory / "part-00000.parquet")
+    assert FORMAT.snapshot(ref(base)).slices.equals(before)
+    strays = FORMAT.verify(ref(base), (), rows=False).unowned
+    assert strays == tuple(sorted(("exports/part-00000.parquet", f"{partition}/exports/part-00000.parquet")))
+
+
+def test_d9_a_commit_whose_file_is_empty_is_named_and_the_table_left_alone_until_it_is_back(
+    templates: Templates, tmp_path: Path
+) -> None:
+    base = templates.copy("cow", tmp_path / "t")
+    newest = timeline_file(base, "*.commit")
+    content = newest.read_bytes()
+    replace(newest, b"")
+    with pytest.raises(Transient, match=rf"{newest} is empty, so nobody can say what commit .* wrote; put the file"):
+        FORMAT.snapshot(ref(base))
+    with pytest.raises(Transient, match=f"{newest} is empty"):
+        FORMAT.verify(ref(base), (), rows=False)
+    assert f"they are empty: .hoodie/timeline/{newest.name}" in FORMAT.describe(ref(base))["timeline"]
+    replace(newest, content)
+    assert FORMAT.snapshot(ref(base)).slices.num_rows == 6
+
+
+@pytest.mark.parametrize("pattern", ["*.commit", "history/*.parquet", "history/manifest_*"])
+def test_d9_a_file_of_the_timeline_that_can_t_be_read_is_named_with_what_to_do(
+    templates: Templates, tmp_path: Path, pattern: str
+) -> None:
+    base = templates.copy("archived", tmp_path / "t")
+    for torn in (base / ".hoodie/timeline").glob(pattern):
+        replace(torn, torn.read_bytes()[:20])
+    with pytest.raises(Transient, match=rf"{base}/\.hoodie/timeline/.*: .*; put it back from a backup|can't be read"):
+        FORMAT.verify(ref(base), (), rows=False)
+
+
+def test_d9_a_table_without_its_properties_is_named_where_tables_are_looked_for(
+    templates: Templates, tmp_path: Path
+) -> None:
+    sound, lost = templates.copy("plain", tmp_path / "a"), templates.copy("plain", tmp_path / "b/c")
+    (lost / ".hoodie/hoodie.properties").unlink()
+    tables = FORMAT.discover(str(tmp_path))
+    assert next(tables).location == str(sound), "the others are found all the same"
+    with pytest.raises(Rejected, match=rf"{lost} has a directory \.hoodie and no .*; put that file back"):
+        next(tables)
