@@ -148,7 +148,8 @@ def status(lake: "Lake") -> dict[str, Any]:
     """Everything about "how is the lake?", as it was when the database was read, ``taken_at``.
 
     ``backlog_seconds`` goes by the speed of the last completed plans and is None without any. ``attention`` has the
-    tables that are halted or paused, or of which files can't be read.
+    tables that are halted or paused, that are damaged or could not be scanned, of which files can't be read, and those
+    whose newest plan failed.
     """
     from lake.plan import PlanState
 
@@ -179,17 +180,24 @@ def status(lake: "Lake") -> dict[str, Any]:
         "halted": list(figures.halted),
         **_pause(figures.pause),
         "paused_tables": [table.name for table in figures.tables if table.paused],
-        "attention": [
-            {
-                "table": table.name, "halted_at": table.halted_at, "halted_reason": table.halted_reason,
-                "quarantined_files": len(table.quarantined), **_pause(table.pause),
-            }
-            for table in figures.tables
-            if table.halted or table.quarantined or table.paused
-        ],
+        "attention": [entry for table in figures.tables if (entry := _attention(lake, table)) is not None],
         "notifications_waiting": figures.notifications_waiting,
         "notifications_dead": figures.notifications_dead,
         "leaders": lake.leaders,
+    }  # fmt: skip
+
+
+def _attention(lake: "Lake", table: "TableState") -> dict[str, Any] | None:
+    """What of a table needs a person; None where nothing does."""
+    good, last, failed = lake.good.get(table.name), lake.last.get(table.name), lake.failed.get(table.name)
+    damaged = good.damaged if good is not None else 0
+    error = last.error if last is not None and last.outcome != "ok" else None
+    if not (table.halted or table.quarantined or table.paused or damaged or error or failed):
+        return None
+    return {
+        "table": table.name, "halted_at": table.halted_at, "halted_reason": table.halted_reason,
+        "damaged_slices": damaged, "quarantined_files": len(table.quarantined), "scan_error": error,
+        "failed_plan": failed and failed.plan_id, "failed_reason": failed and failed.error, **_pause(table.pause),
     }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ _STALE_SECONDS = 30.0
 class Lake:
     """All tables at one moment: the last scans, the last and the first that succeeded, and plans in numbers.
 
-    ``recent`` are the plans completed last, newest first.
+    ``recent`` are the plans completed last, newest first; ``failed`` the newest plan of each table where that failed.
     """
 
     figures: Figures
@@ -40,17 +40,21 @@ class Lake:
     first: Mapping[str, ScanRecord]
     recent: Sequence[PlanView]
     leaders: Sequence[Leader]
+    failed: Mapping[str, PlanView]
 
 
 def read_lake(store: Store) -> Lake:
     """Read it now. Raises what the store raises."""
+    figures = store.figures()
+    newest = store.last_plans(sorted({row.table for row in figures.plans if row.state is PlanState.FAILED}))
     return Lake(
-        figures=store.figures(),
+        figures=figures,
         last=store.last_scans(),
         good=store.last_scans(ok=True),
         first=store.first_scans(),
         recent=store.plans(state=PlanState.COMPLETED, limit=_RECENT_PLANS),
         leaders=store.leaders(),
+        failed={table: plan for table, plan in newest.items() if plan.state is PlanState.FAILED},
     )
 
 

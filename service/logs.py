@@ -30,11 +30,15 @@ def _when(record: logging.LogRecord) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """``2026-01-31T12:00:00.000Z INFO service.daemon: message``, an exception below it."""
+    """``2026-01-31T12:00:00.000Z INFO service.daemon: message``, an exception below it.
+
+    A message is one line whatever it names: directories and tables may have line breaks in their names.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """One record as text."""
-        text = f"{_when(record)} {record.levelname} {record.name}: {record.getMessage()}"
+        message = "\\n".join(record.getMessage().splitlines())
+        text = f"{_when(record)} {record.levelname} {record.name}: {message}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return hide(text)

@@ -54,6 +54,7 @@ SECTIONS: tuple[Section, ...] = (
             _stored("lakefold_table_log_bytes", _TABLE, "Bytes of those log files."),
             _stored("lakefold_table_partitions", _TABLE, "Partitions with at least one live slice."),
             _stored("lakefold_table_file_size_bytes", _TABLE, "Live base files by size.", "gaugehistogram"),
+            _stored("lakefold_table_damaged_slices", _TABLE, "Latest slices whose files are not what the commits say."),
             _stored("lakefold_table_backlog_files", _TABLE, "Files that the scan's planning would have rewritten."),
             _stored("lakefold_table_backlog_bytes", _TABLE, "Bytes that the scan's planning would have rewritten."),
             _stored(

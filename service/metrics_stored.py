@@ -28,6 +28,7 @@ _LAYOUT: Mapping[str, Callable[["ScanRecord"], float]] = {
     "lakefold_table_log_files": lambda scan: scan.log_files,
     "lakefold_table_log_bytes": lambda scan: scan.log_bytes,
     "lakefold_table_partitions": lambda scan: scan.partitions,
+    "lakefold_table_damaged_slices": lambda scan: scan.damaged,
     "lakefold_table_backlog_files": lambda scan: scan.backlog_files,
     "lakefold_table_backlog_bytes": lambda scan: scan.backlog_bytes,
     "lakefold_table_snapshot_timestamp_seconds": lambda scan: scan.taken_at.timestamp(),

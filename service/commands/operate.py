@@ -74,6 +74,14 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
         name = table["table"]
         if table["halted_at"]:
             out.line(f"{name} is halted since {age(moment(table['halted_at']), now)}: {table['halted_reason']}")
+        if table["damaged_slices"]:
+            slices = plural(table["damaged_slices"], "file slice")
+            out.line(f"{name}: {slices} differ from its commits and are left alone; lakefold verify {name}")
+        if table["scan_error"]:
+            out.line(f"{name} could not be scanned: {table['scan_error']}")
+        if table["failed_plan"]:
+            why = f": {table['failed_reason']}" if table["failed_reason"] else ""
+            out.line(f"{name}: its newest plan failed{why}; lakefold plans show {table['failed_plan']}")
         if table["quarantined_files"]:
             files = plural(table["quarantined_files"], "file")
             out.line(f"{name}: {files} can't be read and are left alone; lakefold tables show {name}")

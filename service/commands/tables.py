@@ -117,6 +117,9 @@ def _show_text(run: Run, table: Mapping[str, Any]) -> None:
         f"Small files: {good['small_files']:,} ({_share(good['small_files'], good['files'])}), "
         f"{size(good['small_bytes'])}; backlog: {plural(good['backlog_files'], 'file')}, {size(good['backlog_bytes'])}"
     )
+    if damaged := good["skipped"].get("damaged"):
+        slices = plural(damaged, "file slice")
+        out.line(f"Damaged: {slices} differ from the commits and are left alone; lakefold verify {table['table']}")
     out.line()
     limits = {name: parse_bytes(table["policy"][name]) for name in ("small_file_limit", "target_file_max")}
     for line in histogram_lines(good["histogram"], limits):

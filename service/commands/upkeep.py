@@ -138,8 +138,8 @@ def verify(
 ) -> int:
     """Compare storage with the table's last commits; exit 3 on a difference.
 
-    Live files are there with their sizes, nothing superseded is live again; files nobody owns are listed, and with
-    --rows the rows in the live files are what the commits say.
+    Live files are there with their sizes, nothing superseded is live again; files nobody owns are listed. With --rows
+    the rows that are read are those that the commits promise, and each commit follows from those before it.
     """
     from lake.formats import load_format
 
@@ -148,7 +148,8 @@ def verify(
         superseded = [due.version for due in run.store.superseded(found.ref)]
         result = load_format(found.ref.format).verify(found.ref, superseded, rows=rows)
         rows_differ = rows and result.rows != result.rows_expected
-        differs = bool(result.missing or result.wrong_size or result.resurrected or result.unowned or rows_differ)
+        files_differ = result.missing or result.wrong_size or result.resurrected or result.unowned
+        differs = bool(files_differ or result.contradictions or rows_differ)
         data = {"table": found.name, "location": found.ref.location, "equal": not differs, "verification": result}
         run.out.one(data, lambda: _verify_text(run, found.name, result, differs, rows_differ))
     return ExitCode.PARTIAL if differs else ExitCode.OK
@@ -168,4 +169,6 @@ def _verify_text(run: Run, name: str, result: "Verification", differs: bool, row
         for path in paths:
             out.line(f"  {title}: {path}")
     if rows_differ:
-        out.line(f"  rows: {result.rows:,} in the files, {result.rows_expected or 0:,} in the commits")
+        out.line(f"  rows: {result.rows:,} are read, {result.rows_expected or 0:,} by the commits")
+    for sentence in result.contradictions:
+        out.line(f"  contradiction: {sentence}")

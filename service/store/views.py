@@ -106,6 +106,11 @@ class ScanRecord:
     outcome: str = "ok"
     error: str | None = None
 
+    @property
+    def damaged(self) -> int:
+        """Slices left alone because their files are not what the table's commits say."""
+        return self.skipped.get("damaged", 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLayout:

@@ -223,7 +223,7 @@ def notices(lake: Lake, now: datetime) -> list[Notice]:
 
 def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
     found = []
-    name, scan = table.name, lake.last.get(table.name)
+    name, scan, good = table.name, lake.last.get(table.name), lake.good.get(table.name)
     href = table_path(name)
     if table.halted:
         text = f"is halted since {ago(table.halted_at, now)}: {table.halted_reason}. After looking into it:"
@@ -231,6 +231,13 @@ def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
     if scan is not None and scan.outcome != "ok":
         text = f"could not be scanned {ago(scan.taken_at, now)}: {scan.error}"
         found.append(Notice(tone="attention", subject=name, text=text, href=href))
+    if good is not None and good.damaged:
+        text = f"has {plural(good.damaged, 'file slice')} that differ from its commits; they are left alone."
+        command = shell("lakefold", "verify", name)
+        found.append(Notice(tone="bad", subject=name, text=text, href=href, command=command))
+    if (failed := lake.failed.get(name)) is not None:
+        text = f"has a plan that failed {ago(failed.finalized_at, now)}: {failed.error or 'no reason was kept'}"
+        found.append(Notice(tone="attention", subject=name, text=text, href=f"/plans/{failed.plan_id}"))
     if table.quarantined:
         files = plural(len(table.quarantined), "file")
         text = f"has {files} whose content can't be read; they are left alone."

@@ -225,6 +225,9 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
     if last is not None and last.outcome != "ok":
         text = f"{ago(last.taken_at, now)}: {last.error}"
         found.append(Notice(tone="attention", subject="The last scan failed", text=text))
+    if last is not None and last.damaged:
+        text = f"{plural(last.damaged, 'file slice')} differ from the table's commits and are left alone. Which files:"
+        found.append(Notice(tone="bad", subject="Damaged", text=text, command=shell("lakefold", "verify", state.name)))
     for path, reason in state.quarantined.items():
         found.append(Notice(tone="attention", subject="Quarantined", text=f"{path}: {reason}"))
     if table.mode != "compact":

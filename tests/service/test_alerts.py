@@ -58,7 +58,7 @@ def test_the_alerts_are_those_that_were_promised():
     assert set(ALERTS) == {
         "BacklogGrowing", "CleanerNotRunning", "CommitConflictsHigh", "DatabaseErrors", "LeasesExpiring", "NoLeader",
         "NotificationsDead", "PlanFailureRatio", "PlannerNotRunning", "SmallFileShareRising", "SupersededBytesGrowing",
-        "TableHalted", "TwoLeaders",
+        "TableDamaged", "TableHalted", "TwoLeaders",
     }  # fmt: skip
 
 

@@ -196,6 +196,12 @@ def test_an_exception_stays_inside_its_json_line():
     assert "ValueError: bad" in json.loads(line)["exception"]
 
 
+def test_d9_a_name_with_a_line_break_splits_no_log_line():
+    line = TextFormatter().format(record("table a\nb\r\nc: scan failed"))
+    assert line.endswith("table a\\nb\\nc: scan failed")
+    assert len(line.splitlines()) == 1
+
+
 def test_a_text_log_line_begins_with_its_time_and_level():
     stamp, level, logger, message = TextFormatter().format(record("hello")).split(" ", 3)
     assert stamp.endswith("Z")
