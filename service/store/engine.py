@@ -3,8 +3,10 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,29 @@ logger = logging.getLogger(__name__)
 
 SETTING = "database.url"
 UPGRADE = "run: lakefold db upgrade"
-#: how long a writer waits for another's transaction; all of ours are short
-LOCK_WAIT_SECONDS = 30
+#: how long a writer waits for another's transaction, and any caller for a connection; all of ours are short
+LOCK_WAIT_SECONDS = 15
+#: what a stopped process loses its transaction after, before those who wait for its locks give up
+_IDLE_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long PostgreSQL may take, each on its own: to connect, to run a statement, and to say anything at all.
+
+    The last one is this side's: a server that is stopped, or a proxy before it, still acknowledges what it is sent.
+    """
+
+    connect_seconds: int = 10
+    statement_seconds: int = 30
+    answer_seconds: float = 35.0
+
+
+ORDINARY = Limits()
+#: what says that this process is alive: two tries of it pass before a lease of the default length has run out
+URGENT = Limits(connect_seconds=5, statement_seconds=10, answer_seconds=12.0)
+#: the kernel gives up a connection whose other end is silent after so long
+_SILENT_SECONDS = 10
 _SECRETS = frozenset({"password", "passfile", "sslpassword", "sslkey"})
 #: SQLSTATEs of a table and of a column that does not exist
 _MISSING_STATES = frozenset({"42P01", "42703"})
@@ -57,8 +80,10 @@ class Database:
         self.url = parse_url(url)
         self.shown = display_url(self.url)
         self.dialect = self.url.get_backend_name()
-        self._engine = _sqlite_engine(self.url) if self.dialect == "sqlite" else _postgresql_engine(self.url)
+        self._engine = self._make(ORDINARY)
         self._writer = self._engine.execution_options(lakefold_write=True)
+        # Connections of their own, as many as ask for one: calls that hang must not keep a lease from being renewed.
+        self._lifeline = self._make(URGENT, pool_size=1, max_overflow=-1).execution_options(lakefold_write=True)
         self._turn = threading.Lock()
         self._reader = self._engine
         if self.dialect == "postgresql":
@@ -66,20 +91,36 @@ class Database:
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )  # several queries of one view see one moment, as they do on SQLite
 
+    def _make(self, limits: Limits | None, **pool: int) -> Engine:
+        make = _sqlite_engine if self.dialect == "sqlite" else _postgresql_engine
+        return make(self.url, limits, pool_timeout=LOCK_WAIT_SECONDS, **pool)
+
     @property
     def sqlite_file(self) -> Path | None:
         """The database's file where it is SQLite."""
         return Path(self.url.database) if self.dialect == "sqlite" and self.url.database else None
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, *, urgent: bool = False) -> Iterator[Connection]:
         """A transaction that may write: committed at the end of the block, rolled back by any exception.
 
-        On SQLite it holds the database's one write lock from its first line (BEGIN IMMEDIATE), so that what it
-        reads cannot change before it writes. Raises DatabaseUnreachable, SchemaBehind, ConstraintViolated, StoreError.
+        With ``urgent`` it waits for no other thread's connection, and not as long for the server. On SQLite it holds
+        the database's one write lock from its first line (BEGIN IMMEDIATE), so that what it reads cannot change before
+        it writes. Raises DatabaseUnreachable, SchemaBehind, ConstraintViolated, StoreError.
         """
-        with self.errors(), self._in_turn(), self._writer.begin() as connection:
+        engine = self._lifeline if urgent else self._writer
+        with self.errors(), self._in_turn(), engine.begin() as connection:
             yield connection
+
+    @contextmanager
+    def write_at_leisure(self) -> Iterator[Connection]:
+        """``write`` for what may take as long as it likes: nothing but a silent network ends it."""
+        engine = self._make(None)
+        try:
+            with self.errors(), self._in_turn(), engine.execution_options(lakefold_write=True).begin() as connection:
+                yield connection
+        finally:
+            engine.dispose()
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
@@ -113,6 +154,7 @@ class Database:
     def close(self) -> None:
         """Close every idle connection."""
         self._engine.dispose()
+        self._lifeline.dispose()
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -144,8 +186,8 @@ def _first_line(error: DBAPIError) -> str:
     return lines[0].strip().rstrip(".;") if lines else type(error.orig).__name__
 
 
-def _sqlite_engine(url: URL) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": LOCK_WAIT_SECONDS}, hide_parameters=True)
+def _sqlite_engine(url: URL, limits: Limits | None, **pool: int) -> Engine:
+    engine = create_engine(url, connect_args={"timeout": LOCK_WAIT_SECONDS}, hide_parameters=True, **pool)
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
@@ -163,14 +205,15 @@ def _sqlite_engine(url: URL) -> Engine:
     return engine
 
 
-def _postgresql_engine(url: URL) -> Engine:
+def _postgresql_engine(url: URL, limits: Limits | None, **pool: int) -> Engine:
     defaults = {
-        "connect_timeout": 10,
+        "connect_timeout": (limits or ORDINARY).connect_seconds,
         "application_name": "lakefold",
-        # A server that vanished without a word is noticed within a minute, not after the kernel's two hours.
-        "keepalives_idle": 20,
-        "keepalives_interval": 10,
-        "keepalives_count": 4,
+        # A server that vanished without a word is noticed in seconds, not after the kernel's quarter of an hour.
+        "tcp_user_timeout": _SILENT_SECONDS * 1000,
+        "keepalives_idle": _SILENT_SECONDS // 2,
+        "keepalives_interval": _SILENT_SECONDS // 2,
+        "keepalives_count": 2,
     }
     engine = create_engine(
         url,
@@ -178,13 +221,43 @@ def _postgresql_engine(url: URL) -> Engine:
         pool_pre_ping=True,
         pool_recycle=1800,
         connect_args={name: value for name, value in defaults.items() if name not in url.query},
+        **pool,
     )
+
+    @event.listens_for(engine, "do_connect")
+    def _open(dialect: Any, record: Any, arguments: Any, options: Any) -> Any:
+        return _bounded(limits).connect(*arguments, **options)
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
         # A process stopped in the middle of a transaction loses it before those who wait for its locks give up.
-        connection.execute(f"SET idle_in_transaction_session_timeout = '{LOCK_WAIT_SECONDS // 2}s'")
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")
         connection.execute(f"SET lock_timeout = '{LOCK_WAIT_SECONDS}s'")
+        if limits is not None:
+            connection.execute(f"SET statement_timeout = '{limits.statement_seconds}s'")
         connection.commit()
 
     return engine
+
+
+def _bounded(limits: Limits | None) -> Any:
+    """The driver's connection; with ``limits`` it does not wait longer than that for the server to say anything."""
+    import psycopg
+
+    if limits is None:
+        return psycopg.Connection
+    longest = limits.answer_seconds
+
+    class Bounded(psycopg.Connection[Any]):
+        def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+            began = time.monotonic()
+            try:
+                return super().wait(gen, interval, longest if timeout is None else timeout)
+            except psycopg.OperationalError:
+                waited = time.monotonic() - began
+                if timeout is None and waited >= longest:
+                    self.pgconn.finish()  # nobody knows what it would answer to the next question
+                    raise psycopg.OperationalError(f"no answer within {longest:g} s") from None
+                raise
+
+    return Bounded

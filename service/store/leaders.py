@@ -17,7 +17,7 @@ class Leaders(StorePart):
     def acquire_leader(self, role: str, holder: str, ttl: timedelta) -> bool:
         """Take or renew ``role`` for ``ttl``; False while somebody else's hold has not expired."""
         expires = db_now() + milliseconds(ttl)
-        with self._database.write() as connection:
+        with self._database.write(urgent=True) as connection:
             this_role = update(LeaderRow).where(LeaderRow.role == role)
             if connection.execute(this_role.where(LeaderRow.holder == holder).values(expires_at_ms=expires)).rowcount:
                 return True
@@ -32,7 +32,7 @@ class Leaders(StorePart):
 
     def release_leader(self, role: str, holder: str) -> None:
         """Give ``role`` up if ``holder`` has it."""
-        with self._database.write() as connection:
+        with self._database.write(urgent=True) as connection:
             connection.execute(delete(LeaderRow).where(LeaderRow.role == role, LeaderRow.holder == holder))
 
     def leaders(self) -> list[Leader]:

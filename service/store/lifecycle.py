@@ -132,7 +132,7 @@ class Lifecycle(StorePart):
                 "progress_rows_done": progress.rows_done,
                 "spark_ui": progress.spark_ui,
             }
-        with self._database.write() as connection:
+        with self._database.write(urgent=True) as connection:
             _fenced_update(connection, claim, values)
             asked = select(PlanRow.cancel_requested_at_ms).where(PlanRow.id == claim.plan.plan_id)
             return connection.execute(asked).scalar_one() is not None

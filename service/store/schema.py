@@ -54,7 +54,7 @@ def upgrade(database: Database) -> None:
     if database.sqlite_file is not None:
         _prepare_file(database)
     config = alembic_config()
-    with database.write() as connection:
+    with database.write_at_leisure() as connection:
         if database.dialect == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
         if _revision(database, connection) != HEAD:

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PostgreSQL that says nothing any more: every call ends, and what keeps a lease waits for no other call."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import postgres
+import pytest
+from sqlalchemy import make_url, text
+from store_plans import add, claimed
+
+from service.store import DatabaseUnreachable, Store, engine
+
+#: forwards a port of the loopback; stopped, it still has a kernel that acknowledges what is sent to it
+PROXY = """
+import socket, sys, threading
+def pump(source, sink):
+    while data := source.recv(65536):
+        sink.sendall(data)
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+while True:
+    here = server.accept()[0]
+    there = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    for pair in ((here, there), (there, here)):
+        threading.Thread(target=pump, args=pair, daemon=True).start()
+"""
+#: in a network of its own, whose loopback passes nothing on from a certain moment
+VANISHES = """
+import subprocess, sys, time
+import postgres
+from service.store import DatabaseUnreachable, Store
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+with postgres.server() as url:
+    store = Store(postgres.new_database(url, "lakefold"))
+    store.upgrade()
+    store.leaders()
+    subprocess.run(["tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", "8bit", "burst", "1", "latency", "1ms"],
+                   check=True)
+    began = time.monotonic()
+    try:
+        store.leaders()
+    except DatabaseUnreachable as error:
+        print("ended", time.monotonic() - began < 30, error, flush=True)
+    subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], check=True)
+    store.leaders()
+    print("goes on", flush=True)
+"""
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits of seconds, in the same order as the real ones."""
+    monkeypatch.setattr(engine, "ORDINARY", replace(engine.ORDINARY, connect_seconds=2, answer_seconds=4.0))
+    monkeypatch.setattr(engine, "URGENT", replace(engine.URGENT, connect_seconds=2, answer_seconds=1.0))
+
+
+@pytest.fixture
+def url(postgres_url: str, postgres_template: str) -> Iterator[str]:
+    name = f"lakefold_silent_{os.getpid()}"
+    yield postgres.new_database(postgres_url, name, postgres_template)
+    postgres.drop_database(postgres_url, name)
+
+
+@pytest.fixture
+def proxy(url: str) -> "Iterator[tuple[subprocess.Popen[str], str]]":
+    """A process between us and the database, and the database's URL by way of it."""
+    there = make_url(url)
+    process = subprocess.Popen([sys.executable, "-c", PROXY, str(there.port)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    port = int(process.stdout.readline())
+    yield process, there.set(port=port).render_as_string(hide_password=False)
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.usefixtures("short")
+def test_f9_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_of_them(
+    proxy: "tuple[subprocess.Popen[str], str]",
+) -> None:
+    process, url = proxy
+    store = Store(url)
+    plan = add(store)
+    claim = claimed(store)
+    assert claim.plan.plan_id == plan.plan_id
+    seconds: dict[str, float] = {}
+
+    def call(name: str, work: Callable[[], object]) -> None:
+        began = time.monotonic()
+        with pytest.raises(DatabaseUnreachable, match=r"no answer within|timeout expired|connection became free"):
+            work()
+        seconds[name] = time.monotonic() - began
+
+    store.leaders()
+    process.send_signal(signal.SIGSTOP)
+    # More than the pool has connections for.
+    hung = [threading.Thread(target=call, args=(f"read {n}", store.leaders)) for n in range(20)]
+    for thread in hung:
+        thread.start()
+    time.sleep(0.5)
+    call("heartbeat", lambda: store.heartbeat(claim))
+    call("leader", lambda: store.acquire_leader("scan", "me", store._settings.lease))
+    assert seconds["heartbeat"] < 4
+    assert seconds["leader"] < 4
+    for thread in hung:
+        thread.join(60)
+        assert not thread.is_alive()
+    process.send_signal(signal.SIGCONT)
+    assert store.heartbeat(claim) is False, "nothing of it has to be started anew"
+    assert store.leaders() == []
+    store.close()
+
+
+def test_f9_a_host_that_vanishes_from_the_network_is_noticed_in_seconds(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--net", "true"], check=False).returncode != 0:
+        pytest.skip("needs a network namespace of its own, which only root can make here")
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": f"{root}:{root / 'tests'}"}
+    command = ["unshare", "--net", sys.executable, "-c", VANISHES]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    ended, goes_on = done.stdout.strip().splitlines() or ("", "")
+    assert ended.startswith("ended True database "), done.stdout + done.stderr[-2000:]
+    assert goes_on == "goes on"
+
+
+def test_f9_a_statement_that_takes_too_long_is_ended_by_the_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "ORDINARY", replace(engine.ORDINARY, statement_seconds=1))
+    store = Store(url)
+    with pytest.raises(DatabaseUnreachable, match="statement timeout"), store._database.read() as connection:
+        connection.execute(text("SELECT pg_sleep(60)"))
+    store.close()
+
+
+def test_f9_a_migration_may_take_longer_than_a_call(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "ORDINARY", replace(engine.ORDINARY, statement_seconds=1, answer_seconds=1.0))
+    store = Store(url)
+    with store._database.write_at_leisure() as connection:
+        connection.execute(text("SELECT pg_sleep(2)"))
+    store.close()
+
+
+def test_f9_two_tries_to_renew_a_lease_end_before_it_does() -> None:
+    lease, heartbeat = 60, 15
+    sqlite = 2 * engine.LOCK_WAIT_SECONDS
+    postgresql = engine.URGENT.connect_seconds + engine.URGENT.answer_seconds
+    assert heartbeat + 2 * postgresql < lease
+    assert heartbeat + sqlite < lease
