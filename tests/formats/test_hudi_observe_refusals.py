@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_tables import FS_LOCK
+from hudi_tables import FS_LOCK, METADATA, rows, write
 from hudi_templates import Templates, edit_avro, edit_properties, ref, timeline_file
 
 from lake.errors import Rejected
@@ -49,6 +49,10 @@ def test_tables_of_version_nine_are_served(templates: Templates, name: str) -> N
         ("hoodie.datasource.write.drop.partition.columns", "true", "write the table with false"),
         ("hoodie.index.type", "BUCKET", "leave the table out"),
         ("hoodie.table.metadata.partitions", "files,secondary_index_fare", "drop it with its own writer"),
+        ("hoodie.table.metadata.partitions", "files,column_stats", "does not have; have its writer commit once"),
+        ("hoodie.table.metadata.partitions.inflight", "column_stats", "or drop the index with its own writer"),
+        ("hoodie.table.ordering.fields", "ts,fare", "write the table anew with one"),
+        ("hoodie.table.partition.fields", "dt:SIMPLE", "with another key generator"),
     ],
 )
 def test_a_property_that_is_not_served_is_named_with_its_value_and_a_remedy(
@@ -60,6 +64,42 @@ def test_a_property_that_is_not_served_is_named_with_its_value_and_a_remedy(
     assert key in text
     assert (value or "unset").removeprefix("files,") in text
     assert remedy in text
+
+
+def test_f8_a_merger_of_the_tables_own_has_to_be_named_as_its_writers_do(templates: Templates, tmp_path: Path) -> None:
+    base = templates.copy("mor", tmp_path / "t")
+    strategy = "0f5a8e8c-0000-0000-0000-000000000001"
+    edit_properties(base, {"hoodie.record.merge.mode": "CUSTOM", "hoodie.record.merge.strategy.id": strategy})
+    merger = "hoodie.write.record.merge.custom.implementation.classes"
+    text = refusal(ref(base))
+    assert strategy in text
+    assert f"set write_options {merger} as its writers do" in text
+    FORMAT.check(ref(base, write_options={merger: "com.example.OurMerger"}))
+
+
+def test_d7_a_metadata_table_that_is_gone_is_refused_with_what_builds_it_anew(
+    templates: Templates, tmp_path: Path
+) -> None:
+    base = templates.copy("cow", tmp_path / "t")
+    shutil.rmtree(base / ".hoodie/metadata")
+    text = refusal(ref(base))
+    assert f"hoodie.table.metadata.partitions = files, but {base}/.hoodie/metadata is no metadata table" in text
+    assert "commit once with hoodie.metadata.enable = false" in text
+    options = {"hoodie.table.name": "cow", "hoodie.metadata.enable": "false"}
+    write(rows(templates.spark, 900, 910), base, "insert", options=options)
+    FORMAT.check(ref(base))
+    write(rows(templates.spark, 910, 920), base, "insert", options=options | METADATA)
+    FORMAT.check(ref(base))
+    assert "files" in (base / ".hoodie/hoodie.properties").read_text()
+
+
+def test_d7_a_metadata_table_that_a_commit_went_past_is_refused(templates: Templates, tmp_path: Path) -> None:
+    base = templates.copy("cow", tmp_path / "t")
+    past = {"hoodie.metadata.enable": "false", "hoodie.metadata.auto.delete.partitions": "false"}
+    write(rows(templates.spark, 900, 910), base, "insert", options=past | {"hoodie.table.name": "cow"})
+    text = refusal(ref(base))
+    time = timeline_file(base, "*.commit").name.partition("_")[0]
+    assert f"the metadata table lacks 1 commits (first: {time})" in text
 
 
 def test_a_simple_bucket_index_is_recognised_by_the_file_ids_it_writes(templates: Templates) -> None:

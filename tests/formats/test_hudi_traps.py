@@ -2,6 +2,7 @@
 """Each way in which a careless caller destroys a Hudi table's data, and the guard that holds against it."""
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import pytest
 from hudi_tables import rows, write
 from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, Table, ignore, make_table
 
-from lake.errors import Conflict, Transient
+from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.conflicts import WRITER_WINS
 from lake.formats.hudi.lock_journal import DIRECTORY, Journal, Process
 from lake.formats.hudi.timeline import join
@@ -153,6 +154,26 @@ def test_trap_metadata_table_and_all_indexes_are_kept_and_updated(table: NewTabl
     after = trips.rows()
     assert len(after) == len(rows_before)
     assert sum(row not in set(rows_before) for row in after) == 30
+
+
+def test_d7_a_metadata_table_deleted_under_a_plan_leaves_nothing_that_can_not_be_withdrawn(table: NewTable) -> None:
+    trips = table("metadata")
+    plan = trips.plan()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        shutil.rmtree(Path(trips.base) / ".hoodie/metadata")
+        with pytest.raises(Transient, match=r"failed while committing .*/\.hoodie/metadata"):
+            writer.commit(rewrite)
+        assert writer.discard(plan.plan_id, None) == 1
+        with pytest.raises(Rejected, match="is no metadata table; have its writer commit once"):
+            writer.prepare(plan, 2)
+    assert not trips.timeline().pending
+    assert trips.temporary() == []
+    trips.upsert(0, 60, 3, **{"hoodie.metadata.enable": "false"})
+    before = trips.rows()
+    trips.run(trips.plan("again"))
+    assert trips.rows() == before
+    assert sum(trips.other_rows()[1].values()) == len(before)
 
 
 def test_trap_an_orphan_lock_is_reported_with_its_age_and_remedy_and_never_removed(table: NewTable) -> None:

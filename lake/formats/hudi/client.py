@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from lake.errors import Transient
+from lake.formats.hudi import metadata_table
 from lake.formats.hudi.bundle import bundle_of
 from lake.formats.hudi.conflicts import conflict_options
 from lake.formats.hudi.engine import Engine, choose_engine
@@ -71,7 +72,8 @@ class HudiClient:
         version = config.getTableVersion().versionCode()
         self.bundle.check_table_version(self.table.name, version)
         self.base: str = self.meta.getBasePath().toString()
-        self.has_metadata_table: bool = config.isMetadataTableAvailable()
+        # Without it Hudi could not even withdraw what is pending.
+        self.has_metadata_table: bool = config.isMetadataTableAvailable() and metadata_table.is_there(self.storage)
         sql = self._session()._jsparkSession.sqlContext()
         self.context: Any = hudi.client.common.HoodieSparkEngineContext(java_context, sql)
         self.schema: Any = self.bundle.table_schema(self.meta, meta_columns=False)

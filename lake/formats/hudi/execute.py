@@ -20,7 +20,7 @@ from lake.formats.hudi.adopt import still_ours
 from lake.formats.hudi.batches import write_from_batches
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import unreadable
-from lake.formats.hudi.outcomes import cause_chain, is_disk_full, is_jvm_gone, translate
+from lake.formats.hudi.outcomes import cause_chain, commit_had_begun, is_disk_full, is_jvm_gone, translate
 from lake.formats.hudi.publish import unchanged
 from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, join
 from lake.formats.hudi.withdraw import remove_data_files
@@ -246,7 +246,7 @@ def complete(client: HudiClient, written: Written, fence: Callable[[], None] = l
             else:
                 client.bundle.commit_clustering(client.worker, written.java, table, instant)
     except Exception as error:
-        outcome = translate(error, plan.table, "committing", committing=called)
+        outcome = translate(error, plan.table, "committing", committing=called and commit_had_begun(error))
         if called and _landed(client, instant, "commit" if compaction else "replacecommit"):
             log.warning("%s: commit %s landed although Hudi reported: %s", plan.table.name, instant, outcome)
             return commit

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Hudi, Spark and py4j throw, turned into one of the outcomes of ``lake.errors`` by the cause chain."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,8 @@ _SPARK_GONE = ("stopped SparkContext", "SparkContext was shut down", "SparkConte
 _NO_CLASS = ("java.lang.ClassNotFoundException", "java.lang.NoClassDefFoundError")
 _NO_BUCKET = "org.apache.hadoop.fs.s3a.UnknownStoreException"
 _MAX_DEPTH = 20
+#: the frames of a Java stack in which an instant of a timeline completes
+_COMPLETING = re.compile(r"ActiveTimeline\w*\.\w*[cC]omplete\w*\(")
 
 Cause = tuple[str, str]
 """Class name and message of one link of a Java cause chain."""
@@ -61,6 +64,23 @@ def is_jvm_gone(error: BaseException) -> bool:
         text = str(error)
         return "Answer from Java side is empty" in text or "while sending" in text or "while receiving" in text
     return False
+
+
+def commit_had_begun(error: BaseException) -> bool:
+    """Whether Hudi's commit may have got as far as completing an instant when it failed with ``error``.
+
+    What fails before that, the update of the metadata table or a validator of the writer's, leaves no commit.
+    """
+    java: Any = getattr(error, "java_exception", None)
+    if java is None:
+        return True
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return True
+    trace = str(context._jvm.org.apache.commons.lang3.exception.ExceptionUtils.getStackTrace(java))
+    return bool(_COMPLETING.search(trace))
 
 
 def lock_note(table: TableRef) -> str:

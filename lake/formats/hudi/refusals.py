@@ -4,6 +4,7 @@
 from collections.abc import Iterator, Mapping
 
 from lake.errors import Rejected
+from lake.formats.hudi import metadata_table, schema_history
 from lake.formats.hudi.conflicts import contradictions
 from lake.formats.hudi.exclusive_file import unshared_locks
 from lake.formats.hudi.lock_providers import LOCK_DIRECTORY, LOCK_PROVIDER, is_lock_file, missing_settings
@@ -15,6 +16,15 @@ from lake.model import Concurrency, TableRef
 LAYOUTS: Mapping[str, str] = {"6": "1", "8": "2", "9": "2"}
 """Table versions that are served, each with the layout of its timeline."""
 _MIRRORED_INDEXES = frozenset({"files", "column_stats", "partition_stats", "bloom_filters", "record_index"})
+_MERGERS = "hoodie.write.record.merge.custom.implementation.classes"
+#: by payload class, by event time, by commit time: for these Hudi brings the merger
+_HUDIS_STRATEGIES = frozenset(
+    {
+        "00000000-0000-0000-0000-000000000000",
+        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+        "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+    }
+)
 _CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 
 
@@ -30,12 +40,25 @@ def _refusals(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator
     properties = timeline.properties
     yield from _layout(properties)
     yield from _options(table.write_options, properties)
+    yield from _fields(properties)
+    yield from _merger(table.write_options, properties)
     yield from _metadata_table(table.write_options, properties)
+    yield from contents(storage, timeline)
     yield from _concurrency(table)
     if storage.is_local:
         yield from unshared_locks(storage.base)
     yield from contradictions(table)
     yield from _bucket_index(table.write_options, storage, timeline)
+
+
+def contents(storage: Storage, timeline: Timeline) -> Iterator[str]:
+    """What writers can bring about at any time, so that it is looked at again before a plan is published."""
+    yield from metadata_table.faults(storage, timeline)
+    for misleading in schema_history.misleading_names(storage):
+        yield (
+            f"{misleading} (hoodie.schema.on.read.enable, {schema_history.DIRECTORY}): Hudi's rewrites look for "
+            "columns by name, and values of older files would be lost; write the table anew, or leave it out"
+        )
 
 
 def _layout(properties: Mapping[str, str]) -> Iterator[str]:
@@ -75,6 +98,36 @@ def _layout(properties: Mapping[str, str]) -> Iterator[str]:
         )
 
 
+def _fields(properties: Mapping[str, str]) -> Iterator[str]:
+    ordering = properties.get("hoodie.table.ordering.fields") or properties.get("hoodie.table.precombine.field", "")
+    if "," in ordering:
+        yield (
+            f"hoodie.table.ordering.fields = {ordering}: hudi-rs, which lists the table, knows one ordering field "
+            "only; write the table anew with one, or leave it out"
+        )
+    partitioned_by = properties.get("hoodie.table.partition.fields", "")
+    if ":" in partitioned_by:
+        yield (
+            f"hoodie.table.partition.fields = {partitioned_by}: hudi-rs, which lists the table, does not know "
+            "CustomKeyGenerator's fields with their types; write the table anew with another key generator, or leave "
+            "it out"
+        )
+
+
+def _merger(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
+    """A merger of the table's own is found by its strategy among classes that the table does not name."""
+    if properties.get("hoodie.table.type", "").upper() != "MERGE_ON_READ" or options.get(_MERGERS):
+        return
+    for key in ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy"):
+        strategy = properties.get(key, "")
+        if strategy and strategy not in _HUDIS_STRATEGIES:
+            yield (
+                f"{key} = {strategy}: records are merged by a class of the table's own; set write_options {_MERGERS} "
+                'as its writers do, and add the jar with that class to "spark.jars.packages" in [spark]'
+            )
+            return
+
+
 def _options(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
     wanted = {
         "hoodie.write.auto.upgrade": ("false", "a compaction must not change the table's version"),
@@ -92,7 +145,7 @@ def _options(options: Mapping[str, str], properties: Mapping[str, str]) -> Itera
 
 
 def _metadata_table(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
-    indexes = [name for name in properties.get("hoodie.table.metadata.partitions", "").split(",") if name]
+    indexes = metadata_table.indexes(properties)
     enabled = options.get("hoodie.metadata.enable")
     if enabled is not None and _is_true(enabled) != ("files" in indexes):
         has = f"has a metadata table ({', '.join(indexes)})" if "files" in indexes else "has no metadata table"

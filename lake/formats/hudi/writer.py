@@ -15,8 +15,11 @@ from lake.formats.hudi import adopt, clean, compact, execute, publish, services,
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import merged_rows
 from lake.formats.hudi.logs_only import read_logs_only, slices_of_logs_only
+from lake.formats.hudi.metadata_table import is_there
 from lake.formats.hudi.outcomes import outcomes
+from lake.formats.hudi.refusals import contents
 from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import Timeline
 from lake.model import TableRef
 from lake.plan import Commit, Plan, PlanKind, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite, SparkProvider
@@ -64,9 +67,16 @@ class HudiWriter:
             self._client = HudiClient(self.table, self._provider(), plan)
         return self._client
 
+    def _check_contents(self) -> None:
+        """Raise Rejected where the table has come into a state in which it is not changed."""
+        storage = Storage(self.table.location)
+        for refusal in contents(storage, Timeline(storage)):
+            raise Rejected(f"{self.table.name}: {refusal}")
+
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         """See ``TableWriter``. Rejected where engine, layout or sort columns can't be had."""
         with outcomes(self.table, "publishing a plan"):
+            self._check_contents()
             client = self._open(plan)
             if plan.adopted is None:
                 make_known = compact.make_known if plan.kind is PlanKind.COMPACTION else publish.make_known
@@ -112,6 +122,8 @@ class HudiWriter:
     def discard(self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None) -> int:
         """See ``TableWriter``."""
         with outcomes(self.table, "withdrawing a plan"):
+            if self._client is not None and self._client.has_metadata_table and not is_there(self._client.storage):
+                self._close()  # deleted since: it would be in the way
             if adopted is not None:
                 return adopt.take_back(self._open(), adopted)
             return withdraw.discard(self._open(), plan_id, instants)
@@ -119,11 +131,13 @@ class HudiWriter:
     def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
         """See ``TableWriter``."""
         with outcomes(self.table, "cleaning"):
+            self._check_contents()
             return clean.delete(self._open(), versions, remaining)
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
         """See ``TableWriter``."""
         with outcomes(self.table, "opening the table"):
+            self._check_contents()
             client = self._open()
         return services.maintain(client, wanted, retained)
 
