@@ -3,7 +3,8 @@
 
 Footers first, since they cost a fraction of a millisecond a file: rows, types, and per leaf column null count and
 bounds, compared where exact on both sides. With ``receipt = hash`` every value is read again and compared as an
-order-free fingerprint. No footer tells the rows of slices with logs: their merged rows are always fingerprinted.
+order-free fingerprint. Footers tell neither the rows of slices with logs nor the values of a column that the table has
+since dropped or given another type: such inputs are always fingerprinted, as a reader of the table sees them.
 """
 
 import os
@@ -69,15 +70,20 @@ def prove(
             outputs = files.footers([(_Output(part), output.path) for output in part.outputs])
             _compare_counts(part, outputs)
             expected, found = _facts(inputs, volatile), _facts(outputs, volatile)
-            _compare_types(part, expected, found)
+            changed = _changed(part, expected, found)
+            if changed and not isinstance(writer, MergedReads):
+                raise next(iter(changed.values()))
             if not part.has_logs:
-                _compare_facts(part, expected, found)
-            if part.has_logs or plan.options.receipt is ReceiptLevel.HASH:
-                files.casts = _casts(expected, found, outputs)
-                before = (
-                    files.fingerprint_of_logs(writer, rewrite, part) if part.has_logs else files.fingerprint(inputs)
-                )
-                _compare_fingerprints(part, before, files.fingerprint(outputs))
+                _compare_facts(part, expected, found, changed)
+                if not changed and plan.options.receipt is not ReceiptLevel.HASH:
+                    continue
+            files.casts = {} if changed else _casts(expected, found, outputs)
+            if part.has_logs or changed:
+                before, columns = files.fingerprint_as_read(writer, rewrite, part, evolved=bool(changed))
+                _compare_changed(changed, columns, found)
+            else:
+                before = files.fingerprint(inputs)
+            _compare_fingerprints(part, before, files.fingerprint(outputs))
 
 
 def _parts(rewrite: Rewrite) -> Iterator[_Part]:
@@ -149,15 +155,21 @@ class _Files:
             total.merge(one)
         return total
 
-    def fingerprint_of_logs(self, writer: TableWriter, rewrite: Rewrite, part: _Part) -> Fingerprint:
-        """The rows of slices with logs, as the format's reader merges them."""
+    def fingerprint_as_read(
+        self, writer: TableWriter, rewrite: Rewrite, part: _Part, *, evolved: bool
+    ) -> tuple[Fingerprint, Facts]:
+        """The rows of a part's slices as the format's reader gives them, and the columns in which it does."""
         if not isinstance(writer, MergedReads):
             table = rewrite.prepared.plan.table
             raise Rejected(f"table {table.name}: format {table.format} can't prove a rewrite of slices with logs")
-        total = Fingerprint()
-        for batch in writer.read_inputs(rewrite.prepared, part.name):
+        total, columns = Fingerprint(), Facts()
+        schema: pa.Schema | None = None
+        for batch in writer.read_inputs(rewrite.prepared, part.name, evolved=evolved):
+            if schema is None or not batch.schema.equals(schema):
+                schema = batch.schema
+                columns.merge(_columns_of(schema, self._volatile))
             self._add(total, batch)
-        return total
+        return total, columns
 
     def _fingerprint_file(self, source: _Source) -> Fingerprint:
         total = Fingerprint()
@@ -224,6 +236,13 @@ def _facts(footers: _Footers, volatile: Collection[str]) -> Facts:
     return facts((footer for _, footer in footers), volatile)
 
 
+def _columns_of(schema: pa.Schema, volatile: Collection[str]) -> Facts:
+    """What the footer of a file with these columns and no rows says."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink)
+    return facts([pq.read_metadata(pa.BufferReader(sink.getvalue()))], volatile)
+
+
 def _compare_counts(part: _Part, outputs: _Footers) -> None:
     if not part.slices:
         raise part.differ("files", "none, as the plan has no group here", len(part.outputs))
@@ -232,20 +251,38 @@ def _compare_counts(part: _Part, outputs: _Footers) -> None:
             raise part.differ(f"rows reported for {output.path}", footer.num_rows, output.rows)
 
 
-def _compare_types(part: _Part, expected: Facts, found: Facts) -> None:
-    if not part.outputs:
-        return  # then the rows decide
-    for path in sorted(expected.leaves.keys() | found.leaves.keys()):
+def _changed(part: _Part, expected: Facts, found: Facts) -> Mapping[str, Integrity]:
+    """Columns whose values footers can't compare, each with the difference: it is not in the new files, or has a type
+    there that does not hold every value of its old one. Raises Integrity where the new files disagree.
+
+    That is either an evolution of the table since its files were written, or a mistake; the rows as a reader of the
+    table sees them tell which.
+    """
+    changed = {}
+    for path in sorted(expected.leaves.keys() | found.leaves.keys()) if part.outputs else ():
         before, after = expected.leaves.get(path), found.leaves.get(path)
-        if after is None:
-            raise part.differ(f"column {path}", _kinds(before), "no such column")
-        if len(after.kinds) != 1:
+        if after is not None and len(after.kinds) != 1:
             raise part.differ(f"column {path}", "one type in all new files", _kinds(after))
-        if before is not None and not all(kind.widens_to(_kind(after)) for kind in before.kinds):
-            raise part.differ(f"column {path}", _kinds(before), _kinds(after))
+        if before is not None and not _fits(before, after):
+            changed[path] = part.differ(f"column {path}", _kinds(before), _kinds(after))
+    return changed
 
 
-def _compare_facts(part: _Part, expected: Facts, found: Facts) -> None:
+def _fits(before: Leaf, after: Leaf | None) -> bool:
+    return after is not None and all(kind.widens_to(_kind(after)) for kind in before.kinds)
+
+
+def _compare_changed(changed: Mapping[str, Integrity], columns: Facts, found: Facts) -> None:
+    """Raise the difference of a changed column that is not in the new files as a reader of the table sees it."""
+    for path, difference in changed.items():
+        seen, after = columns.leaves.get(path), found.leaves.get(path)
+        # A reader may give instants in a finer unit than they are stored in.
+        if seen is not after and not (seen and after and (_fits(seen, after) or _fits(after, seen))):
+            raise difference
+
+
+def _compare_facts(part: _Part, expected: Facts, found: Facts, changed: Collection[str]) -> None:
+    """Raise Integrity where figures differ; no bounds of ``changed`` columns, whose values the change may round."""
     if expected.rows != found.rows:
         raise part.differ("rows", expected.rows, found.rows)
     for path, after in sorted(found.leaves.items()):
@@ -255,7 +292,7 @@ def _compare_facts(part: _Part, expected: Facts, found: Facts) -> None:
             before.absent_in(expected.rows)
         if before.nulls is not None and after.nulls is not None and before.nulls != after.nulls:
             raise part.differ(f"column {path}, nulls", before.nulls, after.nulls)
-        if not (before.bounded and after.bounded and before.bounds_compare_with(after)):
+        if path in changed or not (before.bounded and after.bounded and before.bounds_compare_with(after)):
             continue
         for what, old, new in (("min", before.low, after.low), ("max", before.high, after.high)):
             if old != new:

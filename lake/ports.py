@@ -173,12 +173,16 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
 
 @runtime_checkable
 class MergedReads(Protocol):
-    """What a ``TableWriter`` adds when its slices may hold logs, whose rows no Parquet reader sees."""
+    """What a ``TableWriter`` adds when its data files do not always tell the rows that a reader of the table sees.
 
-    def read_inputs(self, prepared: Prepared, partition: str) -> Iterator[pa.RecordBatch]:
+    That is so where slices may hold logs, or where the table's columns may have changed since a file was written.
+    """
+
+    def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
         """The rows of the live groups' slices in ``partition`` as a reader sees them, base and logs merged.
 
-        The columns are those of the data files, meta columns included; called after ``rewrite``, before ``commit``.
+        The columns are those of the data files, meta columns included; with ``evolved`` those that the table has now,
+        under their names and types of today. Called after ``rewrite``, before ``commit``.
         """
 
 
@@ -261,6 +265,9 @@ class PlanStore(Protocol):
 
     def note(self, claim: Claim, text: str) -> None:
         """Add a line to the plan's history. Raises LeaseLost."""
+
+    def stay(self, claim: Claim, error: str) -> None:
+        """Record why a plan stays inflight; the first cause of an attempt is kept. Raises LeaseLost."""
 
     def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
         """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""

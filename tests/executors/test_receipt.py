@@ -75,7 +75,7 @@ class MergingWriter:
     def __init__(self, merged: pa.Table) -> None:
         self._merged = merged
 
-    def read_inputs(self, prepared: Prepared, partition: str) -> Any:
+    def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Any:
         yield from self._merged.to_batches(max_chunksize=17)
 
 
@@ -390,6 +390,32 @@ def test_rows_of_slices_with_logs_are_compared_as_a_reader_merges_them(tmp_path:
             case.prove(MergingWriter(set_value(merged, "other", 100, 0)))
         with pytest.raises(Rejected, match="slices with logs"):
             case.prove()
+
+
+@pytest.mark.parametrize("level", list(ReceiptLevel))
+def test_c2_a_column_that_the_table_changed_or_dropped_is_compared_as_a_reader_sees_it(
+    tmp_path: Path, level: ReceiptLevel
+):
+    old = pa.table({"id": [1, 2, 3], "x": [7, None, 9], "gone": ["a", "b", "c"]})
+    new = pa.table({"id": [1, 2, 3], "x": ["7", None, "9"]})
+    case = Case(tmp_path, level)
+    case.input(old)
+    case.output(new)
+    case.prove(MergingWriter(new))
+    for reader in (MergingWriter(old), NoWriter()):
+        with pytest.raises(Integrity, match="column gone: expected string, found no such column"):
+            case.prove(reader)
+    with pytest.raises(Integrity, match=r"column x: expected int\(64\), found string"):
+        case.prove(MergingWriter(new.set_column(1, "x", old["x"])))
+    with pytest.raises(Integrity, match="column x, hash"):
+        case.prove(MergingWriter(set_value(new, "x", 0, "8")))
+    with pytest.raises(Integrity, match="rows: expected 2, found 3"):
+        case.prove(MergingWriter(new.slice(1)))
+    lost = new.set_column(1, "x", pa.nulls(3, pa.string()))
+    case.outputs.clear()
+    case.output(lost)
+    with pytest.raises(Integrity, match="column x, nulls: expected 1, found 3"):
+        case.prove(MergingWriter(lost))
 
 
 def test_outputs_that_lie_about_their_rows_or_lie_elsewhere_are_found(tmp_path: Path):

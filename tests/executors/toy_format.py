@@ -195,7 +195,7 @@ class ToyWriter:
         self._format.hook("rewritten")
         return Rewrite(prepared=prepared, outputs=tuple(outputs))
 
-    def read_inputs(self, prepared: Prepared, partition: str) -> Iterator[pa.RecordBatch]:
+    def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
         for index in prepared.groups:
             if prepared.plan.groups[index].partition == partition:
                 for item in prepared.plan.groups[index].slices:

@@ -153,7 +153,7 @@ def options_of(*columns: str, layout: str = "linear") -> dict[str, str]:
         options=RewriteOptions(target_file_max_bytes=MIB, sort_columns=columns, layout=layout),
         snapshot_instant="1",
     )
-    return plan_options(plan, replace(COPY, copies=False), SCHEMA, meta_columns=True)
+    return plan_options(plan, replace(COPY, copies=False), SCHEMA)
 
 
 def test_a_curve_through_one_column_is_a_sort() -> None:

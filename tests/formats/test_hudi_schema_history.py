@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which columns of a table can't be told by their names over all its schemas."""
+"""Which columns of a table can't be told by their names over all its schemas; whole and torn log files."""
 
+import io
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from lake.formats.hudi.records import is_whole
 from lake.formats.hudi.schema_history import DIRECTORY, misleading_names
 from lake.formats.hudi.storage import Storage
 
@@ -12,9 +17,13 @@ from lake.formats.hudi.storage import Storage
 def _found(base: Path, *schemas: list[Any]) -> list[str]:
     (base / DIRECTORY).mkdir(parents=True, exist_ok=True)
     versions = [{"version_id": number, "type": "record", "fields": fields} for number, fields in enumerate(schemas)]
-    (base / DIRECTORY / "20260101000000001.schemacommit").write_text(json.dumps({"schemas": versions[:1]}))
-    (base / DIRECTORY / "20260101000000002.schemacommit").write_text(json.dumps({"schemas": versions}))
-    (base / DIRECTORY / "20260101000000003.schemacommit.inflight").touch()
+    (base / DIRECTORY / "20260101000000001_20260101000000002.schemacommit").write_text(
+        json.dumps({"schemas": versions[:1]})
+    )
+    (base / DIRECTORY / "20260101000000003_20260101000000004.schemacommit").write_text(
+        json.dumps({"schemas": versions[::-1]})
+    )
+    (base / DIRECTORY / "20260101000000005.schemacommit.inflight").touch()
     return list(misleading_names(Storage(str(base))))
 
 
@@ -47,3 +56,26 @@ def test_a_column_with_two_names_and_a_name_of_two_columns_are_found_at_any_dept
         "column a was dropped and added again",
         "column b was dropped and added again",
     ]
+
+
+def _block(content: bytes) -> bytes:
+    length = 8 + len(content)
+    return b"#HUDI#" + struct.pack(">q", length) + content + struct.pack(">q", length + 6)
+
+
+@pytest.mark.parametrize(
+    ("file", "whole"),
+    [
+        (_block(b"a"), True),
+        (_block(b"a") + _block(b"#HUDI#" * 99), True),
+        (b"", False),
+        (_block(b"a")[:-1], False),
+        (_block(b"a") + _block(b"b")[:9], False),
+        (_block(b"a") + b"trailing", False),
+        (b"x" + _block(b"a"), False),
+        (_block(b"a")[:6] + struct.pack(">q", -1) + _block(b"a")[14:], False),
+        (_block(b"abc").replace(b"abc", b"ab"), False),
+    ],
+)
+def test_a_log_file_is_whole_where_every_byte_belongs_to_a_whole_block(file: bytes, whole: bool) -> None:
+    assert is_whole(io.BytesIO(file), len(file)) is whole

@@ -79,7 +79,6 @@ class HudiClient:
         self.schema: Any = self.bundle.table_schema(self.meta, meta_columns=False)
         #: with the meta columns, if the table has them
         self.reader_schema: Any = self.bundle.table_schema(self.meta, meta_columns=True)
-        self.has_meta_fields: bool = config.populateMetaFields()
         indexes = index_options([str(name) for name in config.getMetadataPartitions()])
         fixed = {
             "hoodie.write.auto.upgrade": "false",
@@ -111,7 +110,7 @@ class HudiClient:
         if self.plan is None:
             return {}
         schema = str(self.bundle.spark_schema(self.schema).json())
-        return plan_options(self.plan, self.engine, schema, meta_columns=self.has_meta_fields)
+        return plan_options(self.plan, self.engine, schema)
 
     @cached_property
     def engine(self) -> Engine:

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs of a rewrite: their rows as a reader sees them, and which of them are gone, cut short or damaged."""
+"""The inputs of a rewrite: which of them are gone, cut short or damaged."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake.errors import Transient
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import join
 from lake.model import FileSlice
 from lake.plan import LeftOut, Plan
-from lake.ports import Prepared
 
 #: what readers of a damaged Parquet file say; other failures are no reason to read all inputs again
 _DAMAGE = re.compile(r"parquet|corrupt|malformed|EOFException|BufferUnderflow|decompress|snappy|zstd", re.IGNORECASE)
@@ -77,23 +75,3 @@ def unreadable(storage: Storage, plan: Plan, groups: Sequence[int], complaint: s
                 )
             )
     return tuple(left_out)
-
-
-def merged_rows(storage: Storage, prepared: Prepared, partition: str) -> Iterator[pa.RecordBatch]:
-    """Rows of the live groups' slices with a base file in ``partition``, merged with their logs by hudi-rs.
-
-    Another implementation than the one that rewrites, on purpose: a mistake of either shows. Raises Transient where
-    a slice can't be read.
-    """
-    try:
-        reader = storage.hudi_rs_table().create_file_group_reader_with_options()
-        for index in prepared.groups:
-            for slice_ in prepared.plan.groups[index].slices:
-                if slice_.partition == partition and slice_.path is not None:
-                    logs = [join(partition, name) for name in slice_.log_files]
-                    for batch in reader.read_file_slice_from_paths_stream(slice_.path, logs):
-                        yield pa.record_batch(batch)
-    except Exception as error:  # hudi-rs' errors have no base class of their own
-        raise Transient(
-            f"{storage.location}: hudi-rs can't read a slice of {partition!r} ({str(error).splitlines()[0]})"
-        ) from error

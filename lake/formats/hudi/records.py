@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import fastavro
 
@@ -88,6 +88,26 @@ def _block_end(content: bytes, start: int) -> int | None:
     (repeated,) = struct.unpack_from(">q", content, end - 8)
     whole = repeated == length + len(_MAGIC) and _MAGIC.startswith(content[end : end + len(_MAGIC)])
     return end if whole else None
+
+
+def is_whole(source: BinaryIO, size: int) -> bool:
+    """Whether a log file of ``size`` bytes is whole blocks from its first byte to its last; reads their ends only."""
+    position = 0
+    while position < size:
+        source.seek(position)
+        head = source.read(len(_MAGIC) + 8)
+        if len(head) < len(_MAGIC) + 8 or not head.startswith(_MAGIC):
+            return False
+        (length,) = struct.unpack_from(">q", head, len(_MAGIC))
+        end = position + len(head) + length
+        if length < 8 or end > size:
+            return False
+        source.seek(end - 8)
+        (repeated,) = struct.unpack(">q", source.read(8))
+        if repeated != length + len(_MAGIC):
+            return False
+        position = end
+    return size > 0
 
 
 def _records_of_block(block: bytes) -> Iterator[LogRecord]:

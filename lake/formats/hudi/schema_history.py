@@ -21,10 +21,10 @@ def misleading_names(storage: Storage) -> Iterator[str]:
     versions = [name for name in storage.names(DIRECTORY) if name.endswith(_SUFFIX)]
     if not versions:
         return
-    # Each file repeats all schemas before its own.
+    # Each file repeats all schemas before its own, newest first.
     names: dict[int, list[str]] = defaultdict(list)
     numbers: dict[str, set[int]] = defaultdict(set)
-    for schema in json.loads(storage.read(f"{DIRECTORY}/{max(versions)}"))["schemas"]:
+    for schema in reversed(json.loads(storage.read(f"{DIRECTORY}/{max(versions)}"))["schemas"]):
         for name, number in _columns(schema, ""):
             numbers[name].add(number)
             if name not in names[number]:

@@ -7,8 +7,7 @@ from typing import Any
 
 from lake.errors import Rejected
 from lake.formats.hudi.engine import COPY_STRATEGY, Engine
-from lake.formats.hudi.proof import QUERIES, VALIDATOR, VALIDATORS, equality_query
-from lake.plan import Plan, PlanKind, ReceiptLevel
+from lake.plan import Plan, PlanKind
 
 SORT_COLUMNS = "hoodie.clustering.plan.strategy.sort.columns"
 
@@ -40,7 +39,7 @@ def key_options(properties: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def plan_options(plan: Plan, engine: Engine, schema_json: str, *, meta_columns: bool) -> dict[str, str]:
+def plan_options(plan: Plan, engine: Engine, schema_json: str) -> dict[str, str]:
     """Write settings for executing ``plan`` by ``engine`` on a table with this Spark schema.
 
     Raises Rejected where a sort column can't be sorted by.
@@ -55,11 +54,6 @@ def plan_options(plan: Plan, engine: Engine, schema_json: str, *, meta_columns: 
         options["hoodie.clustering.execution.strategy.class"] = f"org.apache.hudi.{COPY_STRATEGY}"
     if plan.options.compression:
         options["hoodie.parquet.compression.codec"] = plan.options.compression
-    has_logs = any(s.log_files for group in plan.groups for s in group.slices)
-    # Hudi's validators read base files only, so they can't judge rows that came from logs.
-    if plan.options.receipt is ReceiptLevel.HASH and not has_logs:
-        options[VALIDATORS] = VALIDATOR
-        options[QUERIES] = equality_query(schema_json, meta_columns=meta_columns)
     return options
 
 

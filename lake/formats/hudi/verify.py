@@ -16,6 +16,7 @@ from lake.formats.hudi.accounting import Accounting
 from lake.formats.hudi.damage import Comparison, is_current
 from lake.formats.hudi.history import Group, History, record_of
 from lake.formats.hudi.listing import Slice, latest_slices
+from lake.formats.hudi.merged import HudiRsReader, NotMerged
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import COMMIT_ACTIONS, Timeline, join, write_stats
@@ -139,7 +140,7 @@ def _count_rows(
             f"{join(logs_only[0].partition, logs_only[0].logs[0])}), which hudi-rs does not read; they are "
             "countable once lakefold or the table's own compaction has rewritten them"
         )
-    reader = storage.hudi_rs_table().create_file_group_reader_with_options()
+    reader = HudiRsReader(storage)
     counted = wanted = 0
     merged: dict[Group, int] = {}
     for entry in slices:
@@ -148,10 +149,13 @@ def _count_rows(
             continue
         logs = [path for name in entry.logs if (path := join(entry.partition, name)) in present]
         try:
-            stream = reader.read_file_slice_from_paths_stream(base, logs)
-            read = sum(batch.num_rows for batch in stream)
-        except Exception as error:
-            raise Transient(f"{storage.path(base)}: hudi-rs can't read it ({str(error).splitlines()[0]})") from error
+            read = sum(batch.num_rows for batch in reader.rows(base, logs))
+        except NotMerged as complaint:
+            raise Rejected(
+                f"{storage.location}: rows can't be counted, hudi-rs does not merge {base} with its log files "
+                f"({complaint}); count them with Spark, or again once lakefold or the table's own compaction has "
+                "rewritten them"
+            ) from complaint
         counted += read
         group = entry.partition, entry.file_id
         if entry.logs:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The changing half of the Hudi adapter: one table opened for writing, step by step."""
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -13,19 +14,20 @@ import pyarrow as pa
 from lake.errors import Rejected
 from lake.formats.hudi import adopt, clean, compact, execute, publish, services, withdraw
 from lake.formats.hudi.client import HudiClient
-from lake.formats.hudi.inputs import merged_rows
-from lake.formats.hudi.logs_only import read_logs_only, slices_of_logs_only
+from lake.formats.hudi.merged import HudiRsReader, NotMerged, read_by_hudi, slices_of
 from lake.formats.hudi.metadata_table import is_there
 from lake.formats.hudi.outcomes import outcomes
 from lake.formats.hudi.refusals import contents
 from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.timeline import Timeline, join
 from lake.model import TableRef
 from lake.plan import Commit, Plan, PlanKind, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite, SparkProvider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 
 class HudiWriter:
@@ -99,12 +101,21 @@ class HudiWriter:
             self._running = None
         return self._written.rewrite
 
-    def read_inputs(self, prepared: Prepared, partition: str) -> Iterator[pa.RecordBatch]:
-        """See ``MergedReads``: hudi-rs reads what has a base file, Hudi itself the slices of logs only."""
-        yield from merged_rows(Storage(self.table.location), prepared, partition)
-        logs_only = slices_of_logs_only(prepared, partition)
-        if logs_only:
-            yield from read_logs_only(self._open(prepared.plan), prepared.instant, logs_only)
+    def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
+        """See ``MergedReads``: hudi-rs reads what it can merge, Hudi itself the rest and all ``evolved`` files."""
+        reader = HudiRsReader(Storage(self.table.location))
+        by_hudi = []
+        for slice_ in slices_of(prepared, partition):
+            if evolved or slice_.path is None:
+                by_hudi.append(slice_)
+                continue
+            try:
+                yield from reader.rows(slice_.path, [join(partition, name) for name in slice_.log_files])
+            except NotMerged as complaint:
+                log.info("%s: %s is read by Hudi for its receipt: %s", self.table.name, slice_.path, complaint)
+                by_hudi.append(slice_)
+        if by_hudi:
+            yield from read_by_hudi(self._open(prepared.plan), prepared.instant, by_hudi)
 
     def commit(self, rewrite: Rewrite) -> Commit:
         """See ``TableWriter``. Only what this writer itself has written can be committed.

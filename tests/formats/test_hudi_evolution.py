@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables whose columns changed since their files were written: rewritten with a proof at either level."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables import write
+from hudi_writing import FORMAT, Table, ignore
+
+from executors.receipt import prove
+from lake.errors import Integrity, Rejected, Transient
+from lake.plan import Plan, ReceiptLevel
+
+pytestmark = pytest.mark.spark
+
+EVOLUTIONS: Mapping[str, tuple[str, str]] = {
+    "int to bigint": ("cast(id as int)", "cast(id as bigint)"),
+    "int to float": ("cast(id as int)", "cast(id / 4 as float)"),
+    "int to double": ("cast(id as int)", "cast(id / 4 as double)"),
+    "int to string": ("cast(id as int)", "concat('s', id)"),
+    "bigint to double": ("id", "cast(id / 4 as double)"),
+    "float to double": ("cast(id / 4 as float)", "cast(id / 3 as double)"),
+    "double to string": ("cast(id * 1e9 / 3 as double)", "concat('s', id)"),
+    "decimal of more places": ("cast(id as decimal(8, 2))", "cast(id / 8 as decimal(12, 4))"),
+    "string to binary": ("cast(id as string)", "cast(cast(id as string) as binary)"),
+    "in a struct": (
+        "named_struct('a', cast(id as int), 'b', id)",
+        "named_struct('a', cast(id as bigint), 'b', id, 'c', cast(if(id > 0, id, null) as string))",
+    ),
+    "in an array": ("array(cast(id as int))", "array(cast(id as bigint))"),
+}
+"""The column ``x`` before and after."""
+
+
+def _frame(spark: Any, low: int, high: int, version: int, x: str | None) -> Any:
+    columns = ["id", f"cast({version} as bigint) as ts", "'2026-01-01' as dt", "concat('v', id) as name"]
+    if x is not None:
+        columns.append(f"if(id % 5 <> 0, {x}, null) as x")
+    return spark.range(low, high).selectExpr(*columns).coalesce(1)
+
+
+def _proved(trips: Table, plan: Plan) -> None:
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        writer.commit(rewrite)
+
+
+@pytest.mark.parametrize("evolution", EVOLUTIONS)
+def test_c2_files_from_before_a_column_took_another_type_are_clustered_with_a_proof_of_either_level(
+    spark: Any, tmp_path: Path, evolution: str
+) -> None:
+    old, new = EVOLUTIONS[evolution]
+    base = tmp_path / "trips"
+    write(_frame(spark, 0, 20, 1, old), base)
+    write(_frame(spark, 20, 40, 2, new), base)
+    # Spark's own reader of columns knows no nested type but one.
+    spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
+    try:
+        _rewritten_at_both_levels(Table(spark, base))
+    finally:
+        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
+
+
+def _rewritten_at_both_levels(trips: Table) -> None:
+    before = trips.rows()
+    assert len(before) == 40
+    for level in (ReceiptLevel.FOOTER, ReceiptLevel.HASH):
+        plan = trips.plan(f"0198-{level}", receipt=level)
+        with trips.writer() as writer:
+            rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+            prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+            if level is ReceiptLevel.HASH:
+                writer.commit(rewrite)
+            else:
+                writer.discard(plan.plan_id, None)
+    assert trips.rows() == before
+    assert sum(trips.other_rows()[1].values()) == 40
+
+
+def _added(spark: Any, base: Path) -> None:
+    write(_frame(spark, 0, 20, 1, None), base)
+    write(_frame(spark, 20, 40, 2, "id"), base)
+
+
+def _dropped(spark: Any, base: Path) -> None:
+    allowed = {
+        "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true",
+        "hoodie.avro.schema.validate": "false",
+    }
+    write(_frame(spark, 0, 20, 1, "id"), base)
+    write(_frame(spark, 20, 40, 2, None), base, options=allowed)
+
+
+@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("build", [_added, _dropped])
+def test_c2_files_from_before_a_column_came_or_went_are_clustered_with_a_proof(
+    spark: Any, tmp_path: Path, build: Callable[[Any, Path], None], level: ReceiptLevel
+) -> None:
+    build(spark, tmp_path / "trips")
+    trips = Table(spark, tmp_path / "trips")
+    before = trips.rows()
+    _proved(trips, trips.plan(receipt=level))
+    assert trips.rows() == before
+    assert sum(trips.other_rows()[1].values()) == 40
+
+
+def _alter(trips: Table, change: str) -> None:
+    """A change of the schema as Spark SQL makes it where schemas have a history."""
+    jvm = trips.spark._jvm
+    schemas = jvm.org.apache.hudi.common.schema
+    with trips.writer() as writer:
+        client = writer._open().worker
+        if change == "rename":
+            client.renameColumn("x", "y")
+        elif change == "add":
+            client.addColumn("y", schemas.HoodieSchema.create(schemas.HoodieSchemaType.INT))
+        else:
+            names = trips.spark.sparkContext._gateway.new_array(jvm.java.lang.String, 1)
+            names[0] = "x"
+            client.deleteColumns(names)
+    if change == "drop and add":
+        with trips.writer() as writer:
+            writer._open().worker.addColumn("x", schemas.HoodieSchema.create(schemas.HoodieSchemaType.INT))
+
+
+def _with_a_history(spark: Any, base: Path, change: str) -> Table:
+    write(_frame(spark, 0, 20, 1, "cast(id as int)"), base)
+    trips = Table(spark, base, {"hoodie.schema.on.read.enable": "true"})
+    _alter(trips, change)
+    frame = _frame(spark, 20, 40, 2, None if change == "drop" else "cast(id as int)")
+    if change == "rename":
+        frame = frame.withColumnRenamed("x", "y")
+    if change == "add":
+        frame = frame.selectExpr("*", "cast(if(id > 20, id, null) as int) as y")
+    write(frame, base, options=trips.options)
+    return trips
+
+
+def _read(trips: Table) -> list[tuple[object, ...]]:
+    trips.spark.catalog.clearCache()
+    frame = trips.spark.read.format("hudi").options(**trips.options).load(str(trips.base)).drop("_hoodie_file_name")
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("change", ["add", "drop"])
+def test_c2_a_table_whose_schema_has_a_history_is_clustered_with_a_proof(
+    spark: Any, tmp_path: Path, change: str, level: ReceiptLevel
+) -> None:
+    trips = _with_a_history(spark, tmp_path / "trips", change)
+    FORMAT.check(trips.ref)
+    before = _read(trips)
+    assert len(before) == 40
+    _proved(trips, trips.plan(receipt=level))
+    assert _read(trips) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [("rename", "column x was renamed to y"), ("drop and add", "column x was dropped and added again")],
+)
+def test_c2_a_table_in_which_a_name_is_not_always_the_same_column_is_refused(
+    spark: Any, tmp_path: Path, change: str, reason: str
+) -> None:
+    trips = _with_a_history(spark, tmp_path / "trips", change)
+    with pytest.raises(Rejected, match=rf"{reason} \(hoodie.schema.on.read.enable, .*; write the table anew"):
+        FORMAT.check(trips.ref)
+
+
+@pytest.mark.parametrize("log_format", ["avro", "parquet"])
+@pytest.mark.parametrize("evolution", ["int to bigint", "int to string", "double to string", "in a struct"])
+def test_c3_slices_with_logs_from_before_a_widening_are_clustered_and_compacted_with_a_proof(
+    spark: Any, tmp_path: Path, evolution: str, log_format: str
+) -> None:
+    old, new = EVOLUTIONS[evolution]
+    base = tmp_path / "trips"
+    options = {"hoodie.logfile.data.block.format": log_format}
+    for low, high, version, operation, x in (
+        (0, 20, 1, "bulk_insert", old),
+        (20, 40, 1, "bulk_insert", old),
+        (15, 30, 2, "upsert", old),
+        (0, 3, 3, "delete", old),
+        (18, 22, 4, "upsert", new),
+        (40, 50, 4, "bulk_insert", new),
+    ):
+        write(_frame(spark, low, high, version, x), base, operation, merge_on_read=True, options=options)
+    trips = Table(spark, base)
+    before = trips.rows()
+    assert len(before) == 47
+    _proved(trips, trips.compaction(most=1))
+    assert trips.rows() == before
+    _proved(trips, trips.plan())
+    assert trips.rows() == before
+    result = FORMAT.verify(trips.ref, (), rows=True)
+    assert result.rows == result.rows_expected == 47
+
+
+def test_c2_a_validator_of_the_writers_own_that_fails_is_no_commit_whose_end_nobody_knows(
+    spark: Any, tmp_path: Path
+) -> None:
+    _added(spark, tmp_path / "trips")
+    validators = {
+        "hoodie.precommit.validators": "org.apache.hudi.client.validator.SqlQueryEqualityPreCommitValidator",
+        "hoodie.precommit.validators.equality.sql.queries": "select raise_error('of its own') from <TABLE_NAME>",
+    }
+    trips = Table(spark, tmp_path / "trips", validators)
+    with trips.writer() as writer:
+        plan = trips.plan()
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        with pytest.raises((Transient, Integrity), match="of its own"):
+            writer.commit(rewrite)
+        assert writer.discard(plan.plan_id, None) == 1
