@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -126,7 +126,7 @@ class _Run:
             return self._give_up(error)
 
     def settle(self) -> Outcome:
-        silent = Transient("its executor stopped renewing its lease")
+        silent = Transient(self._claim.error or "its executor stopped renewing its lease")
         self._left.taken_over = True
         try:
             self._landed = self._ask()
@@ -363,6 +363,8 @@ class _Run:
 
     def _stay(self, error: Exception) -> Outcome:
         log.error("plan %s of %s stays inflight: %s", self._plan_id, self._table.name, one_line(error))
+        with suppress(Exception):  # without the database it is in the log only
+            self._store.stay(self._claim, one_line(error))
         return self._ended(Result.INFLIGHT, error)
 
     def _lost(self, error: LeaseLost) -> Outcome:

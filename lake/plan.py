@@ -193,6 +193,8 @@ class Claim:
     #: instants that earlier epochs of this plan published on the table's timeline, newest last
     instants: tuple[str, ...] = ()
     milliseconds: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    #: why an earlier executor of this attempt left the plan inflight
+    error: str | None = None
     #: W3C trace context of the planning, where somebody traces
     traceparent: str | None = None
     #: why the plan is not to be run any more as its table is registered today; None where it is

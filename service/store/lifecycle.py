@@ -53,7 +53,7 @@ class Lifecycle(StorePart):
                     .values(
                         state=PlanState.INFLIGHT, epoch=PlanRow.epoch + 1, attempts=PlanRow.attempts + 1,
                         executor=executor, lease_until_ms=db_now() + self._lease_ms, heartbeat_at_ms=db_now(),
-                        claimed_at_ms=db_now(), step=None, milliseconds={}, progress_bytes_done=0,
+                        claimed_at_ms=db_now(), step=None, error=None, milliseconds={}, progress_bytes_done=0,
                         progress_bytes_total=PlanRow.input_bytes, progress_rows_done=0, spark_ui=None,
                     )
                 )  # fmt: skip
@@ -155,6 +155,16 @@ class Lifecycle(StorePart):
             record_event(
                 connection, claim.plan.plan_id, inflight, inflight, epoch=claim.epoch, actor=claim.executor, reason=text
             )
+
+    def stay(self, claim: Claim, error: str) -> None:
+        """Record why a plan stays inflight; the first cause of an attempt is the one that is kept. Raises LeaseLost."""
+        with self._database.write() as connection:
+            _fenced_update(connection, claim, {"error": func.coalesce(PlanRow.error, storable(error))})
+            inflight = PlanState.INFLIGHT
+            record_event(
+                connection, claim.plan.plan_id, inflight, inflight, epoch=claim.epoch, actor=claim.executor,
+                reason=f"stays inflight: {error}",
+            )  # fmt: skip
 
     def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
         """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""
@@ -346,6 +356,7 @@ class Lifecycle(StorePart):
             lease_until=moment(row.lease_until_ms),
             instants=tuple(row.instants),
             milliseconds=row.milliseconds,
+            error=row.error,
             traceparent=row.traceparent,
             obsolete=refusal,
         )

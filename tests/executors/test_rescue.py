@@ -60,6 +60,21 @@ def test_an_uncommitted_plan_is_withdrawn_and_requeued(bench: Bench):
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
 
 
+def test_c2_the_first_cause_of_an_attempt_is_what_its_plan_shows_whoever_ends_it(bench: Bench):
+    plan, claim = abandon(bench)
+    bench.store.stay(claim, "the column could not be read")
+    bench.expire()
+    bench.format.hooks["discard"] = raising(Transient("somebody holds the lock"))
+    assert rescue(bench) is not None
+    bench.expire()
+    bench.format.hooks.clear()
+    outcome = rescue(bench)
+    assert outcome is not None
+    assert (outcome.result, outcome.error) == (Result.REQUEUED, "the column could not be read")
+    again = bench.claim("next")
+    assert (again.plan.plan_id, again.error) == (plan.plan_id, None)
+
+
 def test_a_plan_that_published_nothing_is_requeued_without_opening_the_table(bench: Bench):
     plan = bench.request()
     bench.claim("dead")
