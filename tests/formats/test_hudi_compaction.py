@@ -15,7 +15,7 @@ from lake.errors import Conflict, Integrity
 from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, InstantState, extra_metadata, planned_slices
 from lake.plan import Plan
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 NewTable = Callable[..., Table]
 ARCHIVING = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
 
@@ -197,8 +197,8 @@ def test_superseded_slices_are_deleted_and_neither_archiving_nor_native_cleaning
         writer.delete(second.superseded, third.superseded)
     (older, newer) = (instant for instant in trips.timeline().completed if instant.action == "clean")
     kept = [trips.timeline().plan(instant) or {} for instant in (older, newer)]
-    assert [record["earliestInstantToRetain"]["timestamp"] for record in kept] == [second.instant, third.instant]
-    assert [record["earliestInstantToRetain"]["action"] for record in kept] == ["commit", "replacecommit"]
+    starts = [record["earliestInstantToRetain"] for record in kept]
+    assert {(start["timestamp"], start["action"]) for start in starts} == {(third.instant, "replacecommit")}
     options = ARCHIVING | {"hoodie.clean.automatic": "true"}
     for number in range(4):
         frame = rows(spark, 1000 + number * 4, 1004 + number * 4, version=number).coalesce(1)

@@ -12,9 +12,10 @@ from hudi_writing import FORMAT, Table, ignore, make_table
 
 from lake.errors import Conflict, Rejected
 from lake.formats.hudi.clean import publish_clean
+from lake.formats.hudi.clean_start import CleanStart
 from lake.formats.hudi.timeline import Timeline
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 NewTable = Callable[..., Table]
 SMALL = {
     "hoodie.clean.commits.retained": "1",
@@ -59,7 +60,9 @@ def test_trap_services_never_archive_a_replacement_whose_files_exist_nor_clean_w
     with trips.writer() as writer:  # a clean that, as others write it, says that nothing replaced is left
         client = writer._open()
         with client.locked("a test"):
-            publish_clean(client, Timeline(client.storage), {ONE: [v.path for v in first.superseded]}, None)
+            timeline, instant = Timeline(client.storage), client.new_instant()
+            start = CleanStart(earliest="", commit=timeline.newest)
+            publish_clean(client, timeline, instant, {ONE: [v.path for v in first.superseded]}, start)
             client.worker.clean(False)
     assert any("archived" in line for line in maintain(trips, "archive", retained=retained))
     assert first.instant not in active(trips)

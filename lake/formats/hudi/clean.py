@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes exactly the named superseded files through Hudi's clean action.
 
-Every clean plan says from which instant on replaced files may still exist. Without it Hudi's archiver takes
-everything replaced before the clean as gone, archives the commits that replaced files which are still there, and
+Every clean plan says from which instant on replaced files may still exist (``clean_start``). Without it Hudi's archiver
+takes everything replaced before the clean as gone, archives the commits that replaced files which are still there, and
 those files become live again: every row of theirs twice.
 """
 
@@ -10,42 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from lake.errors import Conflict, Transient
+from lake.formats.hudi.clean_start import CleanStart, Progress, clean_start, held_from, native_progress
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.commits import reasons_to_keep
-from lake.formats.hudi.names import data_file
 from lake.formats.hudi.outcomes import outcomes
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline, join
+from lake.formats.hudi.timeline import Timeline
 from lake.plan import SupersededVersion
 
 #: files of one clean plan: the table's lock is held while they are deleted
 MAX_FILES_PER_CLEAN = 1000
-CLEAN_KEY = "lakefold.clean"
-
-
-def oldest_replacement_on_disk(storage: Storage, timeline: Timeline, without: frozenset[str] = frozenset()) -> str:
-    """The oldest completed replacecommit some of whose replaced files exist, not counting ``without``; '' if none."""
-    files: dict[str, dict[str, set[str]]] = {}
-    for instant in timeline.completed:  # by time
-        if instant.action != "replacecommit":
-            continue
-        record = timeline.metadata(instant) or {}
-        for partition, file_ids in (record.get("partitionToReplaceFileIds") or {}).items():
-            if partition not in files:
-                files[partition] = _paths_by_file_id(storage, partition)
-            if any(files[partition].get(file_id, frozenset()) - without for file_id in file_ids):
-                return instant.time
-    return ""
-
-
-def _paths_by_file_id(storage: Storage, partition: str) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for name in storage.names(partition):
-        path = join(partition, name)
-        file = data_file(path)
-        if file is not None:
-            found.setdefault(file.file_id, set()).add(path)
-    return found
 
 
 def delete(client: HudiClient, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
@@ -81,41 +54,64 @@ def _delete_batch(
     if kept:
         path, reason = next(iter(kept.items()))
         raise Conflict(f"{client.table.name}: {len(kept)} superseded files can't be deleted now; {path}: {reason}")
-    staying = client.storage.sizes([version.path for version in remaining])
-    candidates = [version.instant for version in remaining if version.path in staying]
-    on_disk = oldest_replacement_on_disk(client.storage, timeline, frozenset(v.path for v in victims))
-    if on_disk:
-        candidates.append(on_disk)
     by_partition: dict[str, list[str]] = {}
     for victim in victims:
         by_partition.setdefault(victim.partition, []).append(victim.path)
-    publish_clean(client, timeline, by_partition, min(candidates, default=None))
-    client.bundle.run_pending_cleans(client.worker)
+    run_clean(client, timeline, by_partition, native_progress(timeline))
     left = client.storage.sizes([version.path for version in victims])
     if left:
         raise Transient(f"{client.table.name}: Hudi's clean left {len(left)} files behind, {sorted(left)[0]} first")
     return sum(sizes.values())
 
 
-def publish_clean(
+def run_clean(
     client: HudiClient,
     timeline: Timeline,
     paths: Mapping[str, Sequence[str]],
-    earliest: str | None,
+    progress: Progress,
     *,
     partitions: Sequence[str] = (),
 ) -> None:
-    """Write one requested clean of these ``paths`` by partition, and of whole ``partitions``; call it under the lock.
+    """Clean these ``paths`` by partition, and whole ``partitions``; call it under the lock.
 
-    ``earliest`` is the oldest instant from which replaced files still exist, None where there are none.
+    ``progress`` is how far the table's own cleaner is when this clean is done.
     """
-    kept = timeline.find(earliest) if earliest else None
     instant = client.new_instant()
+    gone = frozenset(path for files in paths.values() for path in files)
+    start = clean_start(client.table, client.storage, timeline, instant, progress, gone)
+    publish_clean(client, timeline, instant, paths, start, partitions=partitions)
+    client.bundle.run_pending_cleans(client.worker)
+
+
+def hold_back(client: HudiClient, timeline: Timeline, instant: str, partition: str) -> None:
+    """See to it that the archiver holds the pending replacement ``instant`` back once it is completed.
+
+    A clean by another process may have passed it while it was pending, as those by hours and by file versions do. Then
+    a clean of no file, in ``partition``, corrects that. Call it under the lock.
+    """
+    if held_from(timeline) > instant:
+        run_clean(client, timeline, {partition: ()}, native_progress(timeline))
+
+
+def publish_clean(
+    client: HudiClient,
+    timeline: Timeline,
+    instant: str,
+    paths: Mapping[str, Sequence[str]],
+    start: CleanStart,
+    *,
+    partitions: Sequence[str] = (),
+) -> None:
+    """Write the requested clean ``instant``; call it under the lock."""
+    kept = timeline.find(start.earliest)
     record: dict[str, object] = {
-        "earliestInstantToRetain": earliest
-        and {"timestamp": earliest, "action": kept.action if kept else "replacecommit", "state": "COMPLETED"},
-        "lastCompletedCommitTimestamp": timeline.newest,
-        "policy": "KEEP_LATEST_COMMITS" if earliest else "KEEP_LATEST_FILE_VERSIONS",
+        "earliestInstantToRetain": {
+            "timestamp": start.earliest,
+            "action": kept.action if kept else "replacecommit",
+            "state": "COMPLETED",
+        },
+        "lastCompletedCommitTimestamp": start.commit,
+        "policy": "KEEP_LATEST_COMMITS",
         "filesToBeDeletedPerPartition": {},
         "filePathsToBeDeletedPerPartition": {
             partition: [{"filePath": f"{client.base}/{path}", "isBootstrapBaseFile": False} for path in files]
@@ -123,7 +119,7 @@ def publish_clean(
         },
         "partitionsToBeDeleted": list(partitions),
         "version": 2,
-        "extraMetadata": {CLEAN_KEY: instant},
+        "extraMetadata": dict(start.extra),
     }
     requested = client.meta.getInstantGenerator().getCleanRequestedInstant(instant)
     plan = client.avro("HoodieCleanerPlan", record)

@@ -18,6 +18,7 @@ from lake.failpoints import failpoint
 from lake.formats.hudi import compact
 from lake.formats.hudi.adopt import still_ours
 from lake.formats.hudi.batches import write_from_batches
+from lake.formats.hudi.clean import hold_back
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import unreadable
 from lake.formats.hudi.outcomes import cause_chain, commit_had_begun, is_disk_full, is_jvm_gone, translate
@@ -236,6 +237,7 @@ def complete(client: HudiClient, written: Written, fence: Callable[[], None] = l
                 remove_data_files(client, instant, plan.partitions, keep=written_paths)
             if not compaction:
                 client.resolve_conflicts(_replaced(prepared))
+                hold_back(client, client.timeline(), instant, min(plan.partitions))
             table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
             fence()
             failpoint("in_commit")

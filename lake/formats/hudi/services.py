@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from lake.errors import Conflict, Rejected
 from lake.formats.hudi import adopt
-from lake.formats.hudi.clean import oldest_replacement_on_disk, publish_clean
+from lake.formats.hudi.clean import run_clean
+from lake.formats.hudi.clean_start import KEEP_MAX, KEEP_MAX_DEFAULT, Progress, oldest_replacement_on_disk
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.outcomes import outcomes
 from lake.formats.hudi.timeline import COMMIT_ACTIONS, Instant, Timeline, join
 from lake.formats.hudi.unfinished import life, unfinished
 from lake.plan import SupersededVersion
 
-_KEEP_MIN, _KEEP_MAX = "hoodie.keep.min.commits", "hoodie.keep.max.commits"
-_KEEP_MIN_DEFAULT, _KEEP_MAX_DEFAULT = 20, 30
+_KEEP_MIN, _KEEP_MIN_DEFAULT = "hoodie.keep.min.commits", 20
 
 
 def maintain(client: HudiClient, services: Collection[str], retained: Sequence[SupersededVersion]) -> list[str]:
@@ -78,29 +78,30 @@ def _clean(client: HudiClient, retained: Sequence[SupersededVersion]) -> str | N
     partitions = [name for name in plan.get("partitionsToBeDeleted") or () if name not in held]
     if not victims and not partitions:
         return None
-    gone = frozenset(path for paths in victims.values() for path in paths)
-    candidates = [version.instant for version in retained if version.path in kept]
-    candidates.append(oldest_replacement_on_disk(client.storage, timeline, gone))
-    candidates.append(str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or ""))
-    earliest = min((time for time in candidates if time), default=None)
-    publish_clean(client, timeline, victims, earliest, partitions=partitions)
-    client.bundle.run_pending_cleans(client.worker)
-    spared = sum(len(paths) for paths in wanted.values()) - len(gone)
+    progress = Progress(
+        start=str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or ""),
+        commit=str(plan.get("lastCompletedCommitTimestamp") or ""),
+        clean=timeline.newest,
+        savepoints=tuple(sorted(timeline.savepoints())),
+    )
+    run_clean(client, timeline, victims, progress, partitions=partitions)
+    deleted = sum(len(paths) for paths in victims.values())
+    spared = sum(len(paths) for paths in wanted.values()) - deleted
     spared_text = f", {spared} more are kept by lakefold's retention" if spared else ""
-    return f"the table's clean policy deleted {len(gone)} files{spared_text}"
+    return f"the table's clean policy deleted {deleted} files{spared_text}"
 
 
 def _archive(client: HudiClient) -> str | None:
     """Hudi's archival, held back from the oldest commit some of whose replaced files exist."""
     timeline = client.timeline()
     minimum = int(client.table.write_options.get(_KEEP_MIN, _KEEP_MIN_DEFAULT))
-    maximum = int(client.table.write_options.get(_KEEP_MAX, _KEEP_MAX_DEFAULT))
+    maximum = int(client.table.write_options.get(KEEP_MAX, KEEP_MAX_DEFAULT))
     oldest = oldest_replacement_on_disk(client.storage, timeline)
     if oldest:
         commits = [i for i in timeline.completed if i.action in COMMIT_ACTIONS and i.time >= oldest]
         minimum = max(minimum, len(commits))
         maximum = max(maximum, minimum + 1)
-    java = client.unlocked({_KEEP_MIN: str(minimum), _KEEP_MAX: str(maximum)})
+    java = client.unlocked({_KEEP_MIN: str(minimum), KEEP_MAX: str(maximum)})
     try:
         java.archive()
     finally:

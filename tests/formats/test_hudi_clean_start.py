@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a clean of ours says to Hudi's archiver and to the table's own cleaner, seen by what the two then do."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables import rows, small_files, write
+from hudi_writing import FORMAT, Table, ignore, make_table
+
+from lake.formats.hudi import clean_start
+from lake.formats.hudi.names import data_file
+from lake.plan import Commit
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
+NewTable = Callable[..., Table]
+ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
+COMPACTED = {"hoodie.metadata.compact.max.delta.commits": "1"}
+"""The archiver never passes the newest compaction of the metadata table."""
+ARCHIVING = COMPACTED | {
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "hoodie.clean.commits.retained": "1",
+}
+"""A writer that archives as soon as it may and cleans nothing."""
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+    def new(kind: str = "cow", **options: str) -> Table:
+        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
+
+    return new
+
+
+def insert(trips: Table, commits: int, *, start: int = 1000, **options: str) -> None:
+    """So many commits of two rows each into new files."""
+    for low in range(start, start + 2 * commits, 2):
+        write(rows(trips.spark, low, low + 2).coalesce(1), trips.base, "insert", options=trips.options | options)
+
+
+@contextmanager
+def pending_clustering(trips: Table, partition: str) -> Iterator[list[Commit]]:
+    """A clustering of ``partition`` that is written when the block begins and committed after it, into the list."""
+    done: list[Commit] = []
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(trips.plan("0198-pending", partitions=[partition]), 1), ignore)
+        yield done
+        done.append(writer.commit(rewrite))
+
+
+def delete(trips: Table, commit: Commit) -> None:
+    with trips.writer() as cleaner:
+        cleaner.delete(commit.superseded, ())
+
+
+def maintain(trips: Table, *services: str) -> list[str]:
+    with trips.writer() as writer:
+        return list(writer.maintain(services, ()))
+
+
+def same_for_both(trips: Table) -> list[tuple[object, ...]]:
+    """The rows, which Spark and hudi-rs agree on, each once."""
+    found = trips.rows()
+    assert sum(trips.other_rows()[1].values()) == len(found)
+    assert len({row[2] for row in found}) == len(found), "no key twice"
+    return found
+
+
+SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+
+
+@pytest.mark.parametrize("kind", ["cow", "metadata", "version 6"])
+def test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive(
+    table: NewTable, spark: Any, tmp_path: Path, kind: str
+) -> None:
+    if kind == "version 6":
+        trips = Table(spark, tmp_path / "six", SIX | {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3"})
+        small_files(spark, trips.base, commits=3, rows_each=60, options=SIX)
+    else:
+        trips = table(kind, **COMPACTED)
+    first = trips.run(trips.plan("0198-first", partitions=[ONE]))
+    with pending_clustering(trips, TWO) as done:
+        delete(trips, first)
+    (second,) = done
+    insert(trips, 6, **ARCHIVING)
+    assert trips.timeline().find(first.instant) is None, "the archiver has been at work"
+    assert trips.timeline().find(second.instant) is not None, "its replaced files exist"
+    assert len(same_for_both(trips)) == 180 + 12
+    delete(trips, second)
+    insert(trips, 3, start=2000, **ARCHIVING)
+    assert trips.timeline().find(second.instant) is None, "nothing holds it back any more"
+    assert len(same_for_both(trips)) == 180 + 18
+
+
+def test_f1_the_tables_own_clean_service_by_file_versions_keeps_a_pending_clusterings_inputs_too(
+    table: NewTable,
+) -> None:
+    trips = table(**{"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"})
+    first = trips.run(trips.plan("0198-first", partitions=[ONE]))
+    with pending_clustering(trips, TWO) as done:
+        (line,) = maintain(trips, "clean")
+        assert line == f"the table's clean policy deleted {len(first.superseded)} files"
+    insert(trips, 6, **ARCHIVING)
+    assert trips.timeline().find(first.instant) is None, "the archiver has been at work"
+    assert trips.timeline().find(done[0].instant) is not None, "its replaced files exist"
+    assert len(same_for_both(trips)) == 180 + 12
+
+
+def test_f1_a_clustering_that_a_writers_own_clean_has_passed_is_held_back_all_the_same(table: NewTable) -> None:
+    trips = table()
+    trips.upsert(0, 60, 1)
+    cleaning = {
+        "hoodie.clean.automatic": "true",
+        "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
+        "hoodie.clean.fileversions.retained": "1",
+    }
+    with pending_clustering(trips, TWO) as done:
+        insert(trips, 1, **cleaning)
+        assert any(instant.action == "clean" for instant in trips.timeline().completed)
+    insert(trips, 6, start=2000, **ARCHIVING)
+    assert trips.timeline().find(done[0].instant) is not None, "its replaced files exist"
+    assert len(same_for_both(trips)) == 180 + 14
+    assert FORMAT.committed(trips.ref, "0198-pending") == done[0]
+
+
+# -- the table's own cleaner ---------------------------------------------------------------------------------------
+
+
+THREE = "dt=2026-01-03"
+COMMITS = 12
+
+
+def stale(trips: Table) -> Counter[tuple[str, int]]:
+    """Base files that are no longer the newest of their group: partition, and which upsert from the end wrote them."""
+    live = set(FORMAT.snapshot(trips.ref).slices["path"].to_pylist())
+    upserts = [i.time for i in trips.timeline().commits if i.action == "commit"][::-1]
+    files = [file for path in trips.data_files() if path not in live and (file := data_file(path)) is not None]
+    return Counter((file.partition, upserts.index(file.instant)) for file in files if file.instant in upserts)
+
+
+def written(spark: Any, base: Path, policy: str, *, compacting: bool) -> Table:
+    """A table whose writer cleans after each commit, with lakefold at work on other partitions or without it."""
+    small_files(spark, base, commits=2, rows_each=30, partitions=3)
+    trips = Table(
+        spark,
+        base,
+        {
+            "hoodie.clean.policy": policy,
+            "hoodie.clean.commits.retained": "3",
+            "hoodie.clean.fileversions.retained": "2",
+            "hoodie.keep.min.commits": "40",
+            "hoodie.keep.max.commits": "50",
+        },
+    )
+
+    def upsert(partition: str, version: int, *, clean: str = "true") -> None:
+        frame = rows(spark, 0, 60, version=version, partitions=3).where(f"dt = '{partition[3:]}'").coalesce(1)
+        write(frame, base, "upsert", options=trips.options | {"hoodie.clean.automatic": clean})
+
+    for version in (1, 2):
+        upsert(TWO, version, clean="false")
+    if compacting:
+        older = trips.run(trips.plan("0198-older", partitions=[ONE]))
+        newer = trips.run(trips.plan("0198-newer", partitions=[THREE]))
+        with trips.writer() as cleaner:
+            cleaner.delete(older.superseded, newer.superseded)
+    for version in range(3, 3 + COMMITS):
+        upsert(ONE, version)
+    return trips
+
+
+@pytest.mark.parametrize("policy", ["KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS"])
+def test_f7_the_writers_own_cleaner_cleans_what_it_would_clean_without_a_clean_of_ours(
+    spark: Any, tmp_path: Path, policy: str
+) -> None:
+    alone = written(spark, tmp_path / "alone", policy, compacting=False)
+    shared = written(spark, tmp_path / "shared", policy, compacting=True)
+    found, expected = stale(shared), stale(alone)
+    assert [entry for entry in sorted(found.items()) if entry[0][0] == TWO] == [
+        entry for entry in sorted(expected.items()) if entry[0][0] == TWO
+    ]
+    assert sum(found.values()) <= sum(expected.values())
+    assert {row[2:] for row in shared.rows()} == {row[2:] for row in alone.rows()}
+
+
+def test_f7_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hides_a_deleted_savepoint(
+    table: NewTable,
+) -> None:
+    trips = table(**{"hoodie.clean.commits.retained": "1"})
+    with trips.writer() as writer:
+        writer._open().worker.savepoint("somebody", "before an upgrade")
+    (saved,) = trips.timeline().savepoints().values()
+    trips.upsert(0, 180, 1)
+    for version in (2, 3):
+        trips.upsert(0, 180, version, **{"hoodie.clean.automatic": "true"})
+    native = trips.timeline()
+    counted = native.cleans()[-1][1]["lastCompletedCommitTimestamp"]
+    assert counted
+    ours = trips.run(trips.plan("0198-ours", partitions=[ONE]))
+    with trips.writer() as writer:
+        # The newest versions of the clustering's inputs are in no savepoint.
+        writer.delete([version for version in ours.superseded if version.path not in saved], ())
+        writer._open().worker.deleteSavepoint(next(iter(native.savepoints())))
+    after = trips.timeline()
+    (_, record) = after.cleans()[-1]
+    assert record["lastCompletedCommitTimestamp"] == counted
+    assert clean_start.native_progress(after).start == "", "a savepoint is gone: the whole table is looked at"
+    assert record["earliestCommitToRetain"] <= native.cleans()[-1][1]["earliestCommitToRetain"]
+    insert(trips, 3, start=3000, **{"hoodie.clean.automatic": "true"})
+    assert not saved & set(trips.data_files()), "what only the savepoint kept is cleaned"
+    same_for_both(trips)
