@@ -18,8 +18,8 @@ from chaos.cells import CELLS, Cell
 from chaos.run import Chaos
 from support import SOAK, needs_server, record_figure
 
-SEED = int(os.environ.get("LAKEFOLD_CHAOS_SEED") or (random.SystemRandom().randrange(10**6) if SOAK else 1))
-MINUTES = float(os.environ.get("LAKEFOLD_CHAOS_MINUTES") or (4 if SOAK else 0.4))
+SEED = int(os.environ.get("LAKEFOLD_CHAOS_SEED") or (random.SystemRandom().randrange(10**6) if SOAK else 17))
+MINUTES = float(os.environ.get("LAKEFOLD_CHAOS_MINUTES") or (4 if SOAK else 0.3))
 
 
 @pytest.fixture
@@ -57,7 +57,8 @@ def test_no_row_is_lost_doubled_or_changed_and_nothing_is_stuck_whatever_dies(ce
         urls=urls,
         server=server,
         spark=spark,
-        check_every=30 if SOAK else 12,
+        gap=5 if SOAK else 3,
+        check_every=30 if SOAK else 9,
         damages=3 if SOAK else 0,
     )
     try:

@@ -7,8 +7,15 @@ from random import Random
 
 from service.demo.writer import LOCK_OPTIONS
 
+#: a write whose heartbeat was silent this long counts as dead: one of a writer that was killed, or stopped for longer
+HEARTBEAT_SECONDS = 4.5
 #: one lock on both sides; waiting for it must outlast every pause of the schedule
-LOCK: Mapping[str, str] = {**LOCK_OPTIONS, "hoodie.time.generator.max_expected_clock_skew_ms": "1"}
+LOCK: Mapping[str, str] = {
+    **LOCK_OPTIONS,
+    "hoodie.client.heartbeat.interval_in_ms": "1500",
+    "hoodie.client.heartbeat.tolerable.misses": "3",
+    "hoodie.time.generator.max_expected_clock_skew_ms": "1",
+}
 BLOOM = {"hoodie.index.bloom.num_entries": "1000"}
 _CLEANING: tuple[Mapping[str, str], ...] = (
     {"hoodie.clean.policy": "KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained": "1"},

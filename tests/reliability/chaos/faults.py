@@ -34,6 +34,8 @@ class Faults:
 
     def __init__(self, stage: Stage, server: Server | None) -> None:
         self._stage, self._server, self._is_out = stage, server, False
+        #: whether a daemon may have other settings than the first ones
+        self.changed = False
 
     def inject(self, injection: Injection) -> None:
         """Do one injection now."""
@@ -183,4 +185,5 @@ class Faults:
         system = self._system(injection)
         change = _CHANGES[injection.choice % len(_CHANGES)]
         system.installation.write_config(**change)
+        self.changed = True
         return f"{change} ({self._terminate(injection) or 'from the next start on'})"

@@ -13,7 +13,7 @@ from typing import Any
 from harness import Installation
 from postgres import Server
 
-from chaos.cells import BLOOM, DAEMON, HEAP, LOCK, POLICY, Cell, Setting, writer_options
+from chaos.cells import BLOOM, DAEMON, HEAP, HEARTBEAT_SECONDS, LOCK, POLICY, Cell, Setting, writer_options
 from chaos.damage import DAMAGES, Patient
 from chaos.faults import TABLE, Faults
 from chaos.ledger import Ledger
@@ -118,7 +118,7 @@ class Chaos:
         """A table with rows, for lakefold to find."""
         writer = self.stage.writer
         assert writer.wait_for("up", 1, 240), f"the writer did not start; see {writer.log}"
-        assert writer.obeyed("steps 3", "done", 240), f"the first fill failed; see {writer.log}"
+        assert writer.obeyed("steps 2", "done", 240), f"the first fill failed; see {writer.log}"
         self._ticked = time.monotonic()
 
     def _together(self) -> None:
@@ -275,7 +275,7 @@ class Chaos:
                 system.installation.run(*arguments, expect=None)
         if self.cell.occ:
             # The writer's next write takes back those that died.
-            self._pump(12)
+            self._pump(HEARTBEAT_SECONDS + 1)
             landed = len(self.ledger.confirmed())
             stage.tell_writer("go")
             self._pump_until("the writer writes again", lambda: len(self.ledger.confirmed()) > landed)
@@ -285,7 +285,7 @@ class Chaos:
             self._order("remove_savepoint")
         assert writer.obeyed("end", "ended", 120), "the writer did not end"
         stage.finished.add(writer.name)
-        for daemon in stage.daemons():
+        for daemon in stage.daemons() if self._faults.changed else ():
             stage.say(f"{daemon.name} starts with the first settings: {daemon.end(60)}")
             stage.killed(daemon, 0)
         self._serve()
