@@ -171,7 +171,11 @@ class Stage:
         return self.base / ".hoodie" / "lock"
 
     def _lock_of_the_dead(self) -> bool:
-        return not self.writer.running and self._lock.exists()
+        """Whether the lock may be one that the dead writer had."""
+        with suppress(FileNotFoundError):
+            status = self._lock.stat()
+            return (status.st_ino, status.st_mtime_ns) not in self._journaled()
+        return False
 
     def _free_lock(self) -> None:
         try:
