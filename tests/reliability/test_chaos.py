@@ -9,17 +9,20 @@ import os
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import postgres
 import pytest
 from chaos.cells import CELLS, Cell
-from chaos.run import Chaos
+from chaos.run import Chaos, in_words
 from support import SOAK, needs_server, record_figure
 
 SEED = int(os.environ.get("LAKEFOLD_CHAOS_SEED") or (random.SystemRandom().randrange(10**6) if SOAK else 17))
 MINUTES = float(os.environ.get("LAKEFOLD_CHAOS_MINUTES") or (4 if SOAK else 0.3))
+
+_all: dict[str, Counter[str]] = {}
 
 
 @pytest.fixture
@@ -68,5 +71,17 @@ def test_no_row_is_lost_doubled_or_changed_and_nothing_is_stuck_whatever_dies(ce
         print(f"chaos failed; its logs, table and database are in {home}\nthe same schedule again: {again}")
         print(chaos.stage.tail())
         raise
-    record_figure(f"chaos from outside: {cell}", chaos.summary())
+    figures = chaos.figures()
+    record_figure(f"chaos from outside: {cell}", f"seed {SEED}, {in_words(figures)}")
+    _all[str(cell)] = figures
     shutil.rmtree(home)
+
+
+@pytest.mark.soak
+def test_chaos_from_outside_was_long_and_violent_enough():
+    if not SOAK or len(_all) < len(CELLS):
+        pytest.skip(f"{len(_all)} of {len(CELLS)} kinds ran here")
+    total = sum(_all.values(), Counter())
+    assert total["seconds"] >= 3600
+    assert total["kills"] + total["pauses"] >= 200
+    record_figure(f"chaos from outside: all {len(CELLS)} kinds", in_words(total))

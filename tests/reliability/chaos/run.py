@@ -347,16 +347,26 @@ class Chaos:
         for problem in patient.problems:
             self.stage.wrong(problem)
 
-    def summary(self) -> str:
-        """The run in figures."""
-        counts, steps = self.stage.counts, self.ledger.confirmed()
-        kills = sum(count for kind, count in counts.items() if kind.startswith("kill"))
-        pauses = sum(count for kind, count in counts.items() if kind.startswith("pause"))
-        plans = ", ".join(f"{count} {state}" for state, count in sorted(self.plans.items()))
-        acts = sum(counts[kind] for kind in ACTS)
-        return (
-            f"seed {self.seed}, {self._clock / 60:.1f} minutes, {kills} kills, {pauses} pauses, {counts['outage']} "
-            f"outages of the database, {acts} acts of operators; {len(steps)} steps of the writer, "
-            f"{counts['restore']} restores; plans: {plans}; {self.comparisons} comparisons with the ledger, all "
-            f"equal; at rest after {self._rest_seconds:.0f} s"
+    def figures(self) -> Counter[str]:
+        """The run in numbers."""
+        counts = self.stage.counts
+        return Counter(
+            {
+                "seconds": round(self._clock),
+                "kills": sum(count for kind, count in counts.items() if kind.startswith("kill")),
+                "pauses": sum(count for kind, count in counts.items() if kind.startswith("pause")),
+                "outages of the database": counts["outage"],
+                "acts of operators": sum(counts[kind] for kind in ACTS),
+                "steps of the writer": len(self.ledger.confirmed()),
+                "restores": counts["restore"],
+                "kinds of damage": self._damages,
+                **{f"plans {state}": count for state, count in self.plans.items()},
+                "comparisons": self.comparisons,
+            }
         )
+
+
+def in_words(figures: Counter[str]) -> str:
+    """Figures of one run or of several as one line."""
+    parts = [f"{count} {name}" for name, count in figures.items() if name != "seconds"]
+    return f"{figures['seconds'] / 60:.1f} minutes of faults: {', '.join(parts)}; every row as the ledger has it"
