@@ -4,6 +4,7 @@
 import json
 import random
 import shutil
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -305,10 +306,7 @@ class Chaos:
     def _unfinished(self) -> list[str]:
         """What has not come to its end: plans, replaced files, instants on the timeline."""
         found = [f"pending on the timeline: {name}" for name in self._pending()]
-        for system in self.stage.systems:
-            found += [f"{system.name}: {p['state']} {p['plan_id']}" for p in system.plans("requested", "inflight")]
-            found += [f"{system.name}: {count} files replaced and there" for count in [system.superseded()] if count]
-        return found
+        return found + [text for system in self.stage.systems for text in system.unfinished()]
 
     def _pending(self) -> list[str]:
         home = self.base / ".hoodie"
@@ -321,7 +319,7 @@ class Chaos:
         """Everything that must be so at rest."""
         for daemon in list(self.stage.daemons()):
             code = daemon.end(60)
-            if code != 0:
+            if code not in (0, -signal.SIGTERM):  # the latter before it has begun to listen to signals
                 self.stage.wrong(f"{daemon.name} ended with {code} when it was asked to")
         self.stage.serving = False
         self._compare(duckdb=not self.cell.merge_on_read)

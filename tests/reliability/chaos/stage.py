@@ -43,11 +43,20 @@ class System:
         plans = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         return [plan for plan in plans if plan.get("state") in states]
 
-    def superseded(self) -> int:
-        """How many replaced files wait for their deletion; also one while its database does not answer."""
+    def status(self) -> dict[str, Any]:
+        """What ``lakefold status`` says; nothing while its database does not answer."""
         done = self.installation.run("status", "--json", expect=None)
-        found = json.loads(done.stdout) if done.returncode == 0 else {}
-        return int(found.get("superseded_files", 1))
+        return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
+
+    def unfinished(self) -> list[str]:
+        """What it has still to do, or who is missing for it."""
+        status = self.status()
+        missing = {"scan", "clean", "sweep"} - {row["role"] for row in status.get("leaders", ()) if row["live"]}
+        found = [f"{self.name}: nobody leads {', '.join(sorted(missing))}"] if missing else []
+        found += [f"{self.name}: {plan['state']} {plan['plan_id']}" for plan in self.plans("requested", "inflight")]
+        if waiting := status.get("superseded_files", 0):
+            found.append(f"{self.name}: {waiting} files replaced and there")
+        return found
 
 
 class Stage:
