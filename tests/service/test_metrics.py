@@ -31,6 +31,7 @@ from lake.plan import (
     Step,
     SupersededVersion,
 )
+from service import documents
 from service.lately import read_lake
 from service.metrics import Metrics
 from service.metrics_doc import render
@@ -188,6 +189,31 @@ def test_a_failed_scan_is_shown_and_the_layout_of_the_last_good_one_stays(metric
     assert value(scraped, "table_scan_failed", **WHERE) == 1
     assert value(scraped, "table_files", **WHERE) == len(SIZES)
     assert value(scraped, "table_snapshot_timestamp_seconds", **WHERE) == scan_of().taken_at.timestamp()
+
+
+def test_d1_damaged_slices_are_a_gauge_and_a_table_that_needs_a_person(metrics, store):
+    store.register(TABLE, "compact")
+    store.record_scan(scan_of())
+    assert value(published(metrics, store), "table_damaged_slices", **WHERE) == 0
+    assert documents.status(read_lake(store))["attention"] == []
+    store.record_scan(scan_of(taken_at=datetime.now(UTC), skipped={"damaged": 2}))
+    assert value(published(metrics, store), "table_damaged_slices", **WHERE) == 2
+    (entry,) = documents.status(read_lake(store))["attention"]
+    assert (entry["table"], entry["damaged_slices"], entry["halted_at"]) == (TABLE.name, 2, None)
+
+
+def test_d9_a_table_that_could_not_be_scanned_or_whose_newest_plan_failed_needs_a_person(metrics, store):
+    store.register(TABLE, "compact")
+    store.record_scan(ScanRecord(table=TABLE.name, taken_at=datetime.now(UTC), outcome="error", error="unreadable"))
+    (entry,) = documents.status(read_lake(store))["attention"]
+    assert (entry["scan_error"], entry["failed_plan"]) == ("unreadable", None)
+    store.record_scan(scan_of(taken_at=datetime.now(UTC)))
+    store.add_plan(plan_of(), request_id=None, actor="test", estimate={})
+    claim = store.claim("executor")
+    store.fail(claim, "no such column")
+    (entry,) = documents.status(read_lake(store))["attention"]
+    assert (entry["scan_error"], entry["failed_plan"]) == (None, claim.plan.plan_id)
+    assert entry["failed_reason"] == "no such column"
 
 
 def test_plan_gauges_equal_the_rows_of_the_store_through_a_plans_life(metrics, store):
