@@ -58,6 +58,8 @@ def record_of(metadata: Mapping[str, Any] | None) -> Record:
         file = data_file(stat.get("path") or "")
         if file is not None:
             size = (stat.get("fileSizeInBytes") or 0) + ((stat.get("logOffset") or 0) if file.is_log else 0)
+            if file.is_log and not size:
+                continue  # nothing was appended after all, and there is no such file
             rows = stat.get("numWrites") or 0
             wrote.append(Wrote(file.group, file.name, file.instant, file.is_log, size or None, rows))
     replaced = (metadata.get("partitionToReplaceFileIds") or {}).items()
