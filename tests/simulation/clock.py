@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Virtual time: processes whose threads are greenlets, one of which runs at a time, woken in the order of a heap.
+
+``Threads`` and ``Time`` stand for the modules ``threading`` and ``time`` in the executors' code. A process that is
+killed does nothing more, not even what its ``finally`` blocks say; one that sleeps goes on later where it was.
+"""
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from greenlet import greenlet
+
+
+class Killed(BaseException):
+    """The process of this thread was killed: raised at its next call of anything simulated."""
+
+
+class Process:
+    """One operating system process. ``skew`` is what its host's clock is ahead, in seconds."""
+
+    def __init__(self, name: str, skew: float = 0.0) -> None:
+        self.name, self.skew = name, skew
+        self.dead = False
+        #: stopped until then, and unaware of it afterwards
+        self.asleep_until = 0.0
+        self.tasks: list[Task] = []
+        #: a call of it to the lake failed, perhaps the one that would have tidied up
+        self.hindered = False
+
+
+class Task:
+    """A thread. ``waiting`` numbers its current wait, so that an entry of the heap for an earlier one is void."""
+
+    __slots__ = ("done", "greenlet", "process", "waiting", "watchers")
+
+    def __init__(self, process: Process, run: Callable[[], object], hub: greenlet) -> None:
+        def body() -> None:
+            try:
+                run()
+            except Killed:
+                pass
+            finally:
+                self.done = True
+
+        self.process, self.waiting, self.done = process, 0, False
+        self.greenlet = greenlet(body, parent=hub)
+        self.watchers: list[Task] = []
+
+
+class Scheduler:
+    """Runs whoever is due next. ``now`` is the true time and the database's, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.steps = 0
+        self.current: Task | None = None
+        self._heap: list[tuple[float, int, int, Task]] = []
+        self._order = 0
+        self._hub: greenlet | None = None
+        self._stopped = False
+
+    def spawn(self, process: Process, run: Callable[[], object], after: float = 0.0) -> Task:
+        """A new thread of ``process``, which begins ``after`` seconds."""
+        task = Task(process, run, self._hub or greenlet.getcurrent())
+        process.tasks.append(task)
+        self._push(task, self.now + after)
+        return task
+
+    def sleep(self, seconds: float) -> None:
+        """Let others run for ``seconds``; Killed where that was the end of this thread's process."""
+        task = self.current
+        assert task is not None
+        if task.process.dead:
+            raise Killed
+        task.waiting += 1
+        self._push(task, self.now + seconds)
+        self._hub.switch()  # type: ignore[union-attr]
+        if task.process.dead:
+            raise Killed
+
+    def wake(self, task: Task) -> None:
+        """Let a sleeping thread go on now."""
+        if not task.done:
+            self._push(task, self.now)
+
+    def kill(self, process: Process) -> None:
+        """End a process as SIGKILL does; the caller goes on unless it is one of its threads."""
+        process.dead = True
+        for task in process.tasks:
+            if not task.done and task is not self.current:
+                self._push(task, self.now)
+        if self.current is not None and self.current.process is process:
+            raise Killed
+
+    def stop(self) -> None:
+        """End the run at once; whoever calls it does not go on."""
+        self._stopped = True
+        if self.current is not None:
+            self.current.process.dead = True
+            raise Killed
+
+    def run(self, until: float) -> None:
+        """Go on until virtual time ``until``, or until nobody waits for anything."""
+        self._hub = greenlet.getcurrent()
+        heap = self._heap
+        while heap and heap[0][0] <= until and not self._stopped:
+            at, _, waiting, task = heapq.heappop(heap)
+            if task.done or waiting != task.waiting:
+                continue
+            process = task.process
+            if process.asleep_until > at and not process.dead:
+                self._push(task, process.asleep_until)
+                continue
+            self.now = max(self.now, at)
+            self.steps += 1
+            self.current = task
+            task.greenlet.switch()
+            self.current = None
+        self.now = max(self.now, until)
+
+    def end(self) -> None:
+        """Kill every thread that still waits, so that nothing of this run outlives it."""
+        tasks = {id(entry[3]): entry[3] for entry in self._heap}
+        self._heap.clear()
+        for task in tasks.values():
+            task.process.dead = True
+        for task in tasks.values():
+            while not task.done and task.greenlet:
+                self.current = task
+                task.greenlet.switch()
+        self.current = None
+
+    def _push(self, task: Task, at: float) -> None:
+        self._order += 1
+        heapq.heappush(self._heap, (at, self._order, task.waiting, task))
+
+
+class Waiters:
+    """What threads wait for until somebody wakes them or time is up."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._tasks: list[Task] = []
+
+    def wait(self, seconds: float) -> None:
+        """Sleep so long, or less if ``wake`` is called."""
+        task = self._scheduler.current
+        assert task is not None
+        self._tasks.append(task)
+        try:
+            self._scheduler.sleep(seconds)
+        finally:
+            self._tasks.remove(task)
+
+    def wake(self) -> None:
+        """Let everybody who waits go on now."""
+        for task in self._tasks:
+            self._scheduler.wake(task)
+
+
+class Event:
+    """``threading.Event``."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._set, self._waiters = False, Waiters(scheduler)
+
+    def is_set(self) -> bool:
+        """See threading."""
+        return self._set
+
+    def set(self) -> None:
+        """See threading."""
+        self._set = True
+        self._waiters.wake()
+
+    def wait(self, timeout: float = 1e9) -> bool:
+        """See threading."""
+        if not self._set:
+            self._waiters.wait(timeout)
+        return self._set
+
+
+class Lock:
+    """``threading.Lock`` as a context manager."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._held, self._waiters = False, Waiters(scheduler)
+
+    def __enter__(self) -> None:
+        while self._held:
+            self._waiters.wait(1e9)
+        self._held = True
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+        self._waiters.wake()
+
+
+class Thread:
+    """``threading.Thread`` in the process of whoever makes it."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        target: Callable[..., object],
+        args: tuple[Any, ...] = (),
+        name: str = "",
+        daemon: bool | None = None,
+    ) -> None:
+        self._scheduler, self._run = scheduler, lambda: target(*args)
+        self._ended = Event(scheduler)
+        assert scheduler.current is not None
+        self._process = scheduler.current.process
+
+    def start(self) -> None:
+        """See threading."""
+
+        def run() -> None:
+            try:
+                self._run()
+            finally:
+                self._ended.set()
+
+        self._scheduler.spawn(self._process, run)
+
+    def join(self, timeout: float = 1e9) -> None:
+        """See threading."""
+        self._ended.wait(timeout)
+
+
+class Threads:
+    """Stands for the module ``threading``. ``scheduler`` is that of the run under way."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler()
+
+    def Event(self) -> Event:  # noqa: N802 - as in threading
+        """See threading."""
+        return Event(self.scheduler)
+
+    def Lock(self) -> Lock:  # noqa: N802 - as in threading
+        """See threading."""
+        return Lock(self.scheduler)
+
+    def Thread(self, **arguments: Any) -> Thread:  # noqa: N802 - as in threading
+        """See threading."""
+        return Thread(self.scheduler, **arguments)
+
+
+class Time:
+    """Stands for the module ``time``."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+
+    def monotonic(self) -> float:
+        """See time."""
+        return self._threads.scheduler.now
+
+    def sleep(self, seconds: float) -> None:
+        """See time."""
+        self._threads.scheduler.sleep(seconds)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lakefold's processes: the real worker, rescuer, sweep and cleaner in loops, and a scan loop around the real planner.
+
+The loops of two daemons do not elect a leader here: leadership saves work, and correctness must not rest on it.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from executors.cleaner import clean_table
+from executors.rescue import rescue_one, sweep
+from executors.worker import Worker, WorkerSettings
+from lake.errors import LakefoldError
+from lake.model import FileSlice, TableRef
+from lake.plan import ClusteringGroup, Plan, PlanKind
+from planner.planner import plan_table
+from planner.policy import SizingPolicy
+from service.store.errors import PartitionsTaken, StoreError
+from simulation.clock import Process
+from simulation.script import PARTITIONS, Bug
+from simulation.table import Table
+
+if TYPE_CHECKING:
+    from simulation.store import ModelStore
+    from simulation.world import World
+
+_SMALL = 40
+HEARTBEAT = timedelta(seconds=6)
+POLICY = SizingPolicy(
+    small_file_limit_bytes=_SMALL, target_file_max_bytes=40, max_bytes_per_group=60, max_num_groups=3,
+    quiet_period=timedelta(0), compaction=False,
+)  # fmt: skip
+_MOST_PLANS = 2
+
+
+class Daemon:
+    """One process on one database: an executor, and with ``loops`` all that a whole daemon does beside."""
+
+    def __init__(self, world: "World", process: Process, store: "ModelStore", *, loops: bool) -> None:
+        self.world, self.process, self.store = world, process, store
+        #: table → what its last scan saw that found nothing to do
+        self._nothing: dict[str, object] = {}
+        settings = WorkerSettings(heartbeat=HEARTBEAT, idle=timedelta(seconds=13))
+        world.scheduler.spawn(process, lambda: self._work(settings), after=world.random.random() * 5)
+        if loops:
+            for every, loop in ((18, self._rescue), (14, self._scan), (20, self._clean), (25, self._sweep)):
+                self._loop(every, loop)
+
+    def _work(self, settings: WorkerSettings) -> None:
+        Worker(
+            store=self.store, spark=_no_spark, executor=self.process.name, formats=self.world.formats,
+            settings=settings, revive=lambda: None,
+        ).run()  # fmt: skip
+
+    def _loop(self, every: float, loop: Callable[[], None]) -> None:
+        def run() -> None:
+            while True:
+                try:
+                    loop()
+                except (LakefoldError, StoreError, Bug) as error:
+                    self.world.tell(f"loop ends early: {error}")
+                self.world.scheduler.sleep(every * (1 + self.world.random.random() / 10))
+
+        self.world.scheduler.spawn(self.process, run, after=self.world.random.random() * every)
+
+    def _rescue(self) -> None:
+        while (
+            rescue_one(
+                self.process.name, formats=self.world.formats, store=self.store, spark=_no_spark, heartbeat=HEARTBEAT
+            )
+            is not None
+        ):
+            pass
+
+    def _scan(self) -> None:
+        if not self.world.healing:
+            for table in self.world.tables.values():
+                self._plan(table)
+
+    def _plan(self, table: Table) -> None:
+        """A tick of ``service.planning.scan_and_plan`` for one table."""
+        state = self.store.tables[table.name]
+        if state.paused or state.halted is not None:
+            return
+        ending = self.store.held_partitions(table.name)
+        if self._nothing.get(table.name) == (table.version, ending) or not self._worth_a_look(table, ending):
+            return  # a scan would say the same in a hundred times the time
+        version = table.version
+        make_plan = self._scan_table(table)
+        held = ending | self.store.held_partitions(table.name)
+        plan = make_plan(held, state.quarantined)
+        if plan is None:
+            self._nothing[table.name] = version, held
+            return
+        with suppress(PartitionsTaken):
+            self.store.add_plan(plan)
+
+    def _scan_table(self, table: Table) -> Callable[[Mapping[str, str], Collection[str]], Plan | None]:
+        """Look at the table; what makes a plan of what was seen.
+
+        Arrow, NumPy and the real planner take longer than all the rest of a run, so most runs do without them.
+        """
+        plan_id = self.world.new_plan_id()
+        if not self.world.setup.real_planner:
+            seen = self.world.format.small_files(table.ref, _SMALL)
+            most = self.world.setup.partitions_per_plan
+            return lambda held, quarantined: quick_plan(table.ref, seen, plan_id, held, most)
+        snapshot = self.world.format.snapshot(table.ref)
+        return lambda held, quarantined: (
+            plan_table(
+                snapshot, POLICY, now=snapshot.taken_at, plan_id=plan_id, held=held, quarantined=quarantined
+            ).plan
+        )
+
+    @staticmethod
+    def _worth_a_look(table: Table, held: Mapping[str, str]) -> bool:
+        if len(set(held.values())) >= _MOST_PLANS:
+            return False
+        bases = [piece.base for piece in table.live().values()]
+        small = [base.partition for base in bases if base.bytes < _SMALL and base.partition not in held]
+        return len(set(small)) < len(small)
+
+    def _clean(self) -> None:
+        for table in self.world.tables.values():
+            state = self.store.tables[table.name]
+            held = "halted" if state.halted is not None else "paused" if state.paused else None
+            report = clean_table(
+                table.ref, format=self.world.format, store=self.store, spark=_no_spark, held=held,
+                retention=timedelta(seconds=self.world.retention),
+            )  # fmt: skip
+            if report.deleted:
+                self.world.tell(f"cleaned {len(report.deleted)} files of {table.name}")
+
+    def _sweep(self) -> None:
+        for table in self.world.tables.values():
+            if self.store.tables[table.name].halted is None:
+                sweep(table.ref, format=self.world.format, store=self.store, spark=_no_spark)
+
+
+def quick_plan(
+    table: TableRef, files: Sequence[FileSlice], plan_id: str, held: Mapping[str, str], most: int
+) -> Plan | None:
+    """All small files of each free partition as one group, ``most`` partitions."""
+    groups = [
+        ClusteringGroup(partition=partition, slices=slices, output_files=1)
+        for partition in PARTITIONS
+        if partition not in held and len(slices := tuple(f for f in files if f.partition == partition)) > 1
+    ]
+    if not groups:
+        return None
+    return Plan(
+        plan_id=plan_id, table=table, kind=PlanKind.CLUSTERING, groups=tuple(groups[:most]), options=POLICY.options,
+        snapshot_instant="",
+    )  # fmt: skip
+
+
+def _no_spark() -> None:
+    return None
+
+
+__all__ = ["HEARTBEAT", "POLICY", "Daemon"]

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Defects to plant: each brings one bug back, into the real code or into the port that stands for it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
+from typing import Any
+from unittest.mock import patch
+
+import executors.rescue
+import executors.run
+from executors.leftovers import Leftovers
+from lake.errors import LeaseLost
+from lake.plan import Commit, PlanState
+from simulation.clock import Process
+from simulation.port import ModelFormat, ModelWriter
+from simulation.store import ModelStore, Row
+from simulation.table import Table, TableLock
+from simulation.world import World
+
+Planted = Callable[[], AbstractContextManager[Any]]
+
+
+def replaced(owner: Any, name: str, by: Any) -> Planted:
+    """A defect that is one other attribute."""
+    return lambda: patch.object(owner, name, by)
+
+
+# What a clean tells the archiver, and when.
+
+
+def _earliest_of_completed(writer: ModelWriter, victims: tuple[str, ...]) -> str:
+    groups = {file.group for path, file in writer.table.files.items() if path not in victims}
+    done = [i for i in writer.table.timeline.values() if i.completed]
+    return min((i.time for i in done if any(group in groups for _, group in i.replaces)), default="")
+
+
+def _text_order(table: Table, action: str, owner: Process | None, **known: Any) -> Any:
+    table.instants += 1
+    from simulation.table import Instant
+
+    instant = Instant(time=str(table.instants + 93), action=action, owner=owner, **known)
+    table.timeline[instant.time] = instant
+    table.version += 1
+    return instant
+
+
+# Who is kept apart from whom.
+
+
+def _lock_of_the_process(world: World, table: Table) -> TableLock:
+    assert world.scheduler.current is not None
+    return world.process_locks.setdefault((world.scheduler.current.process, table.name), TableLock())
+
+
+# The database.
+
+
+def _unfenced(store: ModelStore, claim: Any) -> Row:
+    row = store.plans.get(claim.plan.plan_id)
+    if row is None or row.state is not PlanState.INFLIGHT:
+        raise LeaseLost("moved on")
+    return row
+
+
+def _host_says_it_is_over(store: ModelStore, row: Row) -> bool:
+    assert store.world.scheduler.current is not None
+    return row.lease_until <= store.now() + store.world.scheduler.current.process.skew
+
+
+def _hosts_clock(store: ModelStore) -> float:
+    assert store.world.scheduler.current is not None
+    return store.now() + store.world.scheduler.current.process.skew
+
+
+@contextmanager
+def _cancel_before_asking() -> Iterator[None]:
+    expired = ModelStore.expired
+
+    def cancelled_at_once(store: ModelStore, executor: str) -> Any:
+        claim = expired(store, executor)
+        if claim is not None and store.plans[claim.plan.plan_id].cancel_asked:
+            store.cancel(claim, "asked to", actor=executor)
+            return None
+        return claim
+
+    with patch.object(ModelStore, "expired", cancelled_at_once):
+        yield
+
+
+def _twice_held(store: ModelStore, table: str, partitions: Any) -> dict[str, str]:
+    return {}
+
+
+# The executor.
+
+
+def _withdraw_whatever_there_is(left: Any) -> None:
+    left._withdraw(None)
+
+
+@contextmanager
+def _without_withdrawal() -> Iterator[None]:
+    with patch.object(Leftovers, "withdraw_all", lambda self: True), patch.object(Leftovers, "pending", _no):
+        yield
+
+
+def _no(*_: object) -> bool:
+    return False
+
+
+@contextmanager
+def _asked_once() -> Iterator[None]:
+    never = property(_no, lambda run, value: None)
+    with patch.object(executors.run._Run, "_may_have_landed", never, create=True):
+        yield
+
+
+@contextmanager
+def _without_receipt() -> Iterator[None]:
+    with patch.object(executors.run, "prove", lambda *args, **kwargs: None):
+        yield
+
+
+# The adapter.
+
+
+def _any_instant(writer: ModelWriter, plan_id: str, instants: Any) -> list[Any]:
+    every = writer.table.timeline.values()
+    return [i for i in every if i.plan_id == plan_id and (instants is None or i.time in instants)]
+
+
+def _all_deletable(format_: ModelFormat, table: Table, versions: Any) -> dict[str, None]:
+    return dict.fromkeys((version.path for version in versions), None)
+
+
+def _nothing_replaced(store: ModelStore, commit: Commit) -> tuple[()]:
+    return ()
+
+
+DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
+    {
+        "clean-forgets-pending": replaced(ModelWriter, "earliest", _earliest_of_completed),
+        "lock-of-one-process": replaced(World, "own_lock", _lock_of_the_process),
+        "unknown-stays-pending": replaced(ModelWriter, "may_roll_back", lambda writer, instant: False),
+        "table-asked-once": _asked_once,
+        "concurrency-of-the-planning": replaced(
+            ModelStore, "concurrency_of", lambda store, row: row.plan.table.concurrency
+        ),
+        "damage-goes-unseen": replaced(ModelFormat, "damaged", lambda format_, table, groups: None),
+        "order-by-text": replaced(Table, "new_instant", _text_order),
+        "no-epochs": replaced(ModelStore, "hold", _unfenced),
+        "cancel-before-asking": _cancel_before_asking,
+        "discard-takes-commits": replaced(ModelWriter, "withdrawable", _any_instant),
+        "lease-by-the-hosts-clock": replaced(ModelStore, "lease_is_over", _host_says_it_is_over),
+        "retention-by-the-hosts-clock": replaced(ModelStore, "retention_now", _hosts_clock),
+        "no-second-look": replaced(ModelWriter, "look_again", lambda writer, prepared: None),
+        "sweep-takes-live-work": replaced(executors.rescue, "LIVE_STATES", frozenset()),
+        "rescue-without-withdrawal": _without_withdrawal,
+        "superseded-not-recorded": replaced(ModelStore, "replaced", _nothing_replaced),
+        "cleaner-asks-nobody": replaced(ModelFormat, "reasons_to_keep", _all_deletable),
+        "partitions-held-twice": replaced(ModelStore, "taken", _twice_held),
+        "sleeper-withdraws-its-successor": replaced(Leftovers, "withdraw_own", _withdraw_whatever_there_is),
+        "no-receipt": _without_receipt,
+        "pending-groups-planned": replaced(ModelWriter, "pending_groups", lambda writer: {}),
+    }
+)
+"""Name → what plants it."""

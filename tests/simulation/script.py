@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one run is made of, drawn from its seed: the setup, and a list of items that can be dropped one by one.
+
+An item is either something that somebody does at a time (``Act``) or a fault that strikes at the n-th call of a port
+(``Fault``). Nothing else goes wrong, so that a failing run is explained by the few items that it can't do without.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from lake.errors import CommitUnknown, Conflict, Integrity, LakefoldError, Rejected, Transient
+from lake.model import Concurrency, OnConflict
+
+#: until when things happen; afterwards everything heals
+HORIZON = 150.0
+WRITERS = ("writer-1", "writer-2")
+PARTITIONS = ("a", "b", "c")
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """``who`` does ``what`` at ``at``; ``number`` decides the details."""
+
+    at: float
+    who: str
+    what: str
+    table: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"at {self.at:.1f} s {self.who}: {self.what} ({self.table}, {self.number})"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What strikes ``when`` (before or after) the ``nth`` call of ``site``. ``seconds`` is how long a sleep lasts."""
+
+    site: str
+    nth: int
+    when: str
+    what: str
+    seconds: float = 0.0
+    outcome: type[Exception] | None = None
+
+    def __str__(self) -> str:
+        what = f"{self.what} for {self.seconds:.0f} s" if self.what == "sleep" else self.what
+        what += f" with {self.outcome.__name__}" if self.outcome else ""
+        return f"{what} {self.when} call {self.nth} of {self.site!r}"
+
+
+Item = Act | Fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSetup:
+    """What a table is like at first."""
+
+    name: str
+    merge_on_read: bool
+    indexed: bool
+    on_conflict: OnConflict
+    concurrency: Concurrency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What does not change while a run is shrunk."""
+
+    tables: tuple[TableSetup, ...]
+    retention: float
+    skews: tuple[float, ...]
+    second_lakefold: bool
+    real_planner: bool
+    max_attempts: int
+    max_inflight_per_table: int
+    #: how many partitions a plan takes at most
+    partitions_per_plan: int
+    clean_commits: int
+    keep_commits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """One run, the same each time."""
+
+    seed: int
+    setup: Setup
+    items: tuple[Item, ...]
+
+
+class Bug(Exception):
+    """An error that nobody foresaw, from inside an adapter."""
+
+
+#: where faults strike (how often a run comes there, and what the call may raise instead)
+_ANY: tuple[type[Exception], ...] = (Transient, Conflict, Rejected, Integrity, CommitUnknown, Bug)
+_ASKED: tuple[type[Exception], ...] = (Transient, Rejected, Bug)
+SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
+    "committed": (8, _ASKED),
+    "landed": (2, _ASKED),
+    "check": (5, _ASKED),
+    "pending": (12, _ASKED),
+    "open": (5, _ASKED),
+    "close": (5, (Transient, Bug)),
+    "prepare": (4, (Transient, Conflict, Rejected, Bug)),
+    "rewrite": (4, (Transient, Conflict, Rejected, Integrity, Bug)),
+    "rewrite group": (6, (Transient, Conflict, Bug)),
+    "prove": (4, (Transient, Conflict, Integrity)),
+    "commit": (4, _ANY),
+    "discard": (4, (Transient, Conflict, Bug)),
+    "withdraw": (3, (Transient,)),
+    "superseded_deletable": (4, _ASKED),
+    "delete": (3, (Transient, Conflict, Bug)),
+    "delete file": (6, (Transient,)),
+    "snapshot": (6, _ASKED),
+    **{
+        name: (often, ())
+        for name, often in {
+            "claim": 12, "expired": 20, "heartbeat": 12, "step": 16, "complete": 4, "requeue": 3, "fail": 1,
+            "cancel": 2, "stay": 1, "plan_state": 6, "due": 6, "uncommitted": 8, "complete_late": 1, "superseded": 4,
+            "mark_deleted": 3, "add_plan": 4, "held_partitions": 8,
+        }.items()
+    },
+}  # fmt: skip
+#: sites of writers, who have crashes and sleeps only
+WRITER_SITES = {"write": 10, "write commit": 8, "write clean": 3}
+_WEIGHTS = {"commit": 6, "complete": 4, "discard": 3, "committed": 3, "prepare": 2, "heartbeat": 2, "delete file": 2}
+_CHOICES = [site for site in SITES for _ in range(_WEIGHTS.get(site, 1))]
+
+
+def draw(seed: int) -> Script:
+    """The script of a seed."""
+    random = Random(seed)
+    setup = _setup(random)
+    items: list[Item] = []
+    for table in setup.tables:
+        items += _writes(random, table)
+    items += [_fault(random) for _ in range(random.randrange(7))]
+    items += _people(random, setup)
+    return Script(seed=seed, setup=setup, items=tuple(items))
+
+
+def _setup(random: Random) -> Setup:
+    tables = tuple(
+        TableSetup(
+            name=f"table-{number}",
+            merge_on_read=random.random() < 0.4,
+            indexed=random.random() < 0.6,
+            on_conflict=random.choice((OnConflict.PLAN_WINS, OnConflict.WRITER_WINS)),
+            concurrency=Concurrency.SINGLE_WRITER if random.random() < 0.25 else Concurrency.OCC,
+        )
+        for number in range(1, 2 if random.random() < 0.75 else 3)
+    )
+    return Setup(
+        tables=tables,
+        retention=random.choice((5.0, 20.0, 45.0)),
+        skews=tuple(random.choice((0.0, 0.0, -90.0, 90.0)) for _ in range(5)),
+        second_lakefold=random.random() < 0.08,
+        real_planner=random.random() < 0.15,
+        max_attempts=random.choice((2, 5)),
+        max_inflight_per_table=random.choice((1, 1, 2, 3)),
+        partitions_per_plan=random.randrange(1, 4),
+        clean_commits=random.randrange(1, 4),
+        keep_commits=random.randrange(2, 5),
+    )
+
+
+def _writes(random: Random, table: TableSetup) -> list[Item]:
+    acts: list[Item] = []
+    for who in WRITERS:
+        at = random.random() * 6
+        for _ in range(random.randrange(5, 10)):
+            what = random.choice(
+                ("insert", "insert", "insert", "upsert", "upsert", "delete", "tidy", "tidy", "cluster")
+            )
+            acts.append(Act(at, who, what, table.name, random.randrange(1 << 30)))
+            at += random.expovariate(1 / 11)
+    if table.concurrency is Concurrency.SINGLE_WRITER:
+        acts.append(Act(30 + random.random() * 60, "operator", "allow writers", table.name, 0))
+    return acts
+
+
+def _fault(random: Random) -> Item:
+    when = random.choice(("before", "after"))
+    if random.random() < 0.1:
+        site = random.choice(tuple(WRITER_SITES))
+        nth = 1 + int(random.random() * WRITER_SITES[site])
+        return Fault(site, nth, when, random.choice(("crash", "sleep")), 3 + random.random() * 60)
+    site = random.choice(_CHOICES)
+    often, outcomes = SITES[site]
+    nth = 1 + int(random.random() * often)
+    what = random.choice(("crash", "sleep", "fail"))
+    if what == "fail":
+        outcome = random.choice(outcomes) if outcomes else None
+        return Fault(site, nth, when, "fail" if when == "before" else "lose the answer", 0.0, outcome)
+    return Fault(site, nth, when, what, 3 + random.random() * 60)
+
+
+_PEOPLE = {
+    "cancel": 4, "retry": 2, "pause": 1, "concurrency": 1, "retention": 1, "lose a file": 2, "cut a file": 1,
+    "unmount": 2, "restore the database": 1, "spoil": 1, "restore the table": 2,
+}  # fmt: skip
+_WHATS = [what for what, weight in _PEOPLE.items() for _ in range(weight)]
+
+
+def _people(random: Random, setup: Setup) -> list[Item]:
+    acts: list[Item] = []
+    for _ in range(random.randrange(5)):
+        what, table = random.choice(_WHATS), random.choice(setup.tables).name
+        acts.append(Act(5 + random.random() * (HORIZON - 10), "operator", what, table, random.randrange(1 << 30)))
+    return acts
+
+
+__all__ = ["HORIZON", "Act", "Bug", "Fault", "Item", "LakefoldError", "Script", "Setup", "TableSetup", "draw"]

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many seeds are run, and which test files run which: each file is one process's share of a parallel run."""
+
+import time
+
+from support import SOAK, record_figure
+
+from simulation.shrink import explain, first_failure
+
+#: seeds of one test, and how many such tests each of the two files has
+PER_TEST, TESTS = (10_000, 50) if SOAK else (1_000, 10)
+
+_took: dict[int, float] = {}
+
+
+def hold(number: int) -> None:
+    """Everything holds in the seeds of test ``number``."""
+    seeds, began = range(number * PER_TEST, (number + 1) * PER_TEST), time.process_time()
+    failing = first_failure(seeds)
+    assert failing is None, f"\n{explain(failing)}"
+    _took[number] = time.process_time() - began
+    first = number - number % TESTS
+    if all(of in _took for of in range(first, first + TESTS)):
+        each = sum(_took.values()) / len(_took) / PER_TEST * 1000
+        subject = f"simulated seeds {first * PER_TEST:,} to {(first + TESTS) * PER_TEST - 1:,}"
+        record_figure(subject, f"rows, plans and files held in each, {each:.1f} ms of CPU a seed")

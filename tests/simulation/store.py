@@ -1,0 +1,380 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lake.ports.PlanStore`` in memory, and the scheduler's and operator's calls, as ``service.store`` has them.
+
+Each method is one transaction: time passes and faults strike before it and after it, never inside. What
+``tests/store`` says of the real one holds here, so a change there belongs here too.
+"""
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from lake.errors import LeaseLost
+from lake.model import Concurrency, TableRef
+from lake.plan import (
+    LIVE_STATES,
+    TRANSITIONS,
+    Claim,
+    Commit,
+    LeftOut,
+    PartitionFigures,
+    Plan,
+    PlanState,
+    Progress,
+    Step,
+    SupersededVersion,
+)
+from lake.ports import Due
+from service.store.errors import PartitionsTaken, WrongState
+from simulation.port import START
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
+INFLIGHT, REQUESTED = PlanState.INFLIGHT, PlanState.REQUESTED
+
+
+def transaction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A call from a process to the database, disturbed as the world says."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(self: "ModelStore", *args: Any, **kwargs: Any) -> Any:
+        self.world.before(name)
+        result = function(self, *args, **kwargs)
+        self.world.after(name)
+        return result
+
+    return call
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """One row of ``plan``."""
+
+    plan: Plan
+    state: PlanState = REQUESTED
+    epoch: int = 0
+    attempts: int = 0
+    executor: str = ""
+    lease_until: float = 0.0
+    not_before: float = 0.0
+    cancel_asked: bool = False
+    instants: tuple[str, ...] = ()
+    instant: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class SupersededRow:
+    """One row of ``superseded``."""
+
+    row_id: int
+    plan_id: str
+    table: str
+    version: SupersededVersion
+    at: float
+    deleted: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class TableRow:
+    """One row of ``table_state``: what the registration says today."""
+
+    concurrency: Concurrency
+    paused: bool = False
+    halted: str | None = None
+    quarantined: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Of the policy, what the store obeys."""
+
+    lease: float = 20.0
+    backoff: float = 4.0
+    backoff_max: float = 30.0
+    max_attempts: int = 5
+    max_inflight_per_table: int = 1
+
+
+class ModelStore:
+    """One database. Its clock is the true time."""
+
+    def __init__(self, world: "World", settings: Settings) -> None:
+        self.world, self.settings = world, settings
+        self.plans: dict[str, Row] = {}
+        self.tables: dict[str, TableRow] = {}
+        self.live_partitions: dict[tuple[str, str], str] = {}
+        self.rows: list[SupersededRow] = []
+
+    def now(self) -> float:
+        """The database's clock."""
+        return self.world.scheduler.now
+
+    # What executors call.
+
+    @transaction
+    def claim(self, executor: str) -> Claim | None:
+        """See the port."""
+        row = next((row for row in self._waiting() if row.not_before <= self.now()), None)
+        if row is None:
+            return None
+        self._move(row, INFLIGHT)
+        row.epoch, row.attempts, row.executor = row.epoch + 1, row.attempts + 1, executor
+        row.lease_until = self.now() + self.settings.lease
+        return self._claim_of(row)
+
+    @transaction
+    def expired(self, executor: str) -> Claim | None:
+        """See the port."""
+        silent = [row for row in self.plans.values() if row.state is INFLIGHT and self.lease_is_over(row)]
+        if not silent:
+            return None
+        row = min(silent, key=lambda row: row.lease_until)
+        self.world.watch.taken_over(row)
+        row.epoch, row.executor = row.epoch + 1, executor
+        row.lease_until = self.now() + self.settings.lease
+        return self._claim_of(row)
+
+    def lease_is_over(self, row: Row) -> bool:
+        """Whether nobody renewed it in time."""
+        return row.lease_until <= self.now()
+
+    @transaction
+    def heartbeat(self, claim: Claim, progress: Progress | None = None) -> bool:
+        """See the port."""
+        row = self.hold(claim)
+        row.lease_until = self.now() + self.settings.lease
+        return row.cancel_asked
+
+    @transaction
+    def step(self, claim: Claim, step: Step, *, instant: str | None = None, milliseconds: int = 0) -> None:
+        """See the port."""
+        row = self.hold(claim)
+        if instant is not None and instant not in row.instants:
+            row.instants = (*row.instants, instant)
+
+    @transaction
+    def note(self, claim: Claim, text: str) -> None:
+        """See the port."""
+        self.hold(claim)
+
+    @transaction
+    def stay(self, claim: Claim, error: str) -> None:
+        """See the port."""
+        self.hold(claim)
+
+    @transaction
+    def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
+        """See the port."""
+        row = self.hold(claim)
+        unreadable = {path for item in left_out for path in item.quarantine}
+        self.tables[row.plan.table.name].quarantined |= unreadable
+
+    @transaction
+    def complete(
+        self, claim: Claim, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
+    ) -> None:
+        """See the port."""
+        known = self.plans.get(claim.plan.plan_id)
+        ours = known is not None and (known.epoch, known.executor) == (claim.epoch, claim.executor)
+        if known is not None and ours and known.state is PlanState.COMPLETED and known.instant == commit.instant:
+            return
+        self._complete(self.hold(claim), commit)
+
+    @transaction
+    def uncommitted(self, table: TableRef) -> Collection[str]:
+        """See the port."""
+        return frozenset(
+            row.plan.plan_id
+            for row in self.plans.values()
+            if row.plan.table.name == table.name and row.state in ENDED_WITHOUT_COMMIT and row.epoch > 0
+        )
+
+    @transaction
+    def complete_late(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
+        """See the port."""
+        row = self.plans.get(commit.plan_id)
+        if row is None or row.state not in ENDED_WITHOUT_COMMIT:
+            return False
+        self._complete(row, commit)
+        return True
+
+    def _complete(self, row: Row, commit: Commit) -> None:
+        row.instant, row.cancel_asked = commit.instant, False
+        row.instants = tuple(instant for instant in row.instants if instant != commit.instant)
+        self._move(row, PlanState.COMPLETED)
+        for version in self.replaced(commit):
+            number = len(self.rows)
+            self.rows.append(
+                SupersededRow(
+                    row_id=number, plan_id=row.plan.plan_id, table=row.plan.table.name, version=version, at=self.now()
+                )
+            )
+
+    def replaced(self, commit: Commit) -> Sequence[SupersededVersion]:
+        """The versions that a completed plan leaves to the cleaner."""
+        return commit.superseded
+
+    @transaction
+    def requeue(self, claim: Claim, error: str) -> bool:
+        """See the port."""
+        row = self.hold(claim)
+        if row.cancel_asked:
+            self._move(row, PlanState.CANCELLED)
+            return False
+        if row.attempts >= self.settings.max_attempts:
+            self._move(row, PlanState.FAILED)
+            return False
+        wait = min(self.settings.backoff * 2 ** (row.attempts - 1), self.settings.backoff_max)
+        row.not_before = self.now() + wait
+        self._move(row, REQUESTED)
+        return True
+
+    @transaction
+    def fail(self, claim: Claim, error: str, *, halt: bool = False) -> None:
+        """See the port."""
+        row = self.hold(claim)
+        self._move(row, PlanState.FAILED)
+        if halt:
+            self.tables[row.plan.table.name].halted = self.tables[row.plan.table.name].halted or error
+
+    @transaction
+    def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
+        """See the port."""
+        self._move(self.hold(claim), PlanState.CANCELLED)
+
+    @transaction
+    def plan_state(self, plan_id: str) -> PlanState | None:
+        """See the port."""
+        row = self.plans.get(plan_id)
+        return None if row is None else row.state
+
+    @transaction
+    def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
+        """See the port."""
+        until = self.retention_now() - retention.total_seconds()
+        return [self._due(row) for row in self._kept(table) if row.at <= until][:limit]
+
+    def retention_now(self) -> float:
+        """The clock that retention compares with."""
+        return self.now()
+
+    @transaction
+    def superseded(self, table: TableRef) -> Sequence[Due]:
+        """See the port."""
+        return [self._due(row) for row in self._kept(table)]
+
+    @transaction
+    def mark_deleted(self, rows: Sequence[int]) -> None:
+        """See the port."""
+        for number in rows:
+            self.rows[number].deleted = True
+
+    # What schedulers and operators call.
+
+    @transaction
+    def add_plan(self, plan: Plan) -> None:
+        """Store a plan and take its partitions. Raises PartitionsTaken."""
+        self._take(plan)
+        self.plans[plan.plan_id] = Row(plan=plan, not_before=self.now())
+        self.world.watch.planned(self, plan)
+
+    @transaction
+    def held_partitions(self, name: str) -> dict[str, str]:
+        """Partition → live plan that holds it."""
+        return {part: plan_id for (table, part), plan_id in self.live_partitions.items() if table == name}
+
+    @transaction
+    def request_cancel(self, plan_id: str) -> None:
+        """An operator's wish."""
+        row = self.plans[plan_id]
+        if row.state is REQUESTED:
+            self._move(row, PlanState.CANCELLED)
+        elif row.state is INFLIGHT:
+            row.cancel_asked = True
+
+    @transaction
+    def retry(self, plan_id: str) -> None:
+        """Request a failed plan again. Raises WrongState, PartitionsTaken."""
+        row = self.plans[plan_id]
+        if row.state is not PlanState.FAILED:
+            raise WrongState(plan_id)
+        self._take(row.plan)
+        row.attempts, row.not_before, row.cancel_asked = 0, self.now(), False
+        self._move(row, REQUESTED)
+        self.world.watch.planned(self, row.plan)
+
+    def live(self) -> list[Row]:
+        """Plans that have not ended."""
+        return [row for row in self.plans.values() if row.state in LIVE_STATES]
+
+    # How it is kept.
+
+    def hold(self, claim: Claim) -> Row:
+        """The row of a claim that is still its executor's. Raises LeaseLost."""
+        row = self.plans.get(claim.plan.plan_id)
+        if row is None or (row.epoch, row.executor, row.state) != (claim.epoch, claim.executor, INFLIGHT):
+            raise LeaseLost(f"plan {claim.plan.plan_id} is no longer {claim.executor}'s (epoch {claim.epoch})")
+        return row
+
+    def concurrency_of(self, row: Row) -> Concurrency:
+        """How a plan that is claimed now keeps other writers away: as its table is registered today."""
+        return self.tables[row.plan.table.name].concurrency
+
+    def _claim_of(self, row: Row) -> Claim:
+        table = replace(row.plan.table, concurrency=self.concurrency_of(row))
+        return Claim(
+            plan=replace(row.plan, table=table), epoch=row.epoch, attempt=row.attempts, executor=row.executor,
+            lease_until=START + timedelta(seconds=row.lease_until), instants=row.instants,
+        )  # fmt: skip
+
+    def _waiting(self) -> list[Row]:
+        inflight: dict[str, int] = {}
+        for row in self.plans.values():
+            if row.state is INFLIGHT:
+                inflight[row.plan.table.name] = inflight.get(row.plan.table.name, 0) + 1
+        return [
+            row
+            for row in self.plans.values()
+            if row.state is REQUESTED
+            and not (state := self.tables[row.plan.table.name]).paused
+            and state.halted is None
+            and inflight.get(row.plan.table.name, 0) < self.settings.max_inflight_per_table
+        ]
+
+    def _take(self, plan: Plan) -> None:
+        holders = self.taken(plan.table.name, plan.partitions)
+        if holders:
+            raise PartitionsTaken(holders)
+        for part in plan.partitions:
+            self.live_partitions[plan.table.name, part] = plan.plan_id
+
+    def taken(self, table: str, partitions: Collection[str]) -> dict[str, str]:
+        """Those of ``partitions`` that a live plan holds."""
+        return {part: held for part in partitions if (held := self.live_partitions.get((table, part)))}
+
+    def _move(self, row: Row, to: PlanState) -> None:
+        if to not in TRANSITIONS[row.state]:
+            self.world.violated("transition", f"plan {row.plan.plan_id}: {row.state} → {to}")
+        row.state = to
+        if to in ENDED_WITHOUT_COMMIT:
+            self.world.watch.ended(row)
+        if to not in LIVE_STATES:
+            held = [key for key, plan_id in self.live_partitions.items() if plan_id == row.plan.plan_id]
+            for key in held:
+                del self.live_partitions[key]
+        self.world.tell(f"plan {row.plan.plan_id} is {to} (epoch {row.epoch})")
+
+    def _kept(self, table: TableRef) -> list[SupersededRow]:
+        mine = [row for row in self.rows if row.table == table.name and not row.deleted]
+        return sorted(mine, key=lambda row: (row.version.instant, row.row_id))
+
+    def _due(self, row: SupersededRow) -> Due:
+        return Due(
+            row_id=row.row_id, plan_id=row.plan_id, version=row.version,
+            superseded_at=START + timedelta(seconds=row.at),
+        )  # fmt: skip

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table in memory that goes wrong in the ways a Hudi table does: files, a timeline, an index of files, an archive.
+
+What is live follows from three things only, as for a reader of Hudi: the newest base file of each group that a
+completed instant wrote, with the logs after it; less the groups that a completed replacement of the *active* timeline
+replaced. So a replacement that is archived while its inputs are on disk brings their rows back, and a base file that
+is lost brings an older one back. With ``indexed`` readers list by the index, which each section that completes
+something reads and writes back, and otherwise by the disk.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from lake.errors import Transient
+from lake.model import Concurrency, OnConflict, TableRef
+from simulation.clock import Process, Scheduler
+
+Rows = Mapping[int, int | None]
+"""Key → value; None in a log deletes the key."""
+
+_LOCK_SECONDS = 12.0
+_LOOK_AGAIN_SECONDS = 0.5
+_NOTHING: Mapping[int, int | None] = MappingProxyType({})
+_MASK = (1 << 64) - 1
+
+
+def row_sum(key: int, value: int) -> int:
+    """A number for a row; sums of them tell multisets of rows apart."""
+    mixed = (key * 0x9E3779B97F4A7C15 ^ value * 0xC2B2AE3D27D4EB4F) & _MASK
+    return (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & _MASK
+
+
+def sum_of(rows: Rows) -> int:
+    """The sum of all rows."""
+    return sum(row_sum(key, value) for key, value in rows.items() if value is not None)
+
+
+@dataclass(slots=True, eq=False)
+class File:
+    """A base or log file; ``bytes`` is what is on disk, ``written`` what its writer's commit says."""
+
+    path: str
+    partition: str
+    group: str
+    instant: str
+    rows: Rows
+    log: bool
+    at: float
+    bytes: int
+    written: int
+    by: Process | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slice:
+    """What a reader merges: a base file and the logs after it."""
+
+    base: File
+    logs: tuple[File, ...]
+
+    @property
+    def names(self) -> tuple[str, tuple[str, ...]]:
+        """The paths of base and logs."""
+        return self.base.path, tuple(log.path for log in self.logs)
+
+    def rows(self) -> dict[int, int]:
+        """Base and logs merged."""
+        merged = dict(self.base.rows)
+        for log in self.logs:
+            merged.update(log.rows)
+        return {key: value for key, value in merged.items() if value is not None}
+
+
+@dataclass(slots=True, eq=False)
+class Instant:
+    """One entry of the timeline. ``replaces`` are the groups of a replacement, ``earliest`` is a clean's word for the
+    archiver: replaced files may exist from there on ('' says that none do)."""
+
+    time: str
+    action: str
+    owner: Process | None
+    completed: bool = False
+    plan_id: str | None = None
+    epoch: int = 0
+    replaces: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    outputs: tuple[File, ...] = ()
+    victims: tuple[str, ...] = ()
+    earliest: str = ""
+
+
+@dataclass(slots=True)
+class TableLock:
+    """A lock that excludes threads of any process and is freed when its holder dies."""
+
+    holder: Process | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Table:
+    """One table. ``ledger`` is what its writers' completed commits add up to."""
+
+    name: str
+    scheduler: Scheduler
+    merge_on_read: bool
+    indexed: bool
+    on_conflict: OnConflict
+    concurrency: Concurrency
+    changed: Callable[["Table"], None]
+    timeline: dict[str, Instant] = field(default_factory=dict)
+    archived: dict[str, Instant] = field(default_factory=dict)
+    files: dict[str, File] = field(default_factory=dict)
+    index: frozenset[str] = frozenset()
+    ledger: dict[int, int] = field(default_factory=dict)
+    ledger_sum: int = 0
+    #: per group what the commits say is its slice; None once it was replaced
+    said: dict[str, tuple[str, tuple[str, ...]] | None] = field(default_factory=dict)
+    #: groups with a lost or cut file, since when
+    damaged: dict[str, float] = field(default_factory=dict)
+    mounted: bool = True
+    ours: TableLock = field(default_factory=TableLock)
+    writers: TableLock = field(default_factory=TableLock)
+    #: what completed, in that order, and what it made of the ledger
+    history: list[tuple[Instant, Mapping[int, int | None]]] = field(default_factory=list)
+    instants: int = 0
+    #: counts what a scan could see change
+    version: int = 0
+    _live: dict[str, Slice] | None = None
+    _sums: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
+
+    @property
+    def ref(self) -> TableRef:
+        """The table as it is registered today."""
+        return TableRef(
+            name=self.name, format="model", location=f"/{self.name}", concurrency=self.concurrency,
+            on_conflict=self.on_conflict,
+        )  # fmt: skip
+
+    # What readers see.
+
+    def live(self) -> dict[str, Slice]:
+        """Group → its latest slice."""
+        if self._live is None:
+            self._live = self._view()
+        return self._live
+
+    def _view(self) -> dict[str, Slice]:
+        completed = self.archived.keys() | {i.time for i in self.timeline.values() if i.completed}
+        replaced = {
+            group
+            for instant in self.timeline.values()
+            if instant.completed
+            for _, group in instant.replaces
+        }  # fmt: skip
+        files = self.files
+        listed = (files[path] for path in self.index if path in files) if self.indexed else files.values()
+        bases: dict[str, File] = {}
+        logs: list[File] = []
+        for file in listed:
+            if file.instant in completed and file.group not in replaced:
+                if file.log:
+                    logs.append(file)
+                elif file.group not in bases or bases[file.group].instant < file.instant:
+                    bases[file.group] = file
+        after: dict[str, list[File]] = {}
+        for log in sorted(logs, key=lambda file: file.instant):
+            if log.group in bases and log.instant > bases[log.group].instant:
+                after.setdefault(log.group, []).append(log)
+        return {group: Slice(base, tuple(after.get(group, ()))) for group, base in bases.items()}
+
+    def slice_sum(self, piece: Slice) -> int:
+        """The sum of a slice's rows."""
+        names = piece.names if piece.logs else (piece.base.path, ())
+        found = self._sums.get(names)
+        if found is None:
+            found = self._sums[names] = sum_of(piece.rows() if piece.logs else piece.base.rows)
+        return found
+
+    def visible_sum(self) -> int:
+        """The sum of all rows that a reader sees, without those of damaged groups."""
+        return sum(self.slice_sum(piece) for group, piece in self.live().items() if group not in self.damaged) & _MASK
+
+    def rows(self) -> dict[int, list[int]]:
+        """What ``visible_sum`` adds up, by key; more than one value where a key is doubled."""
+        found: dict[int, list[int]] = {}
+        for piece in (piece for group, piece in self.live().items() if group not in self.damaged):
+            for key, value in piece.rows().items():
+                found.setdefault(key, []).append(value)
+        return found
+
+    def book(self, key: int, value: int | None) -> None:
+        """Take down what a writer's commit makes of a row; None where it deletes it."""
+        old = self.ledger.pop(key, None)
+        if old is not None:
+            self.ledger_sum -= row_sum(key, old)
+        if value is not None:
+            self.ledger[key] = value
+            self.ledger_sum += row_sum(key, value)
+
+    # What changes it.
+
+    def touch(self) -> None:
+        """Something that readers see may have changed."""
+        self._live = None
+        self.version += 1
+        self.changed(self)
+
+    def new_instant(self, action: str, owner: Process | None, **known: object) -> Instant:
+        """Publish an instant with the next time; call it under a lock."""
+        self.instants += 1
+        instant = Instant(time=f"{self.instants:04d}", action=action, owner=owner, **known)  # type: ignore[arg-type]
+        self.timeline[instant.time] = instant
+        self.version += 1
+        return instant
+
+    def write(self, partition: str, group: str, instant: str, rows: Rows, *, log: bool = False) -> File:
+        """A new file, invisible until its instant completes."""
+        path = f"{partition}/{group}_{instant}{'.log' if log else ''}"
+        size = len(rows)
+        by = self.scheduler.current.process if self.scheduler.current else None
+        file = File(path, partition, group, instant, dict(rows), log, self.scheduler.now, size, size, by)
+        self.files[path] = file
+        return file
+
+    def read_index(self) -> frozenset[str]:
+        """What a section that will write the index back begins from; others go on meanwhile."""
+        found = self.index
+        if self.indexed:
+            self.scheduler.sleep(0.7)
+        return found
+
+    def complete(self, instant: Instant, index: frozenset[str], changed: Mapping[int, int | None] = _NOTHING) -> None:
+        """Make ``instant`` part of the table. ``index`` is what ``read_index`` gave in the same section."""
+        instant.completed = True
+        self.history.append((instant, changed))
+        self._count(instant, changed)
+        self.index = (index | {file.path for file in instant.outputs}) - set(instant.victims)
+        self.touch()
+
+    def _count(self, instant: Instant, changed: Mapping[int, int | None]) -> None:
+        for _, group in instant.replaces:
+            self.said[group] = None
+        for file in instant.outputs:
+            base, logs = self.said.get(file.group) or ("", ())
+            self.said[file.group] = (base, (*logs, file.path)) if file.log else (file.path, ())
+        for key, value in changed.items():
+            self.book(key, value)
+
+    def restore(self, time: str) -> list[Instant]:
+        """Undo everything after ``time``, which no clean may be part of; the instants that are undone."""
+        undone = [instant for instant in self.timeline.values() if instant.time > time]
+        for instant in undone:
+            self.drop_instant(instant.time)
+        self.history = [(instant, changed) for instant, changed in self.history if instant.time <= time]
+        self.index &= self.files.keys()
+        self.ledger, self.ledger_sum, self.said = {}, 0, {}
+        for instant, changed in self.history:
+            self._count(instant, changed)
+        return undone
+
+    def remove(self, path: str) -> int:
+        """Delete a file; its size, 0 where it is gone already."""
+        file = self.files.pop(path, None)
+        return file.bytes if file is not None else 0
+
+    def drop_instant(self, time: str) -> None:
+        """Take a pending instant back, its files first."""
+        for path in [file.path for file in self.files.values() if file.instant == time]:
+            self.remove(path)
+        self.timeline.pop(time, None)
+        self.version += 1
+
+    def pending(self) -> Iterator[Instant]:
+        """What was begun and did not complete, oldest first."""
+        return (instant for instant in list(self.timeline.values()) if not instant.completed)
+
+    def pending_groups(self, without: str = "") -> dict[str, Instant]:
+        """Group → the pending rewrite that names it."""
+        return {
+            group: instant
+            for instant in self.pending()
+            if instant.time != without
+            for _, group in instant.replaces
+        }  # fmt: skip
+
+    def find(self, time: str) -> Instant | None:
+        """An instant, archived or not."""
+        return self.timeline.get(time) or self.archived.get(time)
+
+    @contextmanager
+    def locked(self, *locks: TableLock) -> Iterator[None]:
+        """Hold ``locks`` for this block. Raises Transient where somebody else has one of them for long."""
+        assert self.scheduler.current is not None
+        process, until = self.scheduler.current.process, self.scheduler.now + _LOCK_SECONDS
+        taken: list[TableLock] = []
+        try:
+            for lock in locks:
+                while lock.holder is not None and not lock.holder.dead:
+                    if self.scheduler.now >= until:
+                        raise Transient(f"the lock of {self.name} is held by {lock.holder.name}")
+                    self.scheduler.sleep(_LOOK_AGAIN_SECONDS)
+                lock.holder = process
+                taken.append(lock)
+            yield
+        finally:
+            for lock in taken:
+                if lock.holder is process:
+                    lock.holder = None
+
+
+def holds_damage(table: Table, groups: Collection[str]) -> str | None:
+    """The first of ``groups`` whose slice is not what the commits say, by names and sizes; None where all are."""
+    live = table.live()
+    for group in sorted(groups):
+        piece = live.get(group)
+        said = table.said.get(group)
+        if piece is None or said is None or piece.names != said:
+            return group
+        if any(file.bytes != file.written for file in (piece.base, *piece.logs)):
+            return group
+    return None

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each planted defect is found by the seeds of one run, and the report of a failing seed can be acted on."""
+
+import sys
+import threading
+import time
+
+import pytest
+from support import record_figure
+
+from lake.ports import PlanStore
+from simulation.defects import DEFECTS
+from simulation.shrink import explain, first_failure
+from simulation.store import ModelStore
+from simulation.world import simulated
+
+SEEDS = range(20_000)
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_planted_defect_is_found(name):
+    seed = first_failure(SEEDS, DEFECTS[name]())
+    assert seed is not None, f"{name} is not found in {len(SEEDS):,} seeds"
+    failure = explain(seed, DEFECTS[name](), name)
+    assert failure is not None
+    record_figure(f"simulation, planted: {name}", f"found at seed {seed}: {failure.what}, {len(failure.items)} items")
+
+
+def test_a_failing_seed_tells_how_to_replay_it_and_the_fewest_items_it_takes():
+    seed = first_failure(SEEDS, DEFECTS["no-receipt"]())
+    assert seed is not None
+    failure = explain(seed, DEFECTS["no-receipt"](), "no-receipt")
+    assert failure is not None
+    assert failure.command.endswith(f"-m simulation --seed {seed} --defect no-receipt")
+    assert "spoil" in [item.what for item in failure.items]
+    assert len(failure.items) < 5
+    assert "VIOLATED rows" in failure.trace[-1]
+    assert all(str(item) in str(failure) for item in failure.items)
+
+
+def test_a_seed_gives_the_same_run_each_time():
+    first, again = (
+        explain(seed, DEFECTS["no-receipt"]()) for seed in [first_failure(SEEDS, DEFECTS["no-receipt"]())] * 2
+    )
+    assert first == again
+
+
+def test_no_part_of_a_plans_run_keeps_real_time_or_real_threads():
+    without = ("executors.spark", "executors.jars", "executors.receipt")  # a session and a receipt are not simulated
+    with simulated():
+        real = [
+            name
+            for name, module in sys.modules.items()
+            if name.startswith("executors.") and name not in without
+            and (vars(module).get("time") is time or vars(module).get("threading") is threading)
+        ]  # fmt: skip
+    assert real == []
+
+
+def test_the_database_in_memory_has_every_call_of_the_port():
+    calls = {name for name in vars(PlanStore) if not name.startswith("_")}
+    assert calls - set(dir(ModelStore)) == {"due_in"}, "what only a worker asks that ends when nothing is left"

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first half of the simulated seeds; the other file is for the other process."""
+
+import pytest
+
+from simulation.seeds import TESTS, hold
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(TESTS))
+def test_rows_and_plans_hold_whatever_crashes_sleeps_or_fails(number):
+    hold(number)

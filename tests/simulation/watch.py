@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold after every step, and at the end of a run when everything has healed."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lake.plan import LIVE_STATES, Plan, PlanState, SupersededVersion
+from simulation.table import Instant, Table
+
+if TYPE_CHECKING:
+    from simulation.store import ModelStore, Row, SupersededRow
+    from simulation.world import World
+
+_MASK = (1 << 64) - 1
+
+
+class Watch:
+    """Told by tables and stores what happens; says ``violated`` to the world where that must not be."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        #: plan → the instant of its commit
+        self.commits: dict[str, str] = {}
+        #: path → when the commit that replaced it landed
+        self.superseded_at: dict[str, float] = {}
+        #: table and instant, or path that was replaced by one, of what restores undid
+        self.restored: set[tuple[str, str]] = set()
+        #: table → groups that a completed rewrite replaced
+        self.replaced: dict[str, set[str]] = {}
+
+    # After every step.
+
+    def changed(self, table: Table) -> None:
+        """Readers see what the writers' completed commits add up to."""
+        back = self.replaced.get(table.name, set()) & table.live().keys()
+        if back:
+            self.violated("resurrected", f"{table.name}: replaced {sorted(back)[0]} is live again")
+        if table.visible_sum() != table.ledger_sum & _MASK:
+            self.violated("rows", f"{table.name}: {self._difference(table)}")
+
+    def _difference(self, table: Table) -> str:
+        seen, said = table.rows(), table.ledger
+        lost = sorted(said.keys() - seen.keys())
+        back = sorted(seen.keys() - said.keys())
+        twice = sorted(key for key, values in seen.items() if len(values) > 1)
+        other = [key for key in said if key in seen and seen[key] != [said[key]] and key not in twice]
+        named = {"lost": lost, "come back": back, "doubled": twice, "changed": other}
+        return "; ".join(f"{len(keys)} rows {what}, key {keys[0]} first" for what, keys in named.items() if keys)
+
+    def published(self, table: Table, instant: Instant) -> None:
+        """No two pending rewrites name one file group."""
+        for other in table.pending():
+            if other is not instant and set(other.replaces) & set(instant.replaces):
+                self.violated("two pending", f"{table.name}: {other.time} and {instant.time} name one file group")
+        self.world.tell(f"{instant.action} {instant.time} of plan {instant.plan_id} is pending on {table.name}")
+
+    def landed(self, table: Table, instant: Instant, looked_at: float) -> None:
+        """At most one commit a plan, and nothing of what was damaged."""
+        assert instant.plan_id is not None
+        if instant.plan_id in self.commits:
+            self.violated("two commits", f"plan {instant.plan_id} committed as {self.commits[instant.plan_id]} as well")
+        self.commits[instant.plan_id] = instant.time
+        for store in self.world.stores:
+            row = store.plans.get(instant.plan_id)
+            if row is not None and row.state in (PlanState.FAILED, PlanState.CANCELLED) and not self.world.set_back:
+                self.violated("committed after its end", f"plan {instant.plan_id} is {row.state} and commits")
+        for _, group in instant.replaces:
+            self.replaced.setdefault(table.name, set()).add(group)
+            if table.damaged.get(group, looked_at + 1) <= looked_at:
+                self.violated("damage rewritten", f"{table.name}: {group} was damaged and {instant.time} rewrote it")
+        for base, logs in instant.inputs:
+            for path in (base, *logs):
+                self.superseded_at[table.name + path] = self.world.scheduler.now
+        self.world.tell(f"{instant.time} of plan {instant.plan_id} is committed to {table.name}")
+
+    def ended(self, row: "Row") -> None:
+        """Nothing ends without a commit while its commit is in the table; a database set back puts that right later."""
+        if row.plan.plan_id in self.commits and not self.world.set_back:
+            text = f"plan {row.plan.plan_id} is {row.state}, {self.commits[row.plan.plan_id]} is its commit"
+            self.violated("ended though committed", text)
+
+    def undone(self, table: Table, instants: Sequence[Instant]) -> None:
+        """A restore took these back, pending ones too: what they replaced is live by right."""
+        for instant in instants:
+            self.restored.add((table.name, instant.time))
+            for base, logs in instant.inputs:
+                self.restored.update((table.name, path) for path in (base, *logs))
+            self.replaced.get(table.name, set()).difference_update(group for _, group in instant.replaces)
+            if instant.plan_id is not None:
+                self.commits.pop(instant.plan_id, None)
+
+    def withdrawn(self, table: Table, instant: Instant) -> None:
+        """Nobody takes back a commit, or the instant of an executor that holds its plan."""
+        if instant.completed:
+            self.violated("commit withdrawn", f"{table.name}: completed {instant.time} is taken back")
+        here = self.world.scheduler.current
+        for store in self.world.stores:
+            row = store.plans.get(instant.plan_id or "")
+            if row is not None and here is not None and row.state is PlanState.INFLIGHT:
+                # Who falls asleep over a withdrawal may still take back its successor's work, which is cancelled then.
+                mine = instant.owner is here.process or here.process.asleep_until > 0
+                if row.epoch == instant.epoch and not mine and row.lease_until > self.world.scheduler.now:
+                    owner = instant.owner.name if instant.owner else "nobody"
+                    text = f"{table.name}: {here.process.name} withdraws {instant.time}, which {owner} is working on"
+                    self.violated("work withdrawn", text)
+        self.world.tell(f"{instant.time} of plan {instant.plan_id} is withdrawn from {table.name}")
+
+    def removing(self, table: Table, path: str) -> None:
+        """No live file is deleted."""
+        file = table.files.get(path)
+        piece = table.live().get(file.group) if file is not None else None
+        if file is None or file.group in table.damaged:
+            return
+        if piece is not None and (piece.base is file or file in piece.logs):
+            self.violated("live file deleted", f"{table.name}: {path}")
+
+    def deleting(self, table: Table, versions: Sequence[SupersededVersion]) -> None:
+        """What lakefold deletes was superseded for as long as the retention in force."""
+        for version in versions:
+            age = self.world.scheduler.now - self.superseded_at.get(table.name + version.path, self.world.scheduler.now)
+            again = (table.name, version.path) in self.restored  # counted from when it was replaced first
+            if age < self.world.least_retention() and not again:
+                self.violated("deleted early", f"{table.name}: {version.path} after {age:.1f} s")
+
+    def planned(self, store: "ModelStore", plan: Plan) -> None:
+        """No partition is held by two live plans of one database."""
+        for row in store.live():
+            both = set(row.plan.partitions) & set(plan.partitions)
+            if row.plan.plan_id != plan.plan_id and row.plan.table.name == plan.table.name and both:
+                text = f"{plan.table.name}: plans {row.plan.plan_id} and {plan.plan_id} hold {sorted(both)[0]!r}"
+                self.violated("held twice", text)
+
+    def taken_over(self, row: "Row") -> None:
+        """A lease is over only when the database's clock says so."""
+        if row.lease_until > self.world.scheduler.now:
+            text = f"plan {row.plan.plan_id} was taken over {row.lease_until - self.world.scheduler.now:.1f} s early"
+            self.violated("taken over early", text)
+
+    def violated(self, what: str, text: str) -> None:
+        """Something must not be as it is."""
+        self.world.violated(what, text)
+
+    # At the end.
+
+    def quiet(self) -> bool:
+        """Whether nothing is left to do."""
+        world = self.world
+        return (
+            all(row.state not in LIVE_STATES for store in world.stores for row in store.plans.values())
+            and all(row.deleted or self._live_again(row) for store in world.stores for row in store.rows)
+            and not any(i.plan_id is not None for table in world.tables.values() for i in table.pending())
+        )
+
+    def _live_again(self, row: "SupersededRow") -> bool:
+        """Whether a restore made a superseded file live."""
+        table = self.world.tables[row.table]
+        file = table.files.get(row.version.path)
+        return file is not None and file.group in table.live()
+
+    def end(self) -> None:
+        """What holds when everything has healed and nothing is left to do."""
+        for store in self.world.stores:
+            for row in store.plans.values():
+                plan_id = row.plan.plan_id
+                if row.state in LIVE_STATES:
+                    self.violated("plan stuck", f"plan {plan_id} is still {row.state}")
+                if row.state in (PlanState.FAILED, PlanState.CANCELLED) and plan_id in self.commits:
+                    self.violated(
+                        "ended though committed", f"plan {plan_id} is {row.state}, its commit is in the table"
+                    )
+            known = {row.version.path for row in store.rows}
+            for plan_id in store.plans.keys() & self.commits.keys():
+                self._superseded(store, plan_id, known)
+            for kept in store.rows:
+                if not (kept.deleted or self._live_again(kept)):
+                    self.violated("not deleted", f"{kept.version.path} is superseded and still there")
+        for table in self.world.tables.values():
+            self._table(table)
+
+    def _superseded(self, store: "ModelStore", plan_id: str, known: set[str]) -> None:
+        table = self.world.tables[store.plans[plan_id].plan.table.name]
+        instant = table.find(self.commits[plan_id])
+        for base, _ in instant.inputs if instant is not None else ():
+            if base not in known:
+                self.violated("not recorded", f"{base} was replaced by plan {plan_id}, which does not say so")
+
+    def _table(self, table: Table) -> None:
+        for instant in table.pending():
+            if instant.plan_id is not None:
+                self.violated("left pending", f"{table.name}: {instant.time} of plan {instant.plan_id}")
+        for file in table.files.values():
+            instant = table.find(file.instant)
+            undone = (table.name, file.instant) in self.restored
+            if instant is None and not undone and file.by and not (file.by.dead or file.by.hindered):
+                self.violated("left behind", f"{table.name}: {file.path} belongs to no instant")

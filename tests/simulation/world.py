@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run: lakefold's processes, the tables and their writers, an operator, and the faults of a script."""
+
+import copy
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import executors.cleaner
+import executors.lease
+import executors.patience
+import executors.rescue
+import executors.run
+import executors.worker
+from lake.errors import CommitUnknown, LakefoldError, Rejected, Transient
+from lake.model import Concurrency
+from lake.plan import PlanState
+from service.store.errors import DatabaseUnreachable, StoreError
+from simulation.clock import Process, Scheduler, Threads, Time
+from simulation.daemons import Daemon
+from simulation.port import START, ModelFormat, prove
+from simulation.script import HORIZON, WRITERS, Act, Bug, Fault, Script
+from simulation.store import ModelStore, Settings, TableRow
+from simulation.table import Instant, Table, TableLock
+from simulation.watch import Watch
+from simulation.writers import Writer, damage
+
+_HEALED_WITHIN = 500.0
+_RESTART_SECONDS = 8.0
+_SLOW_ANSWERS = 0.3
+_THREADS = Threads()
+_CORE = (
+    executors.cleaner, executors.lease, executors.patience, executors.rescue, executors.run, executors.worker,
+)  # fmt: skip
+
+
+class World:
+    """All of one run. ``violation`` is what did not hold, and in which words."""
+
+    def __init__(self, script: Script, *, traced: bool = False) -> None:
+        self.script, self.setup, self.random = script, script.setup, Random(~script.seed)
+        self.scheduler = _THREADS.scheduler = Scheduler()
+        self.violation: tuple[str, str] | None = None
+        self.trace: list[str] | None = [] if traced else None
+        self.healing = False
+        self.retention = self.setup.retention
+        self.mounted = True
+        #: a database was restored: it may not know of plans, or know them as they were
+        self.set_back = False
+        self.without_writers: set[str] = set()
+        self._faults = {(f.site, f.nth, f.when): f for f in script.items if isinstance(f, Fault)}
+        self._calls: dict[str, int] = {}
+        #: the next group that is rewritten loses a row
+        self._spoil = False
+        self.process_locks: dict[tuple[Process, str], TableLock] = {}
+        self._keys = self._plans = 0
+        self._retentions = [(0.0, self.retention)]
+        self.watch = Watch(self)
+        self.format = ModelFormat(self)
+        self.tables = {t.name: self._table(t) for t in self.setup.tables}
+        self.stores = [self._store() for _ in range(2 if self.setup.second_lakefold else 1)]
+        self._backup = copy_of(self.stores[0])
+        self._acts = sorted((i for i in script.items if isinstance(i, Act)), key=lambda act: act.at)
+        self._daemons: dict[str, tuple[Process, int, bool]] = {}
+
+    def _table(self, setup: Any) -> Table:
+        if setup.concurrency is Concurrency.SINGLE_WRITER:
+            self.without_writers.add(setup.name)
+        return Table(
+            name=setup.name, scheduler=self.scheduler, merge_on_read=setup.merge_on_read, indexed=setup.indexed,
+            on_conflict=setup.on_conflict, concurrency=setup.concurrency, changed=self.watch.changed,
+        )  # fmt: skip
+
+    def _store(self) -> ModelStore:
+        store = ModelStore(
+            self,
+            Settings(max_attempts=self.setup.max_attempts, max_inflight_per_table=self.setup.max_inflight_per_table),
+        )
+        store.tables = {table.name: TableRow(concurrency=table.concurrency) for table in self.tables.values()}
+        return store
+
+    # The run.
+
+    def run(self) -> tuple[str, str] | None:
+        """Let it happen, then heal, then look; what did not hold."""
+        try:
+            self._start()
+            self.scheduler.run(HORIZON)
+            if self.violation is None:
+                self._heal()
+                while self.violation is None and self.scheduler.now < HORIZON + _HEALED_WITHIN:
+                    self.scheduler.run(self.scheduler.now + 10)
+                    if self.watch.quiet():
+                        break
+            if self.violation is None:
+                self.watch.end()
+        finally:
+            self.scheduler.end()
+        return self.violation
+
+    def _start(self) -> None:
+        for table in self.tables.values():
+            Writer(self, Process("first")).fill(table, Random(self.script.seed))
+        for name in WRITERS:
+            self._start_writer(name, [act for act in self._acts if act.who == name])
+        for number, _ in enumerate(self.stores):
+            for place, name in enumerate(("daemon-1", "daemon-2", "executor-3")):
+                self._start_daemon(f"{name}{'-other' * number}", number, place, loops=place < 2)
+        operator = Process("operator")
+        acts = [act for act in self._acts if act.who == "operator"]
+        self.scheduler.spawn(operator, lambda: self._operate(acts))
+
+    def _start_writer(self, name: str, acts: list[Act], after: float = 0.0) -> None:
+        process = Process(name)
+        process.restart = lambda: self._start_writer(name, acts, _RESTART_SECONDS)  # type: ignore[attr-defined]
+        self.scheduler.spawn(process, lambda: Writer(self, process).run(acts), after=after)
+
+    def _start_daemon(self, name: str, store: int, place: int, *, loops: bool, after: float = 0.0) -> None:
+        process = Process(f"{name}/{self._calls.get(name, 0)}", skew=self.setup.skews[place])
+        self._calls[name] = self._calls.get(name, 0) + 1
+        process.restart = lambda: self._start_daemon(name, store, place, loops=loops, after=_RESTART_SECONDS)  # type: ignore[attr-defined]
+        self._daemons[name] = process, store, loops
+
+        def start() -> None:
+            Daemon(self, process, self.stores[store], loops=loops)
+
+        self.scheduler.spawn(process, start, after=after)
+
+    def kill(self, process: Process) -> None:
+        """SIGKILL; whoever watches over the process starts it again."""
+        self.tell(f"{process.name} is killed")
+        if not process.dead:
+            process.restart()  # type: ignore[attr-defined]
+            self.scheduler.kill(process)
+
+    def _heal(self) -> None:
+        self.healing, self.mounted, self._faults, self._spoil = True, True, {}, False
+        self.tell("everything heals")
+        self.retention = 5.0
+        for table in self.tables.values():
+            if table.name not in self.without_writers:
+                tidy = [Act(HORIZON + 5 + number, "writer-3", "tidy", table.name, number) for number in range(2)]
+                self._start_writer("writer-3", tidy)
+        self._retentions = [(0.0, 5.0)]
+        self.scheduler.spawn(Process("operator"), self._tidy_up)
+
+    def _tidy_up(self) -> None:
+        """What an operator does after an outage: resume what is halted, withdraw what nobody's database knows."""
+        while True:
+            for store in self.stores:
+                for state in store.tables.values():
+                    state.paused, state.halted = False, None
+            for table in self.tables.values():
+                for instant in list(table.pending()):
+                    if instant.plan_id and not any(instant.plan_id in store.plans for store in self.stores):
+                        try:
+                            self.format.writer(table.ref, None).roll_back(instant.time)
+                        except LakefoldError as error:
+                            self.tell(f"rollback: {error}")
+            self.scheduler.sleep(30)
+
+    # What people do.
+
+    def _operate(self, acts: list[Act]) -> None:
+        for act in acts:
+            self.scheduler.sleep(max(0.0, act.at - self.scheduler.now))
+            self.tell(f"operator: {act.what} {act.table}")
+            getattr(self, "_do_" + act.what.replace(" ", "_"))(self.tables[act.table], Random(act.number))
+
+    def _do_cancel(self, table: Table, random: Random) -> None:
+        store = random.choice(self.stores)
+        live = [row.plan.plan_id for row in store.live()]
+        if live:
+            store.request_cancel(random.choice(live))
+
+    def _do_retry(self, table: Table, random: Random) -> None:
+        store = random.choice(self.stores)
+        failed = [row.plan.plan_id for row in store.plans.values() if row.state is PlanState.FAILED]
+        if failed:
+            try:
+                store.retry(failed[-1])
+            except StoreError as error:
+                self.tell(f"retry: {error}")
+
+    def _do_pause(self, table: Table, random: Random) -> None:
+        for paused in (True, False):
+            for store in self.stores:
+                store.tables[table.name].paused = paused
+                store.tables[table.name].halted = None
+            self.scheduler.sleep(5 + random.random() * 30)
+
+    def _do_concurrency(self, table: Table, random: Random) -> None:
+        for store in self.stores:
+            store.settings = Settings(
+                max_attempts=self.setup.max_attempts, max_inflight_per_table=random.randrange(1, 4)
+            )
+
+    def _do_retention(self, table: Table, random: Random) -> None:
+        self.retention = random.choice((5.0, 30.0, 60.0))
+        self._retentions.append((self.scheduler.now, self.retention))
+
+    def _do_lose_a_file(self, table: Table, random: Random) -> None:
+        self._damage(table, "lose a file", random)
+
+    def _do_cut_a_file(self, table: Table, random: Random) -> None:
+        self._damage(table, "cut a file", random)
+
+    def _damage(self, table: Table, what: str, random: Random) -> None:
+        group = damage(table, what, random)
+        if group is not None:
+            self.tell(f"{table.name}: {group} is damaged")
+
+    def _do_unmount(self, table: Table, random: Random) -> None:
+        self.mounted = False
+        self.scheduler.sleep(5 + random.random() * 40)
+        self.mounted = True
+
+    def _do_restore_the_table(self, table: Table, random: Random) -> None:
+        if table.name not in self.without_writers:
+            try:
+                Writer(self, Process("operator")).restore(table, random)
+            except LakefoldError as error:
+                self.tell(f"restore: {error}")
+
+    def _do_spoil(self, table: Table, random: Random) -> None:
+        self._spoil = True
+
+    def _do_allow_writers(self, table: Table, random: Random) -> None:
+        """A table that nobody wrote to is from now on written under the writers' lock, and registered so."""
+        for process, _, _ in list(self._daemons.values()):
+            self.kill(process)
+        table.concurrency = Concurrency.OCC
+        for store in self.stores:
+            store.tables[table.name].concurrency = Concurrency.OCC
+        self.without_writers.discard(table.name)
+
+    def _do_restore_the_database(self, table: Table, random: Random) -> None:
+        """The first database is set back to what it was at the start, with every process on it started anew."""
+        for process, number, _ in list(self._daemons.values()):
+            if number == 0:
+                self.kill(process)
+        self.set_back = True
+        self.stores[0] = self._backup
+        for table_ in self.tables.values():
+            self._backup.tables[table_.name].concurrency = table_.concurrency
+        self._backup = copy_of(self.stores[0])
+
+    # What disturbs port calls.
+
+    def before(self, name: str, *, lake: bool = False) -> None:
+        """Time passes before a call; Killed, or what the script says, strikes."""
+        self.scheduler.sleep(self.random.random() ** 4)
+        count = self._calls[name] = self._calls.get(name, 0) + 1
+        fault = self._faults.get((name, count, "before"))
+        if fault is not None:
+            self._strike(fault, lake)
+        if lake and not self.mounted:
+            self.scheduler.current.process.hindered = True  # type: ignore[union-attr]
+            raise Rejected(f"{name}: the lake is not there")
+
+    def after(self, name: str, *, lake: bool = False) -> None:
+        """Time passes after a call has done its work."""
+        if self.random.random() < _SLOW_ANSWERS:
+            self.scheduler.sleep(self.random.random() ** 4)
+        fault = self._faults.get((name, self._calls[name], "after"))
+        if fault is not None:
+            self._strike(fault, lake)
+
+    def _strike(self, fault: Fault, lake: bool) -> None:
+        task = self.scheduler.current
+        assert task is not None
+        self.tell(f"here strikes: {fault}")
+        if fault.what == "crash":
+            self.kill(task.process)
+        elif fault.what == "sleep":
+            task.process.asleep_until = self.scheduler.now + fault.seconds
+            self.scheduler.sleep(0)
+        elif not lake:
+            raise DatabaseUnreachable("the database does not answer")
+        elif fault.outcome is not None:
+            task.process.hindered = True
+            raise fault.outcome(f"{fault.site} failed")
+
+    # What others ask.
+
+    def work(self, seconds: float) -> None:
+        """What takes up to ``seconds``."""
+        self.scheduler.sleep(self.random.random() * seconds)
+
+    def spoils(self) -> bool:
+        """Whether the engine loses a row of the group it writes now."""
+        spoil, self._spoil = self._spoil, False
+        return spoil
+
+    def own_lock(self, table: Table) -> TableLock:
+        """The lock that keeps lakefold's own processes apart on a table."""
+        return table.ours
+
+    def least_retention(self) -> float:
+        """The shortest retention that was in force within the last minute: a round may have begun with it."""
+        now = self.scheduler.now
+        ends = [*(at for at, _ in self._retentions[1:]), now]
+        return min(value for (_, value), until in zip(self._retentions, ends, strict=True) if until >= now - 60)
+
+    def run_pending_cleans(self, table: Table) -> None:
+        """Go on with what a killed process began to clean; call it under the lock."""
+        for instant in [i for i in table.pending() if i.action == "clean"]:
+            self.run_clean(table, instant)
+
+    def run_clean(self, table: Table, clean: Instant) -> int:
+        """Delete what a clean names and complete it; bytes freed. Call it under the lock."""
+        index, freed = table.read_index(), 0
+        for path in clean.victims:
+            self.before("delete file", lake=True)
+            self.watch.removing(table, path)
+            freed += table.remove(path)
+        table.complete(clean, index)
+        return freed
+
+    def formats(self, name: str) -> ModelFormat:
+        """The adapter of the one format there is."""
+        return self.format
+
+    def wall_clock(self) -> datetime:
+        """What the host of the current process takes for the time."""
+        skew = self.scheduler.current.process.skew if self.scheduler.current else 0.0
+        return START + timedelta(seconds=self.scheduler.now + skew)
+
+    def new_key(self) -> int:
+        """A record key that no row has."""
+        self._keys += 1
+        return self._keys
+
+    def new_plan_id(self) -> str:
+        """The next plan's id; they sort by time."""
+        self._plans += 1
+        return f"p{self._plans:03d}"
+
+    def tell(self, text: str) -> None:
+        """Add a line to the trace, if there is one."""
+        if self.trace is not None:
+            who = self.scheduler.current.process.name if self.scheduler.current else ""
+            self.trace.append(f"{self.scheduler.now:7.1f} s  {who:14}  {text}")
+
+    def violated(self, what: str, text: str) -> None:
+        """End the run: something must not be as it is."""
+        if self.violation is None:
+            self.violation = what, text
+            self.tell(f"VIOLATED {what}: {text}")
+            self.scheduler.stop()
+
+
+def copy_of(store: ModelStore) -> ModelStore:
+    """A backup of a database."""
+    backup = ModelStore(store.world, store.settings)
+    backup.plans = {key: copy.copy(row) for key, row in store.plans.items()}
+    backup.tables = {key: copy.copy(row) for key, row in store.tables.items()}
+    backup.live_partitions = dict(store.live_partitions)
+    backup.rows = [copy.copy(row) for row in store.rows]
+    return backup
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """Within this block the executors' modules have simulated threads and time, and a receipt of rows in memory."""
+    time, was = Time(_THREADS), logging.root.manager.disable
+    stand_ins: dict[str, Any] = {"threading": _THREADS, "time": time, "prove": prove, "failpoint": lambda name: None}
+    taken: list[tuple[ModuleType, str, Any]] = []
+    for module in _CORE:
+        for name, stand_in in stand_ins.items():
+            if hasattr(module, name):
+                taken.append((module, name, getattr(module, name)))
+                setattr(module, name, stand_in)
+    poll = executors.lease._POLL_SECONDS
+    executors.lease._POLL_SECONDS = 2.0
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for module, name, real in taken:
+            setattr(module, name, real)
+        executors.lease._POLL_SECONDS = poll
+        logging.disable(was)
+
+
+__all__ = ["Bug", "CommitUnknown", "Transient", "World", "simulated"]
