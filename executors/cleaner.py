@@ -31,7 +31,7 @@ _FILES_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A version that is due but stays, and why."""
+    """A version that is due but stays, or that is not lakefold's to delete any more, and why."""
 
     version: SupersededVersion
     reason: str
@@ -41,6 +41,7 @@ class Kept:
 class CleanReport:
     """What a round did to one table, or with ``dry_run`` would do. ``held`` says why it was not cleaned at all.
 
+    ``closed`` are versions that wait no longer: what replaced them was undone, or they are gone already.
     ``error`` is the one line of what ended the round early; ``deleted`` then holds what came before.
     """
 
@@ -49,6 +50,7 @@ class CleanReport:
     deleted: tuple[SupersededVersion, ...] = ()
     bytes_freed: int = 0
     kept: tuple[Kept, ...] = ()
+    closed: tuple[Kept, ...] = ()
     held: str | None = None
     error: str | None = None
 
@@ -136,11 +138,13 @@ class _Round:
         self._deleted: list[SupersededVersion] = []
         self._bytes_freed = 0
         self._kept: list[Kept] = []
+        self._closed: list[Kept] = []
         #: rows looked at that are still due: kept ones, and in a dry run all
         self._seen: set[int] = set()
 
     def run(self, retention: timedelta) -> CleanReport:
         error: Exception | None = None
+        self._close()
         while error is None:
             # Kept versions stay due: asking for that many more keeps them from hiding the ones behind them.
             due = self._store.due(self._table, retention, _PAGE + len(self._seen))
@@ -163,8 +167,24 @@ class _Round:
             deleted=tuple(self._deleted),
             bytes_freed=self._bytes_freed,
             kept=tuple(self._kept),
+            closed=tuple(self._closed),
             error=one_line(error) if error else None,
         )
+
+    def _close(self) -> None:
+        """End the wait of versions, due or not, that are not lakefold's to delete any more."""
+        waiting = self._store.superseded(self._table)
+        if not waiting:
+            return
+        found = self._format.superseded_closed(self._table, [d.version for d in waiting])
+        reasons = {waiting[index].row_id: reason for index, reason in found.items()}
+        self._closed = [Kept(version=waiting[index].version, reason=reason) for index, reason in found.items()]
+        if self._dry_run:
+            self._seen.update(reasons)
+        elif reasons:
+            self._store.close_superseded(reasons)
+            first = found[min(found)]
+            log.info("table %s: %d superseded files wait no longer: %s", self._table.name, len(reasons), first)
 
     def _keep(self, due: Due, reason: str | None) -> None:
         if reason is not None:

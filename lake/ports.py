@@ -228,6 +228,12 @@ class TableFormat(Protocol):
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """For each version's path: None when it may be deleted now, else the reason why not."""
 
+    def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+        """Those of ``versions``, by index, that are nobody's to delete any more, each with the reason.
+
+        What replaced them was undone, or they are gone already. Says nothing of what only time would tell.
+        """
+
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
         """Compare storage with the table's last commits."""
 
@@ -318,3 +324,6 @@ class PlanStore(Protocol):
 
     def mark_deleted(self, rows: Sequence[int]) -> None:
         """Set ``deleted_at`` now for these rows."""
+
+    def close_superseded(self, rows: Mapping[int, str]) -> None:
+        """End the wait of these rows, each for its reason: their files are not lakefold's to delete any more."""

@@ -113,7 +113,7 @@ def _waiting_text(run: Run, waiting: list[dict[str, Any]]) -> None:
 def _report(report: "CleanReport") -> dict[str, Any]:
     return {
         "table": report.table, "deleted_files": report.files, "deleted_bytes": report.bytes_freed,
-        "kept": report.kept, "held": report.held, "error": report.error,
+        "kept": report.kept, "closed": report.closed, "held": report.held, "error": report.error,
     }  # fmt: skip
 
 
@@ -128,6 +128,8 @@ def _reports_text(run: Run, reports: "list[CleanReport]") -> None:
             run.out.line(f"  ended early: {report.error}")
         for kept in report.kept:
             run.out.line(f"  kept {kept.version.path}: {kept.reason}")
+        for closed in report.closed:
+            run.out.line(f"  waits no longer {closed.version.path}: {closed.reason}")
 
 
 def verify(

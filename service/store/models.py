@@ -361,7 +361,11 @@ class EventRow(Base):
 
 
 class SupersededRow(Base):
-    """A file that a completed plan replaced, until and after its deletion."""
+    """A file that a completed plan replaced, until and after its deletion.
+
+    With a ``closed_reason`` it was not lakefold that deleted it, if anybody did, and ``deleted_at_ms`` is when that was
+    seen.
+    """
 
     __tablename__ = "superseded_version"
     __table_args__ = (
@@ -380,6 +384,7 @@ class SupersededRow(Base):
     instant: Mapped[str] = mapped_column(String)
     superseded_at_ms: Mapped[int] = mapped_column(BigInteger)
     deleted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    closed_reason: Mapped[str | None] = mapped_column(Text)
 
 
 class LeaderRow(Base):

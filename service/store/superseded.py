@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Select, case, func, literal, select, update
+from sqlalchemy import Select, bindparam, case, func, literal, select, update
 
 from lake.model import TableRef
 from lake.plan import SupersededVersion
@@ -74,6 +74,18 @@ class Superseded(StorePart):
                     update(SupersededRow)
                     .where(SupersededRow.id.in_(rows[start : start + _CHUNK]), SupersededRow.deleted_at_ms.is_(None))
                     .values(deleted_at_ms=db_now())
+                )
+
+    def close_superseded(self, rows: Mapping[int, str]) -> None:
+        """End the wait of these rows, each for its reason; those that wait no longer stay as they are."""
+        ordered = sorted(rows)
+        with self._database.write() as connection:
+            for start in range(0, len(ordered), _CHUNK):
+                connection.execute(
+                    update(SupersededRow)
+                    .where(SupersededRow.id == bindparam("row"), SupersededRow.deleted_at_ms.is_(None))
+                    .values(deleted_at_ms=db_now(), closed_reason=bindparam("reason")),
+                    [{"row": row, "reason": rows[row]} for row in ordered[start : start + _CHUNK]],
                 )
 
     def _due(self, query: Select[Any]) -> list[Due]:

@@ -181,3 +181,20 @@ def test_a_failure_in_one_table_does_not_stop_the_others(bench: Bench, error: Ex
     assert [(r.table, r.files, r.error is None) for r in reports] == [("toy", 0, False), ("other", 6, True)]
     assert bench.recorder.clean_failures == [("toy", type(error).__name__)]
     assert bench.recorder.rounds == 1
+
+
+def test_c4_versions_whose_replacement_was_undone_wait_no_longer_whatever_their_retention(bench: Bench):
+    old, newer = compacted(bench), compacted(bench, plans=2)[6:]
+    waiting = bench.store.superseded(bench.table)
+    undone = {d.version.instant for d in waiting if d.version.path in old}
+    (Path(bench.table.location) / "undone").write_text(" ".join(undone))
+    report = clean(bench, timedelta(days=7), dry_run=True)
+    assert [kept.version.path for kept in report.closed] == old
+    assert bench.store.superseded(bench.table) == waiting, "a dry run changes nothing"
+    report = clean(bench, timedelta(days=7))
+    assert [(kept.version.path, kept.reason) for kept in report.closed] == [(path, "undone") for path in old]
+    assert (report.files, report.kept) == (0, ())
+    assert [d.version.path for d in bench.store.superseded(bench.table)] == newer
+    assert set(old) <= on_disk(bench), "they are not lakefold's to delete"
+    report = clean(bench)
+    assert (report.closed, {v.path for v in report.deleted}) == ((), set(newer))

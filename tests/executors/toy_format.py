@@ -109,6 +109,12 @@ class ToyFormat:
             for v in versions
         }
 
+    def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+        self.hook("superseded_closed")
+        undone = base(table) / "undone"
+        instants = set(undone.read_text().split()) if undone.exists() else set()
+        return {index: "undone" for index, v in enumerate(versions) if v.instant in instants}
+
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
         files = manifest(table)["files"]
         known = {item["path"] for item in files} | {v.path for v in superseded}

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hudi_tables import small_files
 
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import Timeline
 from lake.model import FileSlice, TableRef
 from lake.plan import (
     ClusteringGroup,
@@ -316,11 +318,10 @@ def test_clean_lists_what_would_go_and_when_and_leaves_live_files(lakefold):
     claim = store.claim("test")
     assert claim is not None
     path, size = next(iter(on_disk(lakefold.base).items()))
-    superseded = SupersededVersion(partition=ONE, path=path, bytes=size, instant="20260101000000000")
+    known = Timeline(Storage(str(lakefold.base))).newest
+    superseded = SupersededVersion(partition=ONE, path=path, bytes=size, instant=known)
     output = OutputFile(partition=ONE, path=f"{ONE}/new.parquet", bytes=1, rows=1)
-    commit = Commit(
-        plan_id=claim.plan.plan_id, instant="20260101000000000", outputs=(output,), superseded=(superseded,)
-    )
+    commit = Commit(plan_id=claim.plan.plan_id, instant=known, outputs=(output,), superseded=(superseded,))
     figures = PartitionFigures(partition=ONE, files_before=4, bytes_before=400, files_after=1, bytes_after=300)
     store.complete(claim, commit, [figures], {"rewrite": 12})
     store.close()
@@ -340,6 +341,25 @@ def test_clean_lists_what_would_go_and_when_and_leaves_live_files(lakefold):
     status = lakefold.json("status")[0]
     assert (status["files_removed"], status["bytes_rewritten"], status["superseded_files"]) == (3, 300, 1)
     assert lakefold("status").startswith("3 files removed · 300 B rewritten · ")
+
+
+def test_c4_clean_closes_what_the_table_knows_no_replacement_of_and_says_so(lakefold):
+    lakefold("plans", "request", "orders")
+    store = lakefold.store
+    claim = store.claim("test")
+    assert claim is not None
+    path, size = next(iter(on_disk(lakefold.base).items()))
+    undone = "20260101000000000"
+    superseded = SupersededVersion(partition=ONE, path=path, bytes=size, instant=undone)
+    commit = Commit(plan_id=claim.plan.plan_id, instant=undone, outputs=(), superseded=(superseded,))
+    store.complete(claim, commit, [], {})
+    store.close()
+    assert "1 superseded" in lakefold("clean", "orders", "-n")
+    text = lakefold("clean", "orders")
+    assert f"waits no longer {path}: instant {undone} that replaced it is not among the table's commits" in text
+    assert (lakefold.base / path).exists()
+    assert lakefold.json("clean", "-n") == []
+    assert lakefold.json("status")[0]["superseded_files"] == 0
 
 
 def test_clean_leaves_the_work_to_a_live_cleaner(lakefold):

@@ -183,6 +183,19 @@ def test_superseded_versions_are_due_after_the_retention_now_in_force_oldest_ins
     store.mark_deleted([])
 
 
+def test_c4_a_closed_version_waits_no_longer_and_its_reason_is_kept(store: Store, database_url: str) -> None:
+    finish(store, "dt=1", "20260101")
+    first, second = store.superseded(TRIPS)
+    store.mark_deleted([first.row_id])
+    store.close_superseded({first.row_id: "undone", second.row_id: "gone"})
+    store.close_superseded({second.row_id: "later"})
+    store.close_superseded({})
+    found = sql(database_url, "SELECT closed_reason FROM superseded_version WHERE deleted_at_ms > 0 ORDER BY id")
+    assert [row[0] for row in found] == [None, "gone"], "what was deleted stays deleted"
+    assert store.superseded(TRIPS) == []
+    assert store.figures().superseded == ()
+
+
 def test_a_role_has_one_holder_until_it_expires_or_is_given_up(store: Store, database_url: str) -> None:
     minute = timedelta(minutes=1)
     assert store.acquire_leader("scan", "a", minute)

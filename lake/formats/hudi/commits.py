@@ -4,6 +4,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from lake.formats.hudi.clean_start import CLEAN_KEY
 from lake.formats.hudi.listing import committed_times, latest_slices
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import (
@@ -13,6 +14,7 @@ from lake.formats.hudi.timeline import (
     Instant,
     Timeline,
     extra_metadata,
+    join,
     planned_slices,
     write_stats,
 )
@@ -112,10 +114,7 @@ def reasons_to_keep(
     """For each version's path why it must stay, None when it may go."""
     if not versions:
         return {}
-    completed = set(committed_times(timeline))
-    unknown = {v.instant for v in versions} - completed
-    if unknown:
-        completed.update(a.time for a in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False, times=unknown))
+    completed = _completed(timeline, versions)
     live = {path for entry in latest_slices(storage, timeline) for path, _ in entry.sized_paths}
     needed: dict[str, str] = {}
     for instant, plan in timeline.pending_plans():
@@ -133,3 +132,48 @@ def reasons_to_keep(
         return needed.get(version.path)
 
     return {version.path: reason(version) for version in versions}
+
+
+def _completed(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set[str]:
+    """Completed instants: those of the active timeline, and those that replaced ``versions`` and were archived since.
+
+    The active timeline was listed before: what is archived meanwhile is in both, not in none.
+    """
+    completed = set(committed_times(timeline))
+    unknown = {v.instant for v in versions} - completed
+    if unknown:
+        completed.update(a.time for a in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False, times=unknown))
+    return completed
+
+
+def reasons_to_close(storage: Storage, timeline: Timeline, versions: Sequence[SupersededVersion]) -> dict[int, str]:
+    """Versions, by index, that nobody has to delete any more: their replacement is undone, or a clean took them.
+
+    A table that was made anew at the same place does not know the instant either, so that a file of its own is never
+    taken for an old one of the same name.
+    """
+    completed = _completed(timeline, versions)
+    closed = {
+        index: f"instant {version.instant} that replaced it is not among the table's commits: rolled back, restored "
+        "away, or of a table that was made anew"
+        for index, version in enumerate(versions)
+        if version.instant not in completed
+    }
+    cleaned = _cleaned_by_others(timeline)
+    taken = {index: v.path for index, v in enumerate(versions) if index not in closed and v.path in cleaned}
+    there = storage.sizes(list(taken.values()))
+    for index, path in taken.items():
+        if path not in there:
+            closed[index] = f"deleted by the table's own clean {cleaned[path]}"
+    return closed
+
+
+def _cleaned_by_others(timeline: Timeline) -> dict[str, str]:
+    """Files that completed cleans of the active timeline deleted and that are not lakefold's, with the clean's time."""
+    found = {}
+    for instant, record in timeline.cleans():
+        if CLEAN_KEY not in extra_metadata(record):
+            for partition, entry in (record.get("partitionMetadata") or {}).items():
+                for path in entry.get("successDeleteFiles") or ():
+                    found[join(partition, path.rsplit("/", 1)[-1])] = instant.time
+    return found

@@ -8,7 +8,7 @@ from typing import TypeVar
 from pyarrow import fs as pafs
 
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.commits import find_commit, landed, pending_plan_ids, reasons_to_keep
+from lake.formats.hudi.commits import find_commit, landed, pending_plan_ids, reasons_to_close, reasons_to_keep
 from lake.formats.hudi.damage import first_of_each_group, look
 from lake.formats.hudi.describe import describe_table
 from lake.formats.hudi.listing import busy_groups, delta_commits, slices_table
@@ -108,6 +108,15 @@ class HudiFormat:
         def ask() -> Mapping[str, str | None]:
             storage = Storage(table.location)
             return reasons_to_keep(storage, Timeline(storage), versions)
+
+        return _twice(table, ask)
+
+    def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+        """See ``TableFormat``."""
+
+        def ask() -> Mapping[int, str]:
+            storage = Storage(table.location)
+            return reasons_to_close(storage, Timeline(storage), versions)
 
         return _twice(table, ask)
 

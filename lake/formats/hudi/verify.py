@@ -89,7 +89,8 @@ def verify_table(storage: Storage, superseded: Sequence[SupersededVersion], *, r
     expected = {group: latest for group in groups if (latest := history.expected(group)) is not None}
     live = listed | {wrote.path for latest in expected.values() for wrote in latest.files}
     present = {path for path in live if path in sizes}
-    replaced = {version.path for version in superseded}
+    # What replaced a version may have been undone since, or be of another table that was here: then it is rightly live.
+    replaced = {version.path for version in superseded if history.knows(version.instant)}
 
     def of(*faults: Fault) -> set[str]:
         return {entry.path for entry in damage if entry.fault in faults}

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a superseded version waits no longer although lakefold did not delete it."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply."""
+    op.add_column("superseded_version", sa.Column("closed_reason", sa.Text(), nullable=True))
+
+
+def downgrade() -> None:
+    """Take back."""
+    op.drop_column("superseded_version", "closed_reason")

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Superseded files of replacements that were undone, of tables made anew, or that another cleaner deleted."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables import copy, rows, write
+from hudi_writing import FORMAT, Table, make_table
+
+from lake.plan import Commit
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
+NewTable = Callable[..., Table]
+UNDONE = "is not among the table's commits: rolled back, restored away, or of a table that was made anew"
+ARCHIVING = {
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "hoodie.clean.automatic": "true",
+    "hoodie.clean.commits.retained": "1",
+}
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+    def new(kind: str = "cow", **options: str) -> Table:
+        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
+
+    return new
+
+
+def undone(trips: Table, commit: Commit) -> bool:
+    """Whether all that a commit superseded is closed because the table does not know the commit."""
+    closed = FORMAT.superseded_closed(trips.ref, commit.superseded)
+    reason = f"instant {commit.instant} that replaced it {UNDONE}"
+    return closed == dict.fromkeys(range(len(commit.superseded)), reason)
+
+
+def restore(trips: Table) -> None:
+    (time,) = trips.timeline().savepoints()
+    with trips.writer() as writer:
+        writer._open().worker.restoreToSavepoint(time)
+
+
+def sweep(trips: Table) -> None:
+    """Hudi takes a completed clustering back to requested; the sweep withdraws what ended plans left."""
+    with trips.writer() as writer:
+        assert writer.discard("0198-plan", None) == 1
+
+
+def save(trips: Table) -> None:
+    with trips.writer() as writer:
+        writer._open().worker.savepoint("somebody", "before an upgrade")
+
+
+@pytest.mark.parametrize("kind", ["cow", "metadata"])
+def test_c4_what_a_restore_undid_is_closed_and_verify_calls_nothing_resurrected(table: NewTable, kind: str) -> None:
+    trips = table(kind)
+    before = trips.rows()
+    save(trips)
+    commit = trips.run(trips.plan())
+    assert FORMAT.superseded_closed(trips.ref, commit.superseded) == {}
+    trips.upsert(0, 60, 3)
+    restore(trips)
+    assert trips.rows() == before
+    assert undone(trips, commit)
+    found = FORMAT.verify(trips.ref, commit.superseded, rows=True)
+    assert (found.missing, found.wrong_size, found.resurrected, found.unowned) == ((), (), (), ())
+    assert found.rows == found.rows_expected == 180
+    sweep(trips)
+    again = trips.run(trips.plan("0198-again"))
+    assert undone(trips, commit), "files that were replaced a second time wait for the second commit"
+    assert FORMAT.superseded_closed(trips.ref, again.superseded) == {}
+    assert trips.rows() == before
+
+
+def test_c5_rows_of_a_commit_that_was_rolled_back_are_closed_and_hold_no_archiving_back(table: NewTable) -> None:
+    trips = table()
+    commit = trips.run(trips.plan())
+    with trips.writer() as writer:
+        assert writer._open().worker.rollback(commit.instant)
+    assert undone(trips, commit)
+    sweep(trips)
+    done = trips.run(trips.plan("0198-again", partitions=["dt=2026-01-01"]))
+    with trips.writer() as writer:
+        writer.delete(done.superseded, commit.superseded)
+    for low in range(1000, 1012, 2):
+        write(rows(trips.spark, low, low + 2).coalesce(1), trips.base, "insert", options=ARCHIVING)
+    assert trips.timeline().find(done.instant) is None, "the archiver has been at work"
+    assert len(trips.rows()) == 180 + 12
+
+
+def test_c5_no_file_of_a_table_made_anew_is_taken_for_an_old_one_of_the_same_name(
+    table: NewTable, tmp_path: Path
+) -> None:
+    trips = table()
+    backup = copy(Path(trips.base), tmp_path / "backup")
+    before = trips.rows()
+    commit = trips.run(trips.plan())
+    shutil.rmtree(trips.base)
+    copy(backup, Path(trips.base))
+    assert {version.path for version in commit.superseded} <= set(trips.data_files())
+    assert undone(trips, commit)
+    assert None not in FORMAT.superseded_deletable(trips.ref, commit.superseded).values()
+    assert FORMAT.verify(trips.ref, commit.superseded, rows=False).resurrected == ()
+    assert trips.rows() == before
+
+
+def test_c4_what_the_tables_own_cleaner_deleted_is_closed_as_gone(table: NewTable) -> None:
+    trips = table()
+    commit = trips.run(trips.plan())
+    cleaning = {"hoodie.clean.automatic": "true", "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"}
+    write(rows(trips.spark, 1000, 1002).coalesce(1), trips.base, "insert", options=cleaning)
+    ((clean, _),) = trips.timeline().cleans()
+    closed = FORMAT.superseded_closed(trips.ref, commit.superseded)
+    assert set(closed) == set(range(len(commit.superseded)))
+    assert set(closed.values()) == {f"deleted by the table's own clean {clean.time}"}
+    assert len(trips.rows()) == 182
