@@ -86,7 +86,7 @@ _REMEDIES = {
     Fault.MISSING: _MENDED_BY,
     Fault.WRONG_SIZE: _MENDED_BY,
     Fault.UNLISTED: "the table's metadata table or its partition markers are wrong, have its own writer rebuild them",
-    Fault.RESURRECTED: "its rows are read again; lakefold verify says what belongs to the table",
+    Fault.RESURRECTED: "its rows are read again; lakefold tables repair takes it out",
     Fault.UNOWNED: "move it out of the table",
 }
 

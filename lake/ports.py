@@ -113,6 +113,22 @@ class Unfinished:
         return self.begun and not self.alive and self.plan_id is None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resurrected:
+    """A file group that readers see although a completed commit, ``instant``, took it out of the table.
+
+    ``files`` are all that is in storage of it, paths relative to the table with their bytes. ``rows`` are read twice,
+    None where nobody has counted them. ``refusal`` says why the group can't be taken out again now.
+    """
+
+    partition: str
+    file_id: str
+    instant: str
+    files: Mapping[str, int]
+    rows: int | None = None
+    refusal: str | None = None
+
+
 class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     """Changes one table through its own format's commit protocol. Used by one thread from open to close."""
 
@@ -195,6 +211,22 @@ class Fenced(Protocol):
     """
 
     fence: Callable[[], None]
+
+
+@runtime_checkable
+class TakesOut(Protocol):
+    """What a ``TableWriter`` adds where replaced file groups can become live again."""
+
+    def take_out(self) -> Sequence[Resurrected]:
+        """Delete every resurrected file group that has no refusal, through the format; those that went."""
+
+
+@runtime_checkable
+class FindsResurrected(Protocol):
+    """What a ``TableFormat`` adds where replaced file groups can become live again."""
+
+    def resurrected(self, table: TableRef) -> Sequence[Resurrected]:
+        """File groups that readers see although a completed commit took them out."""
 
 
 class TableFormat(Protocol):

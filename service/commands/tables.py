@@ -24,7 +24,7 @@ from service.exitcodes import ExitCode, exit_codes
 from service.output import Column, age, bar_chart, moment, size
 
 if TYPE_CHECKING:
-    from lake.ports import Unfinished
+    from lake.ports import Resurrected, Unfinished
 
 app = typer.Typer(help="Tables: what there is and why each file is planned or left alone.", no_args_is_help=True)
 
@@ -167,6 +167,63 @@ def _may_roll_back(run: Run, table: str, pending: "Sequence[Unfinished]", instan
     if plan_id is not None:
         held = f"{entry.action} {instant} belongs to plan {plan_id}"
         raise CommandError(LIVE_PLAN, f"{held}; to end it: lakefold plans cancel {plan_id}", plan_id=plan_id)
+
+
+@app.command("repair", epilog=exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))
+def repair(
+    table: Table,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="List what would go; delete nothing.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Take file groups out again that a commit replaced and that readers see again; exit 3 when some have to stay.
+
+    That is so where the commit left the timeline while the files that it replaced were in storage: their rows are read
+    twice. The archived timeline proves that they were replaced. A group that was written to since is left alone.
+    Without a terminal nothing is deleted unless --yes is given.
+    """
+    from lake.formats import load_format
+    from lake.ports import FindsResurrected, TakesOut
+    from service.wiring import start_spark
+
+    with command(json, config) as run:
+        found = run.table(table)
+        adapter = load_format(found.ref.format)
+        groups = list(adapter.resurrected(found.ref)) if isinstance(adapter, FindsResurrected) else []
+        able = [group for group in groups if group.refusal is None]
+        run.out.note(_repair_text(found.name, groups))
+        going = bool(able) and not dry_run and (yes or run.out.can_ask)
+        if going and not yes:
+            typer.confirm(f"Delete {plural(len(able), 'file group')} of {found.name}?", abort=True, err=True)
+        if going:
+            with adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
+                assert isinstance(writer, TakesOut)
+                able = list(writer.take_out())
+        gone = {(group.partition, group.file_id) for group in able} if going else set()
+        entries = [
+            {"table": found.name, "group": group, "deleted": (group.partition, group.file_id) in gone}
+            for group in groups
+        ]
+        run.out.many(entries, lambda: _repaired_text(run, entries))
+    return ExitCode.OK if all(entry["deleted"] for entry in entries) else ExitCode.PARTIAL
+
+
+def _repair_text(table: str, groups: "Sequence[Resurrected]") -> str:
+    if not groups:
+        return f"{table}: no replaced file group is live again"
+    rows = [group.rows for group in groups if group.rows is not None]
+    counted = f", {plural(sum(rows), 'row')} read twice" if len(rows) == len(groups) else ""
+    return f"{table}: {plural(len(groups), 'replaced file group')} live again{counted}"
+
+
+def _repaired_text(run: Run, entries: Sequence[Mapping[str, Any]]) -> None:
+    for entry in entries:
+        group = entry["group"]
+        state = "deleted" if entry["deleted"] else f"left alone: {group.refusal}" if group.refusal else "would go"
+        run.out.line(f"{state}, replaced by {group.instant}:")
+        for path, number in group.files.items():
+            run.out.line(f"  {path} {size(number)}")
 
 
 def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:

@@ -165,7 +165,7 @@ def _verify_text(run: Run, name: str, result: "Verification", differs: bool, row
     for title, paths in (
         ("missing: a live file is not in storage", result.missing),
         ("wrong size: not what the commit says", result.wrong_size),
-        ("resurrected: superseded, yet live again", result.resurrected),
+        (f"resurrected: superseded, yet live again (lakefold tables repair {name})", result.resurrected),
         ("unowned: no slice, plan or superseded version has it", result.unowned),
     ):
         for path in paths:

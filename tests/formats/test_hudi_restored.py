@@ -69,6 +69,7 @@ def test_c4_what_a_restore_undid_is_closed_and_verify_calls_nothing_resurrected(
     found = FORMAT.verify(trips.ref, commit.superseded, rows=True)
     assert (found.missing, found.wrong_size, found.resurrected, found.unowned) == ((), (), (), ())
     assert found.rows == found.rows_expected == 180
+    assert FORMAT.resurrected(trips.ref) == []
     sweep(trips)
     again = trips.run(trips.plan("0198-again"))
     assert undone(trips, commit), "files that were replaced a second time wait for the second commit"

@@ -362,6 +362,11 @@ def test_c4_clean_closes_what_the_table_knows_no_replacement_of_and_says_so(lake
     assert lakefold.json("status")[0]["superseded_files"] == 0
 
 
+def test_repair_finds_nothing_on_a_sound_table(lakefold):
+    assert lakefold.json("tables", "repair", "orders", "--yes") == []
+    lakefold.problem("tables", "repair", "sales.order", expect=10)
+
+
 def test_clean_leaves_the_work_to_a_live_cleaner(lakefold):
     store = lakefold.store
     assert store.acquire_leader("clean", "daemon-9", timedelta(seconds=60))

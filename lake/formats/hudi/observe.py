@@ -20,7 +20,7 @@ from lake.formats.hudi.verify import verify_table
 from lake.locations import canonical_location
 from lake.model import Snapshot, TableRef
 from lake.plan import Commit, SupersededVersion
-from lake.ports import SparkProvider, TableWriter, Unfinished, Verification
+from lake.ports import Resurrected, SparkProvider, TableWriter, Unfinished, Verification
 
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -30,7 +30,10 @@ SEARCH_DEPTH = 4
 
 
 class HudiFormat:
-    """Apache Hudi tables of version 6, 8 and 9 on local file systems and S3; implements ``lake.ports.TableFormat``."""
+    """Apache Hudi tables of version 6, 8 and 9 on local file systems and S3.
+
+    Implements ``lake.ports.TableFormat`` and ``FindsResurrected``.
+    """
 
     name = "hudi"
     volatile_columns = frozenset({"_hoodie_file_name"})
@@ -123,6 +126,16 @@ class HudiFormat:
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
         """See ``TableFormat``. Rejected when ``rows`` is asked of a table with slices of logs only."""
         return _twice(table, lambda: verify_table(Storage(table.location), superseded, rows=rows))
+
+    def resurrected(self, table: TableRef) -> Sequence[Resurrected]:
+        """See ``FindsResurrected``."""
+        from lake.formats.hudi.resurrected import find_resurrected
+
+        def look() -> Sequence[Resurrected]:
+            storage = Storage(table.location)
+            return find_resurrected(storage, Timeline(storage))
+
+        return _twice(table, look)
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""

@@ -18,11 +18,12 @@ from lake.formats.hudi.merged import HudiRsReader, NotMerged, read_by_hudi, slic
 from lake.formats.hudi.metadata_table import is_there
 from lake.formats.hudi.outcomes import outcomes
 from lake.formats.hudi.refusals import contents
+from lake.formats.hudi.resurrected import take_out
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import Timeline, join
 from lake.model import TableRef
 from lake.plan import Commit, Plan, PlanKind, SupersededVersion
-from lake.ports import Prepared, Report, Rewrite, SparkProvider
+from lake.ports import Prepared, Report, Resurrected, Rewrite, SparkProvider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class HudiWriter:
-    """Changes one Hudi table through Hudi's own write client; is a ``TableWriter`` with ``MergedReads``.
+    """Changes one Hudi table through Hudi's own write client; is a ``TableWriter``, ``MergedReads`` and ``TakesOut``.
 
     Opened at the first step that needs it. One thread uses it from the first call to the last, since Hudi's locks
     belong to threads; only ``cancel`` may come from another.
@@ -157,6 +158,12 @@ class HudiWriter:
         with outcomes(self.table, "opening the table"):
             client = self._open()
         return services.roll_back(client, instant)
+
+    def take_out(self) -> Sequence[Resurrected]:
+        """See ``TakesOut``."""
+        with outcomes(self.table, "opening the table"):
+            client = self._open()
+        return take_out(client)
 
     def cancel(self) -> None:
         """See ``TableWriter``; the rewrite then raises CancelRequested. Stays in force for this writer."""

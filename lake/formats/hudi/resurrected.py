@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""File groups that are live again since the commit that replaced them was archived, and how they are taken out.
+
+Hudi's readers know what was replaced from the active timeline alone. Where a replacement leaves it while the files that
+it replaced are in storage, they are read again, each of their rows twice. The archived timeline still says so: that is
+the proof on which they are deleted, through Hudi's clean action as everything else, so that nothing brings them back.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lake.errors import Transient
+from lake.formats.hudi.clean import MAX_FILES_PER_CLEAN, run_clean
+from lake.formats.hudi.clean_start import native_progress
+from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.listing import Group, busy_groups, latest_slices
+from lake.formats.hudi.names import data_file
+from lake.formats.hudi.outcomes import outcomes
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import COMMIT_ACTIONS, PLANNED_KINDS, Timeline, join, write_stats
+from lake.ports import Resurrected
+
+
+@dataclass(slots=True)
+class _Known:
+    """What all commits, archived ones included, say of the file groups that readers see."""
+
+    #: completion and time of the commit that replaced a group, and of the last one that wrote into it
+    replaced: dict[Group, tuple[str, str]] = field(default_factory=dict)
+    written: dict[Group, tuple[str, str]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    #: by the time of a clustering: the groups that it replaced, and the rows that it wrote
+    clustered: dict[str, tuple[frozenset[Group], int]] = field(default_factory=dict)
+
+    def add(self, time: str, completed_at: str, record: Mapping[str, Any], listed: Collection[Group]) -> None:
+        """One completed commit, in any order."""
+        stats = list(write_stats(record))
+        for partition, stat in stats:
+            group = partition, stat.get("fileId") or ""
+            if group in listed:
+                self.written[group] = max(self.written.get(group, ("", "")), (completed_at, time))
+                self.rows[stat.get("path") or ""] = stat.get("numWrites") or 0
+        gone = frozenset(
+            (partition, file_id)
+            for partition, file_ids in (record.get("partitionToReplaceFileIds") or {}).items()
+            for file_id in file_ids
+        )
+        for group in gone & set(listed):
+            self.replaced[group] = max(self.replaced.get(group, ("", "")), (completed_at, time))
+        if not gone.isdisjoint(listed) and record.get("operationType") == "CLUSTER":
+            self.clustered[time] = gone, sum(stat.get("numWrites") or 0 for _, stat in stats)
+
+
+def find_resurrected(storage: Storage, timeline: Timeline) -> list[Resurrected]:
+    """Every file group that readers see although a completed commit replaced it, by partition and file id."""
+    slices = {(entry.partition, entry.file_id): entry for entry in latest_slices(storage, timeline)}
+    known = _Known()
+    # The active timeline was listed first: an instant that is archived meanwhile is then found in both, not in none.
+    for instant, record in zip(timeline.commits, storage.each(timeline.metadata, timeline.commits), strict=True):
+        known.add(instant.time, instant.completed_at or instant.time, record or {}, slices)
+    for entry in timeline.archived(COMMIT_ACTIONS, plans=False):
+        known.add(entry.time, entry.completed_at, entry.metadata or {}, slices)
+    if not known.replaced:
+        return []
+    files: dict[Group, dict[str, int]] = defaultdict(dict)
+    for path, size in storage.data_files({partition for partition, _ in known.replaced}).items():
+        file = data_file(path)
+        if file is not None and file.group in known.replaced:
+            files[file.group][path] = size
+    rows = {
+        group: None
+        if (slice_ := slices[group]).logs or slice_.base is None
+        else known.rows.get(join(group[0], slice_.base))
+        for group in known.replaced
+    }
+    refusals = _Refusals(timeline, known, rows)
+    return [
+        Resurrected(
+            partition=group[0],
+            file_id=group[1],
+            instant=known.replaced[group][1],
+            files=dict(sorted(files[group].items())),
+            rows=rows[group],
+            refusal=refusals.of(group, files[group]),
+        )
+        for group in sorted(known.replaced)
+    ]
+
+
+class _Refusals:
+    """Why a group is not taken out."""
+
+    def __init__(self, timeline: Timeline, known: _Known, rows: Mapping[Group, int | None]) -> None:
+        self._known, self._rows = known, rows
+        self._busy = busy_groups(timeline)
+        self._saved = {path: time for time, paths in timeline.savepoints().items() for path in paths}
+        #: writes that have not said yet what they change
+        self._silent = [
+            instant
+            for instant in timeline.pending
+            if instant.kind in COMMIT_ACTIONS - PLANNED_KINDS
+            and not (instant.inflight_file and list(write_stats(timeline.inflight(instant))))
+            and instant.time not in {found.time for found, _ in timeline.pending_plans()}
+        ]
+
+    def of(self, group: Group, files: Collection[str]) -> str | None:
+        """The reason; None where the group may go."""
+        (completed_at, replacement), (written_at, writer) = self._known.replaced[group], self._known.written[group]
+        if written_at > completed_at:
+            return (
+                f"commit {writer} wrote into it after {replacement} had replaced it, so that it has rows of its own; "
+                "delete the doubled keys with the table's writer"
+            )
+        busy = self._busy.reason(*group)
+        if busy is not None:
+            return f"{busy} has it; try again when that has ended"
+        for instant in self._silent:
+            return f"{instant.kind} {instant.time} is under way and does not say what it changes; try again later"
+        saved = next((self._saved[path] for path in files if path in self._saved), None)
+        if saved is not None:
+            return f"kept by savepoint {saved}; delete that first"
+        gone, wrote = self._known.clustered.get(replacement, (frozenset(), 0))
+        counted = [count for other in gone if (count := self._rows.get(other)) is not None]
+        if gone and len(counted) == len(gone) and sum(counted) != wrote:
+            return f"clustering {replacement} wrote {wrote} rows, what it replaced has {sum(counted)}"
+        return None
+
+
+def take_out(client: HudiClient) -> list[Resurrected]:
+    """Delete every group that ``find_resurrected`` finds and has nothing against; those that went."""
+    done: list[Resurrected] = []
+    while True:
+        with outcomes(client.table, "repairing"), client.locked("repairing"):
+            timeline = client.timeline()
+            found = [group for group in find_resurrected(client.storage, timeline) if group.refusal is None]
+            batch = list(_first(found))
+            if not batch:
+                return done
+            paths: dict[str, list[str]] = defaultdict(list)
+            for group in batch:
+                paths[group.partition] += group.files
+            run_clean(client, timeline, paths, native_progress(timeline))
+            left = client.storage.sizes([path for group in batch for path in group.files])
+        if left:
+            raise Transient(f"{client.table.name}: Hudi's clean left {len(left)} files behind, {sorted(left)[0]} first")
+        done += batch
+
+
+def _first(groups: Sequence[Resurrected]) -> Iterator[Resurrected]:
+    """As many whole groups, one at least, as fit into one clean."""
+    files = 0
+    for group in groups:
+        if files and files + len(group.files) > MAX_FILES_PER_CLEAN:
+            return
+        files += len(group.files)
+        yield group

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replaced file groups that became live again, found and taken out: on tables that an earlier lakefold left so."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables import rows, write
+from hudi_writing import FORMAT, Table, make_table
+
+from lake.formats.hudi.clean import publish_clean
+from lake.formats.hudi.clean_start import CleanStart
+from lake.plan import Commit
+from lake.ports import Resurrected
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
+NewTable = Callable[..., Table]
+ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
+ARCHIVING = {
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.metadata.compact.max.delta.commits": "1",
+}
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+    def new(kind: str = "cow", **options: str) -> Table:
+        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
+
+    return new
+
+
+def insert(trips: Table, commits: int, start: int = 1000) -> None:
+    for low in range(start, start + 2 * commits, 2):
+        write(rows(trips.spark, low, low + 2).coalesce(1), trips.base, "insert", options=ARCHIVING)
+
+
+def resurrect(trips: Table) -> Commit:
+    """Have the archiver forget a clustering of one partition whose inputs are in storage; the clustering's commit."""
+    first = trips.run(trips.plan("0198-first", partitions=[ONE]))
+    second = trips.run(trips.plan("0198-second", partitions=[TWO]))
+    with trips.writer() as writer:  # a clean that, as others write it, says that nothing replaced is left
+        client = writer._open()
+        with client.locked("a test"):
+            timeline, instant = client.timeline(), client.new_instant()
+            start = CleanStart(earliest="", commit=timeline.newest)
+            publish_clean(client, timeline, instant, {ONE: [v.path for v in first.superseded]}, start)
+            client.worker.clean(False)
+    insert(trips, 6)
+    assert trips.timeline().find(second.instant) is None, "the archiver has been at work"
+    return second
+
+
+def take_out(trips: Table) -> list[Resurrected]:
+    with trips.writer() as writer:
+        return list(writer.take_out())
+
+
+def count_of_both(trips: Table) -> int:
+    found = len(trips.rows())
+    assert sum(trips.other_rows()[1].values()) == found
+    return found
+
+
+@pytest.mark.parametrize("kind", ["cow", "metadata"])
+def test_f1_groups_that_are_live_again_are_found_and_taken_out_for_good(table: NewTable, kind: str) -> None:
+    trips = table(kind)
+    before = {row[2] for row in trips.rows()}
+    second = resurrect(trips)
+    assert count_of_both(trips) == 180 + 12 + 90
+    inputs = {version.path for version in second.superseded}
+    found = FORMAT.resurrected(trips.ref)
+    assert {path for group in found for path in group.files} == inputs
+    assert {(group.instant, group.refusal) for group in found} == {(second.instant, None)}
+    assert sum(group.rows or 0 for group in found) == 90
+    assert set(FORMAT.verify(trips.ref, (), rows=False).resurrected) == inputs
+    assert take_out(trips) == list(found)
+    assert not inputs & set(trips.data_files())
+    assert count_of_both(trips) == 180 + 12
+    assert {row[2] for row in trips.rows()} >= before
+    assert (FORMAT.resurrected(trips.ref), take_out(trips)) == ([], [])
+    insert(trips, 4, start=3000)
+    assert count_of_both(trips) == 180 + 12 + 8
+    assert FORMAT.verify(trips.ref, (), rows=True).resurrected == ()
+
+
+def test_f1_a_group_that_a_writer_has_written_to_since_is_left_alone_and_named(table: NewTable) -> None:
+    trips = table()
+    second = resurrect(trips)
+    one = min(version.path for version in second.superseded)
+    key = next(row[2] for row in trips.rows() if row[3] == TWO)
+    trips.upsert(int(str(key)), int(str(key)) + 1, 9)
+    found = {group.file_id: group for group in FORMAT.resurrected(trips.ref)}
+    touched = [group for group in found.values() if group.refusal]
+    assert touched, one
+    assert all("wrote into it after" in str(group.refusal) for group in touched)
+    gone = take_out(trips)
+    assert {group.file_id for group in gone} == set(found) - {group.file_id for group in touched}
+    assert {path for group in touched for path in group.files} <= set(trips.data_files())
+
+
+def test_f1_a_group_of_a_pending_plan_or_a_savepoint_stays(table: NewTable) -> None:
+    trips = table()
+    resurrect(trips)
+    plan = trips.plan("0198-pending", partitions=[TWO])
+    with trips.writer() as writer:
+        writer.prepare(plan, 1)
+        assert all("pending clustering" in str(group.refusal) for group in FORMAT.resurrected(trips.ref))
+        assert take_out(trips) == []
+        writer.discard(plan.plan_id, None)
+        writer._open().worker.savepoint("somebody", "before an upgrade")
+    assert all("kept by savepoint" in str(group.refusal) for group in FORMAT.resurrected(trips.ref))
+    assert take_out(trips) == []
