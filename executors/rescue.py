@@ -13,7 +13,7 @@ from executors.run import ASK_AGAIN_SECONDS, HEARTBEAT, settle
 from lake.errors import Rejected
 from lake.logfields import about
 from lake.model import TableRef
-from lake.plan import LIVE_STATES, Claim
+from lake.plan import LIVE_STATES, Claim, PlanKind, PlanState
 from lake.ports import PlanStore, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
@@ -63,23 +63,38 @@ def sweep(table: TableRef, *, format: TableFormat, store: PlanStore, spark: Spar
     """Make table and database agree on plans that ended; how many instants were withdrawn.
 
     A commit of a plan that ended cancelled or failed is recorded. Pending instants of ended plans are withdrawn, such
-    as one published by an executor that had lost its lease. Instants of plans this database does not know belong to
-    another lakefold and are left alone. Raises what the format raises.
+    as one published by an executor that had lost its lease, and so are clusterings, which refuse writers, of plans that
+    wait. What has to be executed (``Unfinished.stays``) is left to a plan that adopts it. Instants of plans this
+    database does not know belong to another lakefold and are left alone. Raises what the format raises.
     """
     record_late(table, format=format, store=store)
-    ended: dict[str, list[str]] = defaultdict(list)
-    for instant, plan_id in format.pending(table).items():
-        state = store.plan_state(plan_id)  # asked after the timeline was read: a plan that ended meanwhile has nothing
-        if state is not None and state not in LIVE_STATES:
-            ended[plan_id].append(instant)
-    if not ended:
+    nobodys = _nobodys(table, format, store)
+    if not nobodys:
         return 0
     withdrawn = 0
     with format.writer(table, spark) as writer:
-        for plan_id, instants in ended.items():
-            withdrawn += writer.discard(plan_id, instants)
-            log.warning("plan %s of %s has ended: withdrew %s", plan_id, table.name, ", ".join(instants))
+        for plan_id, instants in nobodys.items():
+            done = writer.discard(plan_id, instants)
+            withdrawn += done
+            if done:
+                log.warning("plan %s of %s does not run: withdrew %s", plan_id, table.name, ", ".join(instants))
     return withdrawn
+
+
+def _nobodys(table: TableRef, format_: TableFormat, store: PlanStore) -> dict[str, list[str]]:
+    """Pending instants that no run of their plans works on, or can use, by plan."""
+    if not any(store.plan_state(plan_id) is not PlanState.INFLIGHT for plan_id in format_.pending(table).values()):
+        return {}
+    found: dict[str, list[str]] = defaultdict(list)
+    for entry in format_.unfinished(table):
+        if entry.plan_id is None or (entry.stays and not entry.begun):
+            continue
+        # Asked after the timeline was read: what it shows of a plan that waits now is an earlier attempt's.
+        state = store.plan_state(entry.plan_id)
+        waits = state is PlanState.REQUESTED and entry.kind is PlanKind.CLUSTERING
+        if waits or (state is not None and state not in LIVE_STATES):
+            found[entry.plan_id].append(entry.instant)
+    return found
 
 
 def record_late(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:

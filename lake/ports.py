@@ -93,6 +93,7 @@ class Unfinished:
     ``last_sign`` is the newest trace of whoever works on it, ``alive`` whether that is recent enough to leave it
     alone. ``plan_id`` is the plan of lakefold's that it carries, None for somebody else's. A scheduled rewrite has
     its ``kind``, ``groups`` and the ``sort_columns`` it asks for; ``refusal`` says why lakefold could not execute it.
+    ``stays`` says that a plan of lakefold's can't be withdrawn, since writers built on it: it has to be executed.
     """
 
     instant: str
@@ -106,6 +107,7 @@ class Unfinished:
     groups: tuple[ClusteringGroup, ...] = ()
     sort_columns: tuple[str, ...] = ()
     refusal: str | None = None
+    stays: bool = False
 
     @property
     def dead(self) -> bool:
@@ -153,14 +155,15 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         """
 
     def discard(self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None) -> int:
-        """Withdraw what ``instants`` of this plan left uncommitted; the number of instants withdrawn.
+        """Withdraw what ``instants`` of this plan left uncommitted; the number of instants for which that did anything.
 
         ``adopted`` is the instant of an adopted plan. What was begun of it is taken back and its files are removed,
         but the instant stays scheduled: it belongs to whoever scheduled it.
 
         ``None`` means every pending instant of the table that names ``plan_id``, recorded or not: what a take-over
         needs, because a killed executor may have published an instant that it could not record any more.
-        Idempotent; never touches a completed instant.
+        Idempotent; never touches a completed instant, nor the work of another attempt that has begun since, where
+        attempts share an instant.
         """
 
     def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
@@ -179,8 +182,8 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     def roll_back(self, instant: str) -> str:
         """Take back what another process began as ``instant`` and left; what was done, in words.
 
-        Raises Conflict where the instant is completed, belongs to a plan of lakefold's or its owner is alive, Rejected
-        for what can't be taken back.
+        Of a plan of lakefold's the instant is withdrawn, whatever database knows the plan: ask yours first. Raises
+        Conflict where the instant is completed or its owner is alive, Rejected for what can't be taken back.
         """
 
     def cancel(self) -> None:

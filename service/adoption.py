@@ -24,16 +24,25 @@ logger = logging.getLogger(__name__)
 def adopt(
     store: "Store", table: ConfiguredTable, pending: Sequence[Unfinished], *, snapshot: str, actor: str
 ) -> list[Plan]:
-    """Store a plan for every scheduled rewrite of somebody else's that nobody has begun; those plans.
+    """Store a plan for every scheduled rewrite that nobody has begun, if it is for us to execute; those plans.
 
-    An instant is adopted once: where that plan was cancelled or failed, it is left to its owner. One whose
-    partitions a live plan holds waits for the next scan. ``snapshot`` is the newest instant of the table.
+    An instant is adopted once: where that plan was cancelled or failed, it is left to its owner. But what a plan of
+    ours left and could not withdraw has no other owner, and is adopted until it is executed. One whose partitions a
+    live plan holds waits for the next scan. ``snapshot`` is the newest instant of the table.
     """
-    waiting = [entry for entry in pending if entry.kind is not None and not entry.begun and entry.plan_id is None]
+    unknown = table.policy.adopt_pending
+    waiting = [
+        entry
+        for entry in pending
+        if entry.kind is not None
+        and not entry.begun
+        and (entry.plan_id is None or _left_over(store, entry, unknown=unknown))
+    ]
     known = store.adoptions(table.name, [entry.instant for entry in waiting])
     plans = []
     for entry in waiting:
-        if entry.instant in known:
+        adopter = known.get(entry.instant)
+        if adopter is not None and (entry.plan_id is None or store.plan_state(adopter) in LIVE_STATES):
             continue
         name = f"table {table.name}: {entry.action} {entry.instant}"
         if entry.refusal is not None:
@@ -59,12 +68,25 @@ def adopt(
     return plans
 
 
+def _left_over(store: "Store", entry: Unfinished, *, unknown: bool) -> bool:
+    """Whether a plan of ours ended, nobody works on it any more, and yet it has to be executed."""
+    if not entry.stays or entry.alive or entry.plan_id is None:
+        return False
+    state = store.plan_state(entry.plan_id)
+    return unknown if state is None else state not in LIVE_STATES
+
+
 def abandoned(store: "Store", table: str, pending: Sequence[Unfinished]) -> list[Unfinished]:
-    """What other processes began and left, without what a live plan of ours is executing in their place."""
+    """What other processes began and left, without what a live plan of ours is executing in their place.
+
+    That includes what another lakefold left, or this one before its database was lost: it names a plan that this
+    database does not know, and refuses writers begun or not.
+    """
     dead = [entry for entry in pending if entry.dead]
     adopted = store.adoptions(table, [entry.instant for entry in dead]) if dead else {}
     ours = {instant for instant, plan_id in adopted.items() if store.plan_state(plan_id) in LIVE_STATES}
-    return [entry for entry in dead if entry.instant not in ours]
+    unknown = [entry for entry in pending if not entry.alive and entry.plan_id and not store.plan_state(entry.plan_id)]
+    return [entry for entry in dead if entry.instant not in ours] + unknown
 
 
 class DeadWork:
@@ -79,9 +101,10 @@ class DeadWork:
         for instant in sorted(dead.keys() - self._told.get(table, frozenset())):
             entry = dead[instant]
             silent = format_duration(datetime.now(UTC) - entry.last_sign)
+            whose = "another process" if entry.plan_id is None else f"plan {entry.plan_id}, which this database lacks,"
             logger.warning(
-                "table %s: %s %s was begun by another process that has given no sign of life for %s; to take it back: "
+                "table %s: %s %s was begun by %s that has given no sign of life for %s; to take it back: "
                 "lakefold tables rollback %s %s",
-                *(table, entry.action, instant, silent, table, instant),
+                *(table, entry.action, instant, whose, silent, table, instant),
             )
         self._told[table] = frozenset(dead)

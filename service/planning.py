@@ -75,8 +75,10 @@ def scan_and_plan(
     snapshot = _snapshot(store, table, remember=request is None or not request.overrides)
     asked = _partitions_asked(snapshot, request)
     adopted: list[Plan] = []
-    if table.policy.adopt_pending and refused is None and not dry_run:
+    if refused is None and not dry_run:
         pending = unfinished() if unfinished else load_format(table.ref.format).unfinished(table.ref)
+        if not table.policy.adopt_pending:
+            pending = [entry for entry in pending if entry.stays]
         adopted = adopt(store, table, pending, snapshot=snapshot.instant, actor=actor)
     held = store.held_partitions(table.name)
     kind = request.kind if request is not None else None

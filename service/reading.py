@@ -40,7 +40,13 @@ def deletion_days(store: "Store", configured: "Callable[[TableState], Configured
 def _facts(store: "Store", found: "ConfiguredTable") -> dict[str, str]:
     adapter = load_format(found.ref.format)
     facts = dict(adapter.describe(found.ref))
-    adopted = store.adoptions(found.name, [entry.instant for entry in adapter.unfinished(found.ref)])
+    pending = adapter.unfinished(found.ref)
+    adopted = store.adoptions(found.name, [entry.instant for entry in pending])
+    unknown = [entry for entry in pending if entry.plan_id and not store.plan_state(entry.plan_id)]
+    if unknown:
+        of_plans = ", ".join(f"{entry.action} {entry.instant} of plan {entry.plan_id}" for entry in unknown)
+        remedy = f"if no other lakefold runs it: lakefold tables rollback {found.name} {unknown[0].instant}"
+        facts["not ours"] = f"{of_plans}, which this database does not know; {remedy}"
     if adopted:
         facts["adopted"] = ", ".join(f"{instant} by plan {plan_id}" for instant, plan_id in sorted(adopted.items()))
     return facts

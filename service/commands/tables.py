@@ -136,8 +136,9 @@ def rollback(
 ) -> None:
     """Take back what another process began on a table and left: a dead write, clustering or compaction.
 
-    A write is removed; a clustering or compaction stays scheduled, and what was written of it is deleted. Refused for
-    completed instants, for owners that are alive, and for plans of lakefold's.
+    A write is removed; a clustering or compaction stays scheduled, and what was written of it is deleted. One of a plan
+    of lakefold's that this database does not know is withdrawn. Refused for completed instants, for owners that are
+    alive (exit 1), and for plans that this database knows (exit 11).
     """
     from lake.formats import load_format
     from service.wiring import start_spark
@@ -162,11 +163,16 @@ def _may_roll_back(run: Run, table: str, pending: "Sequence[Unfinished]", instan
         remedy = f"lakefold tables show {table} lists them"
         raise CommandError(NOT_FOUND, f"{table} has no pending instant {instant}; {remedy}")
     adopted = run.store.adoptions(table, [instant]).get(instant)
-    live = adopted is not None and run.store.plan(adopted).state in LIVE_STATES
-    plan_id = entry.plan_id or (adopted if live else None)
-    if plan_id is not None:
-        held = f"{entry.action} {instant} belongs to plan {plan_id}"
+    plan_id = entry.plan_id or adopted
+    state = plan_id and run.store.plan_state(plan_id)
+    if plan_id is None or state is None:
+        return  # another lakefold's, which the table knows to be alive or not
+    held = f"{entry.action} {instant} belongs to plan {plan_id}"
+    if state in LIVE_STATES:
         raise CommandError(LIVE_PLAN, f"{held}; to end it: lakefold plans cancel {plan_id}", plan_id=plan_id)
+    if entry.plan_id is not None:
+        by_itself = "a scan has it executed" if entry.stays else "the sweep of lakefold serve withdraws it by itself"
+        raise CommandError(LIVE_PLAN, f"{held}, which has {state}; {by_itself}", plan_id=plan_id)
 
 
 @app.command("repair", epilog=exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))

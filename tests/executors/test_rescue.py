@@ -123,6 +123,7 @@ def test_a_table_that_gives_no_answer_leaves_the_plan_inflight_until_it_does(ben
 
 def test_the_sweep_withdraws_instants_of_ended_plans_only(bench: Bench):
     live = bench.request(partitions=["dt=0"])
+    bench.claim()
     ended = bench.request(partitions=["dt=1"])
     bench.store.request_cancel(ended.plan_id, "operator", "")
     instants: dict[str, Any] = {}
@@ -137,3 +138,14 @@ def test_the_sweep_withdraws_instants_of_ended_plans_only(bench: Bench):
     assert bench.pending() == {instants[live.plan_id]: live.plan_id, "9": "of another database"}
     bench.format.hooks["open"] = raising(AssertionError("nothing to withdraw"))
     assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+
+
+def test_the_sweep_withdraws_what_a_sleeper_published_of_a_plan_that_waits_again(bench: Bench):
+    plan, claim = bench.request(), bench.claim("asleep")
+    bench.expire()
+    assert rescue(bench) is not None
+    assert bench.state(plan) == "requested"
+    with bench.format.writer(bench.table, no_spark) as sleeper:
+        sleeper.prepare(plan, claim.epoch)
+    assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 1
+    assert (bench.pending(), bench.state(plan)) == ({}, "requested")

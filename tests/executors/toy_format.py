@@ -92,7 +92,7 @@ class ToyFormat:
             Unfinished(
                 instant=path.stem, action="rewrite", begun=bool(document.get("epoch")), since=FIRST, last_sign=FIRST,
                 alive=False, plan_id=document["plan_id"],
-                kind=PlanKind.CLUSTERING if document.get("scheduled") else None,
+                kind=PlanKind.CLUSTERING if document.get("scheduled") or document["plan_id"] else None,
                 groups=plan(table, "").groups if document.get("scheduled") else (),
             )
             for path in sorted((base(table) / "pending").iterdir())

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import daemon_toys
@@ -19,8 +20,10 @@ from lake.plan import PlanKind, PlanState
 from lake.ports import Unfinished
 from service.adoption import DeadWork, abandoned, adopt
 from service.cleaning import Cleaning
+from service.commands.tables import _may_roll_back
 from service.config import load
 from service.daemon import Daemon
+from service.exitcodes import CommandError
 from service.metrics import Metrics
 from service.rules import ConfiguredTable, configure
 from service.store import Store
@@ -134,19 +137,22 @@ def test_dead_work_is_told_once_with_the_command_that_ends_it(
 ) -> None:
     hours_ago = datetime.now(UTC) - timedelta(hours=3)
     dead = waiting(table, "9", begun=True, alive=False, last_sign=hours_ago)
-    alive, ours = waiting(table, "8", begun=True), replace(dead, instant="6", plan_id="ours")
+    alive, lost = waiting(table, "8", begun=True), replace(dead, instant="6", plan_id="lost", begun=False)
     (being_executed,) = adopt(store, configured(tmp_path, table), [waiting(table, "5")], snapshot="", actor="scheduler")
     adopted = replace(dead, instant=str(being_executed.adopted))
-    found = abandoned(store, "t1", [dead, alive, ours, adopted])
-    assert found == [dead]
+    ours = replace(dead, instant="4", plan_id=being_executed.plan_id)
+    other_living_lakefold = replace(lost, instant="3", alive=True)
+    found = abandoned(store, "t1", [dead, alive, lost, ours, other_living_lakefold, adopted])
+    assert found == [dead, lost]
     telling = DeadWork()
     for _ in range(2):
         telling.tell("t1", found)
-    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    other, line = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert re.search(r"clustering 6 was begun by plan lost, which this database lacks, .*rollback t1 6$", other)
     assert re.search(r"clustering 9 was begun .* no sign of life for 3 h.*: lakefold tables rollback t1 9$", line)
     telling.tell("t1", [])
     telling.tell("t1", [dead])
-    assert len(caplog.records) == 2, "told again when it comes back"
+    assert len(caplog.records) == 3, "told again when it comes back"
 
 
 def test_services_run_where_they_are_asked_for_and_not_more_often(
@@ -180,3 +186,39 @@ def test_a_scan_reads_the_timeline_s_unfinished_work_once(
         daemon.run_once()
     assert [plan.adopted for plan in store.plans()][-1:] == ["7"], "it was adopted"
     assert reads == ["t1"]
+
+
+def test_f4_the_rollback_command_sends_nobody_to_a_command_that_can_not_help(
+    tmp_path: Path, table: TableRef, store: Store
+) -> None:
+    run: Any = SimpleNamespace(store=store)
+    own = replace(plan(table, "own"), table=table)
+    store.add_plan(own, request_id=None, actor="scheduler", estimate={})
+    lost, known = waiting(table, "7", plan_id="lost"), waiting(table, "8", plan_id="own")
+    _may_roll_back(run, "t1", [lost, known], "7")
+    with pytest.raises(CommandError, match=r"belongs to plan own; to end it: lakefold plans cancel own$"):
+        _may_roll_back(run, "t1", [lost, known], "8")
+    store.request_cancel("own", "operator")
+    with pytest.raises(CommandError, match=r"plan own, which has cancelled; the sweep of lakefold serve withdraws it"):
+        _may_roll_back(run, "t1", [lost, known], "8")
+
+
+def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed(
+    tmp_path: Path, table: TableRef, store: Store
+) -> None:
+    found = configured(tmp_path, table)
+    own = replace(plan(table, "own"), table=table)
+    store.add_plan(own, request_id=None, actor="scheduler", estimate={})
+    left = waiting(table, "7", plan_id="own", stays=True, alive=False)
+
+    def adopted(entry: Unfinished) -> list[str | None]:
+        return [made.adopted for made in adopt(store, found, [entry], snapshot="", actor="scheduler")]
+
+    assert adopted(left) == [], "its plan is live"
+    store.request_cancel("own", "operator")
+    assert adopted(replace(left, alive=True)) == [], "somebody may still work on it"
+    assert adopted(replace(left, plan_id="of another database")) == []
+    for _ in range(2):
+        assert adopted(left) == ["7"]
+        assert adopted(left) == [], "by one plan at a time"
+        store.request_cancel(store.adoptions("t1", ["7"])["7"], "operator")

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lake.errors import Conflict, Transient
+from lake.formats.hudi.attempts import OpenAttempt, forget_ended, refuse_living
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.compact import check_inputs
 from lake.formats.hudi.outcomes import outcomes
@@ -49,6 +50,7 @@ def begin(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[], None])
                 f"{plan.table.name}: somebody else has begun {plan.kind} {plan.adopted}; if that process is dead: "
                 f"lakefold tables rollback {plan.table.name} {plan.adopted}"
             )
+        refuse_living(client.storage, plan.table.name, plan.adopted)
         _check_inputs(client, plan)
         fence()
         java = client.begin_rewrite(plan.kind, plan.adopted)
@@ -95,10 +97,11 @@ def _check_inputs(client: HudiClient, plan: Plan) -> None:
                 raise Conflict(f"{plan.table.name}: {stale}: {reason}")
 
 
-def take_back(client: HudiClient, time: str) -> int:
+def take_back(client: HudiClient, time: str, mine: OpenAttempt | None = None) -> int:
     """Take back what was begun of the pending rewrite ``time``, which stays requested; 1 where something was begun.
 
-    Data files of it are deleted. Idempotent; an instant that completed or is gone is left alone.
+    Data files of it are deleted. Idempotent; an instant that completed or is gone is left alone, and so is the work of
+    an attempt that has begun after ``mine``, the caller's own.
     """
     client.bundle.check_serves_others(client.table.name, "taking back a plan of another process")
     with outcomes(client.table, "taking back a plan"), client.locked("taking back a plan"):
@@ -106,9 +109,12 @@ def take_back(client: HudiClient, time: str) -> int:
             kind = plan_kind(instant, plan)
             if instant.time != time or kind is None:
                 continue
+            if mine is not None and mine.attempt.instant == time and mine.is_superseded():
+                return 0
             begun = instant.state is InstantState.INFLIGHT
             if begun:
                 roll_back(client, time, kind)
             remove_data_files(client, time, {entry.partition for entry in planned_slices(plan)})
+            forget_ended(client.storage, time)
             return int(begun)
     return 0

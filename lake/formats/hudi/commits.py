@@ -4,6 +4,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from lake.formats.hudi.attempts import attempts
 from lake.formats.hudi.clean_start import CLEAN_KEY
 from lake.formats.hudi.listing import committed_times, latest_slices
 from lake.formats.hudi.storage import Storage
@@ -18,6 +19,7 @@ from lake.formats.hudi.timeline import (
     planned_slices,
     write_stats,
 )
+from lake.formats.hudi.unfinished import planned_by
 from lake.plan import Commit, OutputFile, SupersededVersion
 
 _OURS = ("clustering", "compaction", "replacecommit")
@@ -99,13 +101,11 @@ def _commit(
 
 
 def pending_plan_ids(timeline: Timeline) -> dict[str, str]:
-    """Pending rewrites that name a plan of ours: instant and plan id."""
-    found = {}
-    for instant, plan in timeline.pending_plans():
-        plan_id = extra_metadata(plan).get(PLAN_KEY)
-        if plan_id is not None:
-            found[instant.time] = plan_id
-    return found
+    """Pending rewrites that name a plan of ours: instant and the id of the plan that they are of now."""
+    plans = timeline.pending_plans()
+    at_work = attempts(timeline.storage) if plans else {}
+    named = {instant.time: planned_by(plan, at_work.get(instant.time, ())) for instant, plan in plans}
+    return {time: plan_id for time, plan_id in named.items() if plan_id is not None}
 
 
 def reasons_to_keep(

@@ -12,12 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from lake.errors import Conflict
+from lake.formats.hudi.attempts import refuse_living
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.damage import as_listed, damage_of
 from lake.formats.hudi.listing import replaced_groups
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.publish import LiveSlice, SliceKey, live_slices, pending_groups, still_pending, still_there
 from lake.formats.hudi.rollback import roll_back
+from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import (
     EPOCH_KEY,
     PLAN_KEY,
@@ -43,6 +45,7 @@ def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -
     """
     kept_request = _request_of(timeline, plan.plan_id)
     if kept_request is not None:
+        refuse_living(client.storage, plan.table.name, kept_request[0].time)
         return _prepared_from(client, plan, epoch, *kept_request)
     live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     held = pending_groups(timeline)
@@ -168,26 +171,37 @@ def _paths(slice_: FileSlice) -> list[str]:
     return [*([slice_.path] if slice_.path else []), *(join(slice_.partition, name) for name in slice_.log_files)]
 
 
-def withdraw(client: HudiClient, instant: Instant, partitions: Collection[str]) -> None:
-    """Roll a pending compaction back and take it off the timeline; call it under the lock.
+def withdraw(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
+    """Roll a pending compaction back and take it off the timeline; call it under the lock. Whether there was a need to.
 
-    The request stays where a log file carries its instant, or may yet: up to table version 6 a writer names its logs
-    after the compaction that it sees, and without that they would belong to no slice. The plan's next attempt takes
-    the same instant again.
+    The request stays where ``must_stay`` says so; the plan's next attempt, or the plan that adopts it, takes it up.
     """
     generator = client.meta.getInstantGenerator()
-    if instant.state is InstantState.INFLIGHT:
+    begun = instant.state is InstantState.INFLIGHT
+    if begun:
         roll_back(client, instant.time, PlanKind.COMPACTION)
     timeline = client.timeline()
     after = timeline.find(instant.time, action=instant.action)
     if after is None or after.state is not InstantState.REQUESTED:
-        return
-    may_be_named = timeline.layout == 1 and any(i.kind == "deltacommit" for i in timeline.pending)
-    if not may_be_named and not _has_logs(client, instant.time, partitions):
-        client.meta.getActiveTimeline().deletePending(generator.getCompactionRequestedInstant(instant.time))
+        return begun
+    if must_stay(client.storage, timeline, after, partitions):
+        return begun
+    client.meta.getActiveTimeline().deletePending(generator.getCompactionRequestedInstant(instant.time))
+    return True
 
 
-def _has_logs(client: HudiClient, time: str, partitions: Collection[str]) -> bool:
+def must_stay(storage: Storage, timeline: Timeline, instant: Instant, partitions: Collection[str]) -> bool:
+    """Whether a requested compaction has to be executed, since a log file carries its instant or may yet.
+
+    Up to table version 6 a writer names its logs after the compaction that it sees pending, and without that they would
+    belong to no slice.
+    """
+    if timeline.layout != 1 or instant.kind != "compaction":
+        return False
+    return any(i.kind == "deltacommit" for i in timeline.pending) or _has_logs(storage, instant.time, partitions)
+
+
+def _has_logs(storage: Storage, time: str, partitions: Collection[str]) -> bool:
     """Whether a log file in ``partitions`` carries the instant ``time``."""
-    files = (data_file(join(partition, name)) for partition in partitions for name in client.storage.names(partition))
+    files = (data_file(join(partition, name)) for partition in partitions for name in storage.names(partition))
     return any(file.is_log and file.instant == time for file in files if file is not None)

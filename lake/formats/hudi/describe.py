@@ -88,7 +88,8 @@ def _pending(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator[
         what = f"{entry.action} {entry.instant}"
         if entry.plan_id is not None:
             state = "begun" if entry.begun else "requested"
-            yield f"{what} {state} {_ago(entry.since)} (plan {entry.plan_id} of lakefold)"
+            sign = f", last sign of life {_ago(entry.last_sign)}"
+            yield f"{what} {state} {_ago(entry.since)} (plan {entry.plan_id} of lakefold{sign})"
         elif not entry.begun:
             refusal = f"; lakefold can't execute it: {entry.refusal}" if entry.refusal else ""
             yield f"{what} scheduled {_ago(entry.since)} by another process, nobody has begun it{refusal}"

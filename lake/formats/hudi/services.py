@@ -11,13 +11,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from lake.errors import Conflict, Rejected
 from lake.formats.hudi import adopt
+from lake.formats.hudi.attempts import SILENCE, attempts, forget_ended
 from lake.formats.hudi.clean import run_clean
 from lake.formats.hudi.clean_start import KEEP_MAX, KEEP_MAX_DEFAULT, Progress, oldest_replacement_on_disk
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.outcomes import outcomes
-from lake.formats.hudi.timeline import COMMIT_ACTIONS, Instant, Timeline, join
-from lake.formats.hudi.unfinished import life, unfinished
+from lake.formats.hudi.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata, join
+from lake.formats.hudi.unfinished import unfinished
+from lake.formats.hudi.withdraw import discard
 from lake.plan import SupersededVersion
+from lake.units import format_duration
 
 _KEEP_MIN, _KEEP_MIN_DEFAULT = "hoodie.keep.min.commits", 20
 
@@ -113,12 +116,15 @@ def _archive(client: HudiClient) -> str | None:
 def roll_back(client: HudiClient, time: str) -> str:
     """Take back what somebody else began as ``time`` and did not end; what was done, in words.
 
-    A clustering or compaction stays scheduled, a write is removed. Raises Conflict where the instant is not pending,
-    is a plan of lakefold's, or its owner is alive; Rejected for what Hudi ends by itself.
+    A clustering or compaction stays scheduled, but for a plan of lakefold's, which is withdrawn; a write is removed.
+    Raises Conflict where the instant is not pending, or its owner is alive; Rejected for what Hudi ends by itself.
     """
     with outcomes(client.table, "rolling back"), client.locked("rolling back"):
         timeline = client.timeline()
         instant = _abandoned(client, timeline, time)
+        planned_by = extra_metadata(timeline.plan(instant)).get(PLAN_KEY)
+        if planned_by is not None:
+            return _withdraw(client, instant, planned_by)
         if any(entry.instant == time and entry.kind for entry in unfinished(client.table, client.storage, timeline)):
             adopt.take_back(client, time)
             return f"{instant.kind} {time} is taken back to requested: what was written of it is deleted"
@@ -131,6 +137,18 @@ def roll_back(client: HudiClient, time: str) -> str:
         return f"{instant.kind} {time} is rolled back: what was written of it is deleted"
 
 
+def _withdraw(client: HudiClient, instant: Instant, plan_id: str) -> str:
+    """Withdraw a dead instant of ours; call it under the lock."""
+    forget_ended(client.storage, instant.time)
+    discard(client, plan_id, {instant.time})
+    if client.timeline().find(instant.time, action=instant.action) is None:
+        return f"{instant.kind} {instant.time} of plan {plan_id} is withdrawn: what was written of it is deleted"
+    return (
+        f"{instant.kind} {instant.time} of plan {plan_id} stays scheduled, since log files are named after it; what "
+        "was written of it is deleted. adopt_pending = true has it executed"
+    )
+
+
 def _abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instant:
     name = client.table.name
     instant = next((i for i in timeline.pending if i.time == time), None)
@@ -139,12 +157,14 @@ def _abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instant:
         what = f"{completed.kind} {time} is completed" if completed else f"there is no instant {time} on its timeline"
         raise Conflict(f"{name}: {what}; only what is pending can be rolled back")
     entry = next(e for e in unfinished(client.table, client.storage, timeline) if e.instant == time)
-    if entry.plan_id is not None:
+    if entry.alive and (entry.begun or entry.plan_id is not None):
+        sign = f"its last sign of life is of {entry.last_sign:%H:%M:%S} UTC"
+        if entry.plan_id is None:
+            raise Conflict(f"{name}: {entry.action} {time} is alive, {sign}")
+        at_work = attempts(client.storage).get(time)
+        who = f"{at_work[-1].attempt.process}, {sign}" if at_work else sign
         raise Conflict(
-            f"{name}: {entry.action} {time} belongs to plan {entry.plan_id}; to end it: "
-            f"lakefold plans cancel {entry.plan_id}"
+            f"{name}: {entry.action} {time} of plan {entry.plan_id} may be in the hands of another lakefold: {who}; it "
+            f"counts as dead when its process is seen to have ended, or after {format_duration(SILENCE)} of silence"
         )
-    last_sign, alive = life(client.table, client.storage, timeline, instant)
-    if alive and entry.begun:
-        raise Conflict(f"{name}: {entry.action} {time} is alive, its last sign of life is of {last_sign:%H:%M:%S} UTC")
     return instant

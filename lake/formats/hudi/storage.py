@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -193,6 +194,27 @@ class Storage:
                 found += self.fs.get_file_info(selector)
         # A directory of S3 has no time of its own.
         return max((i.mtime for i in found if i.mtime is not None), default=None)
+
+    def write(self, relative: str, content: bytes) -> None:
+        """Write a small file of lakefold's own as a whole: a reader sees all of it or none."""
+        with self._outcomes(relative):
+            draft = self.path(relative)
+            if self.is_local:
+                # Not the table's directory: one that was dropped must not come back.
+                for parent in reversed(Path(draft).relative_to(self.base).parents[:-2]):
+                    (Path(self.base) / parent).mkdir(exist_ok=True)
+                draft += ".draft"
+            with self.fs.open_output_stream(draft) as stream:
+                stream.write(content)
+            if self.is_local:
+                os.replace(draft, self.path(relative))
+
+    def touch(self, relative: str) -> None:
+        """Renew the time of a file's last modification. Raises FileNotFoundError where it is gone."""
+        if self.is_local:
+            os.utime(self.path(relative))
+        else:
+            self.write(relative, self.read(relative))
 
     def delete(self, relative: str) -> None:
         """Remove the file; one that is gone already is fine."""

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is pending on a table's timeline: whose it is, whether somebody still works on it, and could we execute it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from lake.formats.hudi.attempts import SILENCE as ATTEMPT_SILENCE
+from lake.formats.hudi.attempts import Signed, attempts
+from lake.formats.hudi.compact import must_stay
 from lake.formats.hudi.settings import SORT_COLUMNS
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import (
@@ -33,14 +36,27 @@ SILENCE = timedelta(minutes=10)
 def unfinished(table: TableRef, storage: Storage, timeline: Timeline) -> list[Unfinished]:
     """Every pending instant of the active timeline, oldest first."""
     plans = dict(timeline.pending_plans())
-    return [_entry(table, storage, timeline, instant, plans.get(instant)) for instant in timeline.pending]
+    at_work = attempts(storage) if timeline.pending else {}
+    return [
+        _entry(table, storage, timeline, instant, plans.get(instant), at_work.get(instant.time, ()))
+        for instant in timeline.pending
+    ]
 
 
 def _entry(
-    table: TableRef, storage: Storage, timeline: Timeline, instant: Instant, plan: Mapping[str, Any] | None
+    table: TableRef,
+    storage: Storage,
+    timeline: Timeline,
+    instant: Instant,
+    plan: Mapping[str, Any] | None,
+    at_work: Sequence[Signed],
 ) -> Unfinished:
-    last_sign, alive = life(table, storage, timeline, instant)
+    plan_id = planned_by(plan, at_work)
+    last_sign, alive = _life(
+        table, storage, timeline, instant, at_work, SILENCE if plan_id is None else ATTEMPT_SILENCE
+    )
     kind = plan_kind(instant, plan)
+    partitions = {entry.partition for entry in planned_slices(plan or {})}
     groups = tuple(plan_groups(storage, plan)) if plan is not None and kind is not None else ()
     return Unfinished(
         instant=instant.time,
@@ -49,12 +65,19 @@ def _entry(
         since=instant_datetime(instant.time, timeline.timezone),
         last_sign=last_sign,
         alive=alive,
-        plan_id=extra_metadata(plan).get(PLAN_KEY),
+        plan_id=plan_id,
         kind=kind,
         groups=groups,
         sort_columns=_sort_columns(plan),
         refusal=_refusal(plan, groups) if plan is not None and kind is not None else None,
+        stays=plan_id is not None and must_stay(storage, timeline, instant, partitions),
     )
+
+
+def planned_by(plan: Mapping[str, Any] | None, at_work: Sequence[Signed]) -> str | None:
+    """The plan that a pending rewrite of ours is of now: the one that wrote it, or one that adopted it since."""
+    named = extra_metadata(plan).get(PLAN_KEY)
+    return at_work[-1].attempt.plan_id if named is not None and at_work else named
 
 
 def plan_kind(instant: Instant, plan: Mapping[str, Any] | None) -> PlanKind | None:
@@ -64,17 +87,26 @@ def plan_kind(instant: Instant, plan: Mapping[str, Any] | None) -> PlanKind | No
     return PlanKind.COMPACTION if instant.kind == "compaction" else None
 
 
-def life(table: TableRef, storage: Storage, timeline: Timeline, instant: Instant) -> tuple[datetime, bool]:
+def _life(
+    table: TableRef,
+    storage: Storage,
+    timeline: Timeline,
+    instant: Instant,
+    at_work: Sequence[Signed],
+    limit: timedelta,
+) -> tuple[datetime, bool]:
     """The newest trace of whoever works on ``instant``, and whether it is recent enough to be left alone.
 
-    With a heartbeat Hudi's own limit holds, by the heartbeat settings in the table's write options.
+    A lakefold tells by its attempt. With a heartbeat Hudi's own limit holds, by the heartbeat settings in the table's
+    write options; what gives no other sign than its files is silent after ``limit``.
     """
+    if at_work:
+        return max(signed.last_sign for signed in at_work), any(signed.is_alive for signed in at_work)
     heartbeat = storage.newest(f"{_HEARTBEATS}/{instant.time}")
     files = [name for name in (instant.inflight_file, instant.requested_file) if name is not None]
     signs = [storage.newest(f"{timeline.directory}/{name}") for name in files]
     signs += [heartbeat, storage.newest(f"{_MARKERS}/{instant.time}")]
     last = max((sign for sign in signs if sign is not None), default=instant_datetime(instant.time, timeline.timezone))
-    limit = SILENCE
     if heartbeat is not None:
         options = table.write_options
         interval = timedelta(milliseconds=float(options.get(_INTERVAL, 60_000)))

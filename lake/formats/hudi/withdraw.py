@@ -5,9 +5,11 @@ from collections.abc import Collection
 
 from lake.errors import Transient
 from lake.formats.hudi import compact
+from lake.formats.hudi.attempts import OpenAttempt, attempts, forget_ended
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.outcomes import outcomes
+from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import PLAN_KEY, Instant, InstantState, Timeline, extra_metadata, join, planned_slices
 
 
@@ -20,10 +22,11 @@ def _of_plan(timeline: Timeline, plan_id: str) -> list[tuple[Instant, frozenset[
     ]
 
 
-def discard(client: HudiClient, plan_id: str, instants: Collection[str] | None) -> int:
-    """Withdraw the pending instants of ``plan_id`` that ``instants`` names, all with None; how many there were.
+def discard(client: HudiClient, plan_id: str, instants: Collection[str] | None, mine: OpenAttempt | None = None) -> int:
+    """Withdraw the pending instants of ``plan_id`` that ``instants`` names, all with None; how many needed it.
 
-    An instant that completed, is gone or carries another plan's id is left alone. Idempotent.
+    An instant that completed, is gone or carries another plan's id is left alone, and so is the work of another
+    attempt: one that has begun after ``mine``, the caller's own, or one of a plan that adopted the instant. Idempotent.
     """
     withdrawn = 0
     with outcomes(client.table, "withdrawing a plan"), client.locked("withdrawing a plan"):
@@ -31,14 +34,25 @@ def discard(client: HudiClient, plan_id: str, instants: Collection[str] | None) 
         for instant, partitions in _of_plan(timeline, plan_id):
             if instants is not None and instant.time not in instants:
                 continue
+            if others_work(client.storage, instant.time, plan_id, mine):
+                continue
             # Under the lock a process that woke up can't commit between our look at the timeline and the rollback.
             if instant.kind == "compaction":
-                compact.withdraw(client, instant, partitions)
+                withdrawn += compact.withdraw(client, instant, partitions)
             else:
                 _withdraw(client, instant)
+                withdrawn += 1
             _remove_leftovers(client, instant, partitions)
-            withdrawn += 1
+            forget_ended(client.storage, instant.time)
     return withdrawn
+
+
+def others_work(storage: Storage, instant: str, plan_id: str, mine: OpenAttempt | None) -> bool:
+    """Whether what is there of ``instant`` is not the caller's to take back; call it under the lock."""
+    if mine is not None and mine.attempt.instant == instant:
+        return mine.is_superseded()
+    signed = attempts(storage).get(instant)
+    return signed is not None and signed[-1].attempt.plan_id != plan_id
 
 
 def _withdraw(client: HudiClient, instant: Instant) -> None:

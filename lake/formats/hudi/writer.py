@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lake.errors import Rejected
 from lake.formats.hudi import adopt, clean, compact, execute, publish, services, withdraw
+from lake.formats.hudi.attempts import OpenAttempt
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.merged import HudiRsReader, NotMerged, read_by_hudi, slices_of
 from lake.formats.hudi.metadata_table import is_there
@@ -21,6 +22,7 @@ from lake.formats.hudi.refusals import contents
 from lake.formats.hudi.resurrected import take_out
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import Timeline, join
+from lake.identity import Process
 from lake.model import TableRef
 from lake.plan import Commit, Plan, PlanKind, SupersededVersion
 from lake.ports import Prepared, Report, Resurrected, Rewrite, SparkProvider
@@ -47,6 +49,7 @@ class HudiWriter:
         self._begun: Any = None
         self._running: tuple[SparkSession, str] | None = None
         self._cancelled = threading.Event()
+        self._attempt: OpenAttempt | None = None
         #: see ``lake.ports.Fenced``
         self.fence: Callable[[], None] = lambda: None
 
@@ -56,6 +59,7 @@ class HudiWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._end_attempt()
         self._close()
 
     def _close(self) -> None:
@@ -78,15 +82,37 @@ class HudiWriter:
 
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         """See ``TableWriter``. Rejected where engine, layout or sort columns can't be had."""
+        self._end_attempt()
         with outcomes(self.table, "publishing a plan"):
             self._check_contents()
             client = self._open(plan)
             if plan.adopted is None:
-                make_known = compact.make_known if plan.kind is PlanKind.COMPACTION else publish.make_known
-                prepared = publish.publish(client, plan, epoch, make_known, self.fence)
+                prepared = publish.publish(client, plan, epoch, self._make_known, self.fence)
             else:
-                prepared, self._begun = adopt.begin(client, plan, epoch, self.fence)
+                adopted = plan.adopted
+
+                def begin() -> None:
+                    self.fence()
+                    self._sign(client, client.timeline(), adopted, plan, epoch)
+
+                prepared, self._begun = adopt.begin(client, plan, epoch, begin)
             return replace(prepared, notes=(str(client.engine),))
+
+    def _make_known(self, client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> Prepared:
+        chosen = compact.make_known if plan.kind is PlanKind.COMPACTION else publish.make_known
+        prepared = chosen(client, timeline, plan, epoch)
+        self._sign(client, timeline, prepared.instant, plan, epoch)
+        return prepared
+
+    def _sign(self, client: HudiClient, timeline: Timeline, instant: str, plan: Plan, epoch: int) -> None:
+        """Tell every lakefold that this process works on ``instant``; under the lock."""
+        java = Process.of(client.jvm.java.lang.ProcessHandle.current().pid())
+        self._attempt = OpenAttempt(client.storage, timeline, instant, plan.plan_id, epoch, java)
+
+    def _end_attempt(self) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.end()
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         """See ``TableWriter``; CancelRequested after ``cancel``."""
@@ -137,8 +163,8 @@ class HudiWriter:
             if self._client is not None and self._client.has_metadata_table and not is_there(self._client.storage):
                 self._close()  # deleted since: it would be in the way
             if adopted is not None:
-                return adopt.take_back(self._open(), adopted)
-            return withdraw.discard(self._open(), plan_id, instants)
+                return adopt.take_back(self._open(), adopted, self._attempt)
+            return withdraw.discard(self._open(), plan_id, instants, self._attempt)
 
     def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
         """See ``TableWriter``."""

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that say who works on a pending instant, and what is read from them without a JVM."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fastavro
+import pytest
+from hudi_by_hand import OPERATIONS, T1, T2, T3, ByHand
+from hudi_templates import ref
+
+from lake.errors import Transient
+from lake.formats.hudi import FORMAT
+from lake.formats.hudi.attempts import DIRECTORY, OpenAttempt, attempts, forget_ended, refuse_living
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import PLAN_KEY, Timeline
+from lake.identity import Process
+from lake.ports import Unfinished
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ByHand:
+    """A slice with a base file and a log, a pending compaction of it, and a log named after that."""
+    made = ByHand(tmp_path / "t")
+    base = made.base_file(T1)
+    made.complete(T1, "commit", base)
+    log = made.log_file(T1, 1)
+    made.complete(T2, "deltacommit", log)
+    made.request_compaction(T3, base, [log])
+    return made
+
+
+def begin(table: ByHand, plan_id: str = "p", *, process: Process | None = None) -> OpenAttempt:
+    storage = Storage(str(table.base))
+    return OpenAttempt(storage, Timeline(storage), T3, plan_id, 1, process or Process.of(os.getpid()))
+
+
+def of_a_dead_process() -> Process:
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = Process.of(other.pid)
+    assert process is not None
+    other.kill()
+    other.wait()
+    return process
+
+
+def test_attempts_at_one_instant_take_turns_and_the_last_one_owns_the_work(table: ByHand) -> None:
+    storage = Storage(str(table.base))
+    first = begin(table)
+    assert not first.is_superseded()
+    second = begin(table, "adopter")
+    assert (first.is_superseded(), second.is_superseded()) == (True, False)
+    assert [signed.attempt for signed in attempts(storage)[T3]] == [first.attempt, second.attempt]
+    with pytest.raises(Transient, match=r"may still be writing \(process \d+ of host"):
+        refuse_living(storage, "t", T3)
+    for attempt in (second, first, first):
+        attempt.end()
+    assert attempts(storage) == {}
+    refuse_living(storage, "t", T3)
+
+
+def test_an_attempt_is_over_when_its_process_has_ended_or_after_half_an_hour_of_silence(table: ByHand) -> None:
+    storage = Storage(str(table.base))
+    begin(table, process=of_a_dead_process())
+    begin(table)
+    dead, living = attempts(storage)[T3]
+    assert (dead.is_alive, living.is_alive) == (False, True)
+    forget_ended(storage, T3)
+    (left,) = attempts(storage)[T3]
+    assert left.path == living.path
+    os.utime(table.base / left.path, (1e9, 1e9))
+    refuse_living(storage, "t", T3)
+    forget_ended(storage, T3)
+    assert list((table.base / DIRECTORY).iterdir()) == []
+
+
+def test_a_file_that_a_crash_tore_says_nothing_and_a_dropped_table_does_not_come_back(table: ByHand) -> None:
+    storage = Storage(str(table.base))
+    attempt = begin(table)
+    (path,) = (table.base / DIRECTORY).iterdir()
+    path.write_text("{")
+    assert attempts(storage) == {}
+    attempt.end()
+    gone = Storage(str(table.base / "gone"))
+    with pytest.raises((FileNotFoundError, Transient)):
+        gone.write(f"{DIRECTORY}/x.json", b"")
+    assert not (table.base / "gone").exists()
+
+
+def test_f3_a_request_that_logs_are_named_after_stays_and_is_the_adopters_while_it_works(table: ByHand) -> None:
+    requested = table.base / f".hoodie/{T3}.compaction.requested"
+    stamp(requested, "0198-ended")
+
+    def look() -> Unfinished:
+        (entry,) = FORMAT.unfinished(ref(table.base))
+        assert FORMAT.pending(ref(table.base)) == {T3: entry.plan_id}
+        return entry
+
+    assert (look().plan_id, look().stays, look().alive) == ("0198-ended", False, True)
+    table.log_file(T3, 1)
+    assert look().stays
+    os.utime(requested, (1e9, 1e9))
+    assert not look().alive
+    adopter = begin(table, "0198-adopter")
+    assert (look().plan_id, look().alive) == ("0198-adopter", True)
+    adopter.end()
+    assert (look().plan_id, look().alive) == ("0198-ended", False)
+
+
+def test_f3_a_commit_belongs_to_the_plan_that_made_it_and_not_to_the_one_whose_request_it_executed(
+    table: ByHand,
+) -> None:
+    stamp(table.base / f".hoodie/{T3}.compaction.requested", "0198-ended")
+    table.complete(T3, "commit", table.base_file(T3))
+    assert FORMAT.landed(ref(table.base), {"0198-ended", "0198-adopter"}).keys() == {"0198-ended"}
+    other = ByHand(table.base.parent / "other")
+    base = other.base_file(T1)
+    other.complete(T1, "commit", base)
+    other.request_compaction(T3, base, [])
+    stamp(other.base / f".hoodie/{T3}.compaction.requested", "0198-ended")
+    other.complete(T3, "commit", other.base_file(T3))
+    committed = other.base / f".hoodie/{T3}.commit"
+    record = json.loads(committed.read_text())
+    record["extraMetadata"][PLAN_KEY] = "0198-adopter"
+    committed.write_text(json.dumps(record))
+    assert FORMAT.landed(ref(other.base), {"0198-ended", "0198-adopter"}).keys() == {"0198-adopter"}
+    assert FORMAT.committed(ref(other.base), "0198-ended") is None
+
+
+def stamp(requested: Path, plan_id: str) -> None:
+    """Make a pending compaction one of the plan ``plan_id``."""
+    (record,) = fastavro.reader(io.BytesIO(requested.read_bytes()))
+    extra = {"name": "extraMetadata", "type": {"type": "map", "values": "string"}}
+    schema = fastavro.parse_schema({**OPERATIONS, "fields": [*OPERATIONS["fields"], extra]})
+    buffer = io.BytesIO()
+    fastavro.writer(buffer, schema, [{**dict(record), "extraMetadata": {PLAN_KEY: plan_id}}])  # type: ignore[call-overload]
+    requested.write_bytes(buffer.getvalue())

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pending work on real tables whose plan ended, is unknown, or has another attempt: who may end it, and how."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables import rows, small_files, table_rows, write
+from hudi_writing import FORMAT, Table, ignore
+from uuid_utils import uuid7
+
+from executors.outcome import Result
+from executors.rescue import rescue_one, sweep
+from executors.run import run_plan
+from lake.errors import Conflict, Transient
+from lake.formats.hudi.attempts import DIRECTORY
+from lake.identity import Process
+from lake.plan import Claim, Plan
+from service.adoption import adopt
+from service.config import load
+from service.rules import configure
+from service.store import Store
+
+pytestmark = pytest.mark.spark
+SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+
+
+def no_spark() -> Any:
+    raise AssertionError("nothing here needs a Spark session")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    opened.upgrade()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def six(spark: Any, tmp_path: Path) -> Table:
+    """A merge-on-read table of version 6 with logs in each of two slices."""
+    trips = Table(spark, tmp_path / "lake" / "trips", SIX)
+    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=SIX)
+    trips.upsert(0, 60, 1, "id % 3 = 0")
+    return trips
+
+
+@pytest.fixture
+def cow(spark: Any, tmp_path: Path) -> Table:
+    trips = Table(spark, tmp_path / "lake" / "trips")
+    small_files(spark, Path(trips.base))
+    return trips
+
+
+def request(store: Store, plan: Plan) -> Claim:
+    """The claim of ``plan``, stored and taken by an executor."""
+    store.register(plan.table, "compact")
+    store.add_plan(plan, request_id=None, actor="test", estimate={})
+    claim = store.claim("first")
+    assert claim is not None
+    return claim
+
+
+def attempts(trips: Table) -> list[Path]:
+    return sorted((Path(trips.base) / DIRECTORY).glob("*.json"))
+
+
+def silent(trips: Table) -> None:
+    """Nothing of the table's pending work, and no attempt at it, has been touched for an hour."""
+    for path in (*attempts(trips), *(Path(trips.base) / ".hoodie").rglob("*.requested")):
+        os.utime(path, (path.stat().st_mtime - 3600,) * 2)
+
+
+def died(attempt: Path) -> None:
+    """The process of an attempt has ended."""
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = Process.of(other.pid)
+    assert process is not None
+    other.kill()
+    other.wait()
+    attempt.write_text(json.dumps(json.loads(attempt.read_text()) | {"process": asdict(process)}))
+
+
+def leave_a_request(trips: Table, claim: Claim) -> str:
+    """Begin a compaction, have a writer name logs after it, withdraw it; the instant that has to stay."""
+    with trips.writer() as writer:
+        prepared = writer.prepare(claim.plan, claim.epoch)
+        writer.rewrite(prepared, ignore)
+        trips.upsert(0, 60, 2, "id % 5 = 0")
+        assert writer.discard(claim.plan.plan_id, None) == 1
+        assert writer.discard(claim.plan.plan_id, None) == 0, "nothing more can go"
+    return prepared.instant
+
+
+def test_f3_what_a_cancelled_compaction_had_to_leave_is_executed_by_a_later_plan(
+    six: Table, store: Store, spark: Any, tmp_path: Path
+) -> None:
+    claim = request(store, six.compaction(str(uuid7())))
+    instant = leave_a_request(six, claim)
+    before = six.rows()
+    store.cancel(claim, "cancelled by hand", actor="ada")
+    for _ in range(2):
+        assert sweep(six.ref, format=FORMAT, store=store, spark=no_spark) == 0
+    (tmp_path / "lakefold.toml").write_text(f'[[sources]]\npath = "{tmp_path}/lake"\n')
+    table = configure(load(tmp_path / "lakefold.toml"), six.ref)
+
+    def adopted() -> list[Plan]:
+        return adopt(store, table, FORMAT.unfinished(six.ref), snapshot="", actor="scan")
+
+    assert adopted() == [], "its executor may only be asleep"
+    silent(six)
+    (plan,) = adopted()
+    assert (plan.adopted, len(plan.groups)) == (instant, 2)
+    assert adopted() == []
+    again = store.claim("second")
+    assert again is not None
+    outcome = run_plan(again, format=FORMAT, store=store, spark=lambda: spark)
+    assert (outcome.result, outcome.error) == (Result.COMPLETED, "")
+    assert six.rows() == before
+    assert sum(six.other_rows()[1].values()) == len(before)
+    assert not six.timeline().pending
+    assert attempts(six) == []
+    assert sweep(six.ref, format=FORMAT, store=store, spark=no_spark) == 0
+    assert store.plan(claim.plan.plan_id).state == "cancelled", "the commit is the later plan's"
+    assert FORMAT.committed(six.ref, claim.plan.plan_id) is None
+    assert FORMAT.committed(six.ref, plan.plan_id) is not None
+
+
+def test_f3_a_woken_sleeper_does_not_roll_back_its_successors_work_on_the_same_instant(six: Table) -> None:
+    plan = six.compaction()
+    with six.writer() as sleeper:
+        prepared = sleeper.prepare(plan, 1)
+        sleeper.rewrite(prepared, ignore)
+        six.upsert(0, 60, 2, "id % 5 = 0")
+        before = six.rows()
+        with six.writer() as successor:
+            assert successor.discard(plan.plan_id, None) == 1
+            with pytest.raises(Transient, match=r"an earlier attempt at .* may still be writing"):
+                successor.prepare(plan, 2)
+            silent(six)
+            again = successor.prepare(plan, 2)
+            assert again.instant == prepared.instant
+            rewrite = successor.rewrite(again, ignore)
+            assert sleeper.discard(plan.plan_id, (prepared.instant,)) == 0
+            commit = successor.commit(rewrite)
+    assert six.rows() == before
+    assert FORMAT.committed(six.ref, plan.plan_id) == commit
+    assert attempts(six) == []
+
+
+def test_f4_a_dead_instant_of_an_unknown_plan_is_withdrawn_and_one_of_a_living_lakefold_never(
+    cow: Table, store: Store, spark: Any
+) -> None:
+    before = cow.rows()
+    plan = cow.plan("of-a-database-that-is-lost")
+    with cow.writer() as other:
+        prepared = other.prepare(plan, 1)
+        other.rewrite(prepared, ignore)
+        (signed,) = attempts(cow)
+        kept = signed.read_text()
+        with cow.writer() as writer:
+            with pytest.raises(Conflict, match=r"may be in the hands of another lakefold: process \d+ of host"):
+                writer.roll_back(prepared.instant)
+            assert sweep(cow.ref, format=FORMAT, store=store, spark=no_spark) == 0
+            assert [entry.alive for entry in FORMAT.unfinished(cow.ref)] == [True]
+            died(signed)
+            assert [entry.alive for entry in FORMAT.unfinished(cow.ref)] == [False]
+            assert kept != signed.read_text()
+            assert "is withdrawn" in writer.roll_back(prepared.instant)
+    assert cow.timeline().find(prepared.instant) is None
+    assert cow.files_of(prepared.instant) == set()
+    assert attempts(cow) == []
+    cow.upsert(0, 60, 9)
+    assert len(cow.rows()) == len(before)
+
+
+def test_f4_silence_for_half_an_hour_counts_as_death_of_a_process_that_can_not_be_seen(cow: Table) -> None:
+    with cow.writer() as other:
+        prepared = other.prepare(cow.plan("elsewhere"), 1)
+        (signed,) = attempts(cow)
+        known = json.loads(signed.read_text())
+        signed.write_text(json.dumps(known | {"process": known["process"] | {"host": "another"}}))
+        with cow.writer() as writer:
+            with pytest.raises(Conflict, match="after 30 min of silence"):
+                writer.roll_back(prepared.instant)
+            silent(cow)
+            assert "is withdrawn" in writer.roll_back(prepared.instant)
+    assert not cow.timeline().pending
+
+
+def test_f5_on_a_real_table_a_commit_that_lands_during_a_cancel_is_recorded(
+    cow: Table, store: Store, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = cow.rows()
+    claim = request(store, cow.plan(str(uuid7())))
+    look: Callable[..., Any] = type(FORMAT).pending
+    with cow.writer() as sleeper:
+        rewrite = sleeper.rewrite(sleeper.prepare(claim.plan, claim.epoch), ignore)
+        store.request_cancel(claim.plan.plan_id, "ada", "cancelled by hand")
+        expire(store)
+
+        def commit_first(*arguments: Any) -> Any:
+            monkeypatch.undo()
+            seen = look(*arguments)
+            sleeper.commit(rewrite)
+            return seen
+
+        monkeypatch.setattr(type(FORMAT), "pending", commit_first)
+        outcome = rescue_one("second", formats=lambda _: FORMAT, store=store, spark=lambda: spark)
+    assert outcome is not None
+    assert outcome.result is Result.COMPLETED
+    assert (store.plan(claim.plan.plan_id).state, len(store.superseded(cow.ref))) == ("completed", 6)
+    assert table_rows(spark, cow.base) == before
+
+
+def test_f5_on_a_real_table_a_commit_of_a_plan_that_ended_is_found_and_recorded(
+    cow: Table, store: Store, spark: Any
+) -> None:
+    claim = request(store, cow.plan(str(uuid7())))
+    with cow.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(claim.plan, claim.epoch), ignore)
+        store.cancel(claim, "cancelled before its commit", actor="an earlier lakefold")
+        writer.commit(rewrite)
+    assert sweep(cow.ref, format=FORMAT, store=store, spark=no_spark) == 0
+    view = store.plan(claim.plan.plan_id)
+    assert (view.state, view.error, view.files_before, view.files_after) == ("completed", None, 6, 2)
+    assert len(store.superseded(cow.ref)) == 6
+
+
+def expire(store: Store) -> None:
+    import sqlite3
+
+    with sqlite3.connect(store.url.removeprefix("sqlite:///")) as connection:
+        connection.execute("UPDATE plan SET lease_until_ms = 1 WHERE state = 'inflight'")
+    connection.close()
