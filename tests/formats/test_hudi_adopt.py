@@ -13,6 +13,7 @@ from hudi_templates import edit_avro, timeline_file
 from hudi_writing import FORMAT, Table, ignore
 
 from lake.errors import Conflict, Transient
+from lake.formats.hudi.attempts import DIRECTORY
 from lake.formats.hudi.timeline import PLAN_KEY, InstantState, extra_metadata
 from lake.plan import Plan, PlanKind, RewriteOptions
 from lake.ports import Unfinished
@@ -131,6 +132,10 @@ def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(scheduled:
         assert (entry.instant, entry.begun, entry.groups) == (plan.adopted, False, plan.groups)
         with pytest.raises(Conflict, match="took back what was written"):
             sleeper.commit(written)
+        with pytest.raises(Transient, match="may still be writing"):
+            successor.prepare(plan, 2)
+        for file in (table.base / DIRECTORY).iterdir():
+            os.utime(file, (1e9, 1e9))
         again = successor.rewrite(successor.prepare(plan, 2), ignore)
         with pytest.raises(Conflict, match="took back what was written"):
             sleeper.commit(written)
@@ -149,6 +154,7 @@ def test_a_clustering_that_somebody_else_began_and_left_is_taken_back_by_an_oper
         dead.rewrite(dead.prepare(plan, 1), ignore)
     with table.writer() as writer, pytest.raises(Conflict, match="is alive, its last sign of life is of"):
         writer.roll_back(str(plan.adopted))
+    assert list((table.base / DIRECTORY).iterdir()) == [], "its attempt is over"
     for file in [*(table.base / ".hoodie/timeline").glob("*.clustering.*"), *(table.base / ".hoodie/.temp").rglob("*")]:
         os.utime(file, (1e9, 1e9))
     with table.writer() as writer:
