@@ -19,7 +19,6 @@ from lake.formats.hudi.listing import replaced_groups
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.publish import LiveSlice, SliceKey, live_slices, pending_groups, still_pending, still_there
 from lake.formats.hudi.rollback import roll_back
-from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import (
     EPOCH_KEY,
     PLAN_KEY,
@@ -30,6 +29,7 @@ from lake.formats.hudi.timeline import (
     join,
     planned_slices,
 )
+from lake.formats.hudi.unfinished import must_stay
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, LeftOut, Plan, PlanKind
 from lake.ports import Prepared, Rewrite
@@ -188,20 +188,3 @@ def withdraw(client: HudiClient, instant: Instant, partitions: Collection[str]) 
         return begun
     client.meta.getActiveTimeline().deletePending(generator.getCompactionRequestedInstant(instant.time))
     return True
-
-
-def must_stay(storage: Storage, timeline: Timeline, instant: Instant, partitions: Collection[str]) -> bool:
-    """Whether a requested compaction has to be executed, since a log file carries its instant or may yet.
-
-    Up to table version 6 a writer names its logs after the compaction that it sees pending, and without that they would
-    belong to no slice.
-    """
-    if timeline.layout != 1 or instant.kind != "compaction":
-        return False
-    return any(i.kind == "deltacommit" for i in timeline.pending) or _has_logs(storage, instant.time, partitions)
-
-
-def _has_logs(storage: Storage, time: str, partitions: Collection[str]) -> bool:
-    """Whether a log file in ``partitions`` carries the instant ``time``."""
-    files = (data_file(join(partition, name)) for partition in partitions for name in storage.names(partition))
-    return any(file.is_log and file.instant == time for file in files if file is not None)

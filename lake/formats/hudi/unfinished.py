@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is pending on a table's timeline: whose it is, whether somebody still works on it, and could we execute it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lake.formats.hudi.attempts import SILENCE as ATTEMPT_SILENCE
 from lake.formats.hudi.attempts import Signed, attempts
-from lake.formats.hudi.compact import must_stay
+from lake.formats.hudi.names import data_file
 from lake.formats.hudi.settings import SORT_COLUMNS
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import (
@@ -72,6 +72,23 @@ def _entry(
         refusal=_refusal(plan, groups) if plan is not None and kind is not None else None,
         stays=plan_id is not None and must_stay(storage, timeline, instant, partitions),
     )
+
+
+def must_stay(storage: Storage, timeline: Timeline, instant: Instant, partitions: Collection[str]) -> bool:
+    """Whether a requested compaction has to be executed, since a log file carries its instant or may yet.
+
+    Up to table version 6 a writer names its logs after the compaction that it sees pending, and without that they would
+    belong to no slice.
+    """
+    if timeline.layout != 1 or instant.kind != "compaction":
+        return False
+    return any(i.kind == "deltacommit" for i in timeline.pending) or _has_logs(storage, instant.time, partitions)
+
+
+def _has_logs(storage: Storage, time: str, partitions: Collection[str]) -> bool:
+    """Whether a log file in ``partitions`` carries the instant ``time``."""
+    files = (data_file(join(partition, name)) for partition in partitions for name in storage.names(partition))
+    return any(file.is_log and file.instant == time for file in files if file is not None)
 
 
 def planned_by(plan: Mapping[str, Any] | None, at_work: Sequence[Signed]) -> str | None:
