@@ -140,6 +140,10 @@ class ModelFormat:
         """See the port."""
         return self.reasons_to_keep(self.table(ref), versions)
 
+    def superseded_closed(self, ref: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+        """See the port: nobody restores these tables."""
+        return {}
+
     def reasons_to_keep(self, table: Table, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """Path → why it must stay; None where nothing needs it."""
         live = live_paths(table)

@@ -274,6 +274,12 @@ class ModelStore:
         for number in rows:
             self.rows[number].deleted = True
 
+    @transaction
+    def close_superseded(self, rows: Mapping[int, str]) -> None:
+        """See the port."""
+        for number in rows:
+            self.rows[number].deleted = True
+
     # What schedulers and operators call.
 
     @transaction
