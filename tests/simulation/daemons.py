@@ -158,6 +158,3 @@ def quick_plan(
 
 def _no_spark() -> None:
     return None
-
-
-__all__ = ["HEARTBEAT", "POLICY", "Daemon"]

@@ -15,7 +15,7 @@ from lake.plan import Commit, PlanState
 from simulation.clock import Process
 from simulation.port import ModelFormat, ModelWriter
 from simulation.store import ModelStore, Row
-from simulation.table import Table, TableLock
+from simulation.table import Instant, Table, TableLock
 from simulation.world import World
 
 Planted = Callable[[], AbstractContextManager[Any]]
@@ -37,8 +37,6 @@ def _earliest_of_completed(writer: ModelWriter, victims: tuple[str, ...]) -> str
 
 def _text_order(table: Table, action: str, owner: Process | None, **known: Any) -> Any:
     table.instants += 1
-    from simulation.table import Instant
-
     instant = Instant(time=str(table.instants + 93), action=action, owner=owner, **known)
     table.timeline[instant.time] = instant
     table.version += 1

@@ -8,7 +8,7 @@ An item is either something that somebody does at a time (``Act``) or a fault th
 from dataclasses import dataclass
 from random import Random
 
-from lake.errors import CommitUnknown, Conflict, Integrity, LakefoldError, Rejected, Transient
+from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.model import Concurrency, OnConflict
 
 #: until when things happen; afterwards everything heals
@@ -209,6 +209,3 @@ def _people(random: Random, setup: Setup) -> list[Item]:
         what, table = random.choice(_WHATS), random.choice(setup.tables).name
         acts.append(Act(5 + random.random() * (HORIZON - 10), "operator", what, table, random.randrange(1 << 30)))
     return acts
-
-
-__all__ = ["HORIZON", "Act", "Bug", "Fault", "Item", "LakefoldError", "Script", "Setup", "TableSetup", "draw"]

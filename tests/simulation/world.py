@@ -16,14 +16,14 @@ import executors.patience
 import executors.rescue
 import executors.run
 import executors.worker
-from lake.errors import CommitUnknown, LakefoldError, Rejected, Transient
+from lake.errors import LakefoldError, Rejected
 from lake.model import Concurrency
 from lake.plan import PlanState
 from service.store.errors import DatabaseUnreachable, StoreError
 from simulation.clock import Process, Scheduler, Threads, Time
 from simulation.daemons import Daemon
 from simulation.port import START, ModelFormat, prove
-from simulation.script import HORIZON, WRITERS, Act, Bug, Fault, Script
+from simulation.script import HORIZON, WRITERS, Act, Fault, Script, TableSetup
 from simulation.store import ModelStore, Settings, TableRow
 from simulation.table import Instant, Table, TableLock
 from simulation.watch import Watch
@@ -67,7 +67,7 @@ class World:
         self._acts = sorted((i for i in script.items if isinstance(i, Act)), key=lambda act: act.at)
         self._daemons: dict[str, tuple[Process, int, bool]] = {}
 
-    def _table(self, setup: Any) -> Table:
+    def _table(self, setup: TableSetup) -> Table:
         if setup.concurrency is Concurrency.SINGLE_WRITER:
             self.without_writers.add(setup.name)
         return Table(
@@ -385,6 +385,3 @@ def simulated() -> Iterator[None]:
             setattr(module, name, real)
         executors.lease._POLL_SECONDS = poll
         logging.disable(was)
-
-
-__all__ = ["Bug", "CommitUnknown", "Transient", "World", "simulated"]

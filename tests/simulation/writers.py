@@ -12,7 +12,7 @@ from lake.errors import LakefoldError
 from lake.model import OnConflict
 from simulation.clock import Process
 from simulation.script import PARTITIONS, Act
-from simulation.table import File, Instant, Slice, Table, holds_damage, sum_of
+from simulation.table import File, Instant, Slice, Table
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -267,6 +267,3 @@ def damage(table: Table, what: str, random: Random) -> str | None:
     table.damaged[group] = table.scheduler.now
     table.touch()
     return group
-
-
-__all__ = ["Writer", "damage", "holds_damage", "sum_of"]
