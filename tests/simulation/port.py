@@ -140,9 +140,12 @@ class ModelFormat:
         """See the port."""
         return self.reasons_to_keep(self.table(ref), versions)
 
+    @port("superseded_closed")
     def superseded_closed(self, ref: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
-        """See the port: nobody restores these tables."""
-        return {}
+        """See the port."""
+        table = self.table(ref)
+        undone = {index for index, version in enumerate(versions) if table.find(version.instant) is None}
+        return dict.fromkeys(undone, "what replaced it was restored away")
 
     def reasons_to_keep(self, table: Table, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """Path → why it must stay; None where nothing needs it."""

@@ -110,6 +110,7 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
     "discard": (4, (Transient, Conflict, Bug)),
     "withdraw": (3, (Transient,)),
     "superseded_deletable": (4, _ASKED),
+    "superseded_closed": (6, _ASKED),
     "delete": (3, (Transient, Conflict, Bug)),
     "delete file": (6, (Transient,)),
     "snapshot": (6, _ASKED),
@@ -117,8 +118,8 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
         name: (often, ())
         for name, often in {
             "claim": 12, "expired": 20, "heartbeat": 12, "step": 16, "complete": 4, "requeue": 3, "fail": 1,
-            "cancel": 2, "stay": 1, "plan_state": 6, "due": 6, "uncommitted": 8, "complete_late": 1, "superseded": 4,
-            "mark_deleted": 3, "add_plan": 4, "held_partitions": 8,
+            "cancel": 2, "stay": 1, "plan_state": 6, "due": 6, "uncommitted": 8, "complete_late": 1,
+            "superseded": 8, "close_superseded": 1, "mark_deleted": 3, "add_plan": 4, "held_partitions": 8,
         }.items()
     },
 }  # fmt: skip

@@ -23,7 +23,7 @@ class Watch:
         self.commits: dict[str, str] = {}
         #: path → when the commit that replaced it landed
         self.superseded_at: dict[str, float] = {}
-        #: table and instant, or path that was replaced by one, of what restores undid
+        #: table and instant of what restores undid
         self.restored: set[tuple[str, str]] = set()
         #: table → groups that a completed rewrite replaced
         self.replaced: dict[str, set[str]] = {}
@@ -83,8 +83,6 @@ class Watch:
         """A restore took these back, pending ones too: what they replaced is live by right."""
         for instant in instants:
             self.restored.add((table.name, instant.time))
-            for base, logs in instant.inputs:
-                self.restored.update((table.name, path) for path in (base, *logs))
             self.replaced.get(table.name, set()).difference_update(group for _, group in instant.replaces)
             if instant.plan_id is not None:
                 self.commits.pop(instant.plan_id, None)
@@ -118,8 +116,7 @@ class Watch:
         """What lakefold deletes was superseded for as long as the retention in force."""
         for version in versions:
             age = self.world.scheduler.now - self.superseded_at.get(table.name + version.path, self.world.scheduler.now)
-            again = (table.name, version.path) in self.restored  # counted from when it was replaced first
-            if age < self.world.least_retention() and not again:
+            if age < self.world.least_retention():
                 self.violated("deleted early", f"{table.name}: {version.path} after {age:.1f} s")
 
     def planned(self, store: "ModelStore", plan: Plan) -> None:
