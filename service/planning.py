@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -33,12 +34,14 @@ from service.store.views import Request, ScanRecord, TableState
 if TYPE_CHECKING:
     from service.store import Store
 
-__all__ = ["Answer", "Look", "explain", "plan_written", "refusal", "scan_and_plan", "taken"]
+__all__ = ["Answer", "Look", "explain", "plan_written", "refusal", "refused_tables", "scan_and_plan", "taken"]
 
 #: a request for a whole table may need several plans; the rest waits for the scans that follow
 MOST_PLANS_PER_REQUEST = 100
 #: when to look again at reported partitions of a table that has as many live plans as it may; that look is cheap
 _ROOM_AGAIN = timedelta(seconds=5)
+#: checks wait for storage more than they compute
+_CHECKS_AT_ONCE = 16
 _FOR_ROOM = (
     Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES, Reason.NEXT_PLAN_KIND
 )  # fmt: skip
@@ -103,9 +106,12 @@ def scan_and_plan(
 
 
 def explain(store: "Store", table: ConfiguredTable, partition: str | None = None) -> Planning:
-    """A fresh scan of ``table`` (of one partition) and what planning says of each slice; stores nothing."""
+    """A fresh scan of ``table`` (of one partition) and what planning says of each slice; stores nothing.
+
+    Raises what a scan raises: what is refused there is refused here.
+    """
     state = next(iter(store.tables([table.name])), None)
-    snapshot = load_format(table.ref.format).snapshot(table.ref, None if partition is None else [partition])
+    snapshot = _snapshot(store, table, remember=False, partitions=None if partition is None else [partition])
     if partition is not None and snapshot.slices.num_rows == 0:
         _partitions_asked(load_format(table.ref.format).snapshot(table.ref), None, [partition])
     run = _Run(
@@ -113,6 +119,25 @@ def explain(store: "Store", table: ConfiguredTable, partition: str | None = None
         held=store.held_partitions(table.name),
     )  # fmt: skip
     return run.plan()
+
+
+def refused_tables(tables: Collection[ConfiguredTable]) -> dict[str, str]:
+    """Which of ``tables`` a scan would refuse or could not read, each with the reason; those in mode off are not asked.
+
+    Reads what the check of the table's format reads, and lists no files.
+    """
+
+    def refusal_of(table: ConfiguredTable) -> str | None:
+        try:
+            load_format(table.ref.format).check(table.ref)
+        except (LakefoldError, OSError) as error:
+            return exitcodes.one_line(error)
+        return None
+
+    scanned = [table for table in tables if table.mode != "off"]
+    with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:
+        reasons = pool.map(refusal_of, scanned)
+        return {table.name: why for table, why in zip(scanned, reasons, strict=True) if why is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,13 @@ def add_to(root: typer.Typer) -> None:
 
 @config_app.command("check", epilog=exit_codes(ExitCode.PARTIAL))
 def check(json: Json = False, config: ConfigFile = None) -> int:
-    """Read file and environment, find the tables, check every rule; exit 3 when a source can't be resolved.
+    """Read file and environment, find the tables, check every rule and table as a scan does; exit 3 for what is wrong.
 
-    Needs no database: tables of a catalog database, which only a process with Spark can list, are not searched.
+    That is a source that can't be resolved, and a table that is refused or can't be read. Needs no database: tables of
+    a catalog database, which only a process with Spark can list, are not searched.
     """
     from service.catalog import Catalog
+    from service.planning import refused_tables
     from service.rules import check_rules, matching
 
     with command(json, config) as run:
@@ -34,25 +36,29 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
         check_rules(loaded)
         catalog = Catalog(loaded)
         tables = catalog.tables()
+        refused = refused_tables(tables)
         matched = {number for table in tables for number in matching(loaded, table.name)}
         idle = [loaded.rule_origin(number) for number in range(len(loaded.tables)) if number not in matched]
         modes = {mode: sum(table.mode == mode for table in tables) for mode in ("compact", "observe", "off")}
         data = {
             "file": loaded.file, "tables": len(tables), "modes": modes, "problems": catalog.problems,
-            "rules_without_table": idle,
+            "refused": refused, "rules_without_table": idle,
         }  # fmt: skip
 
         def text() -> None:
-            run.out.line(f"{loaded.file or 'no file, defaults and environment only'}: right")
+            found = f", but {plural(len(refused), 'table')} can't be served" if refused else ""
+            run.out.line(f"{loaded.file or 'no file, defaults and environment only'}: right{found}")
             counts = ", ".join(f"{count} {mode}" for mode, count in modes.items())
             run.out.line(f"{plural(len(tables), 'table')}: {counts}")
             for rule in idle:
                 run.out.note(f"{rule} matches no table")
             for problem in catalog.problems:
                 run.out.note(problem)
+            for name, why in refused.items():
+                run.out.note(why if why.startswith(name) else f"{name}: {why}")
 
         run.out.one(data, text)
-        return ExitCode.PARTIAL if catalog.problems else ExitCode.OK
+        return ExitCode.PARTIAL if catalog.problems or refused else ExitCode.OK
 
 
 @config_app.command("show", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))

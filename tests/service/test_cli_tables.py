@@ -412,3 +412,30 @@ def test_rollback_takes_back_a_dead_write_and_refuses_what_is_not_pending_or_lak
     }  # fmt: skip
     assert not list(timeline.glob(f"{dead}*"))
     lakefold.problem("tables", "rollback", "orders", dead, expect=10)
+
+
+@pytest.mark.parametrize("why", ["setting", "index", "unreadable"])
+def test_d4_what_a_scan_refuses_is_refused_alike_by_config_check_explain_and_a_dry_run(lakefold, why):
+    properties = lakefold.base / ".hoodie/hoodie.properties"
+    (found,) = lakefold.json("config", "check")
+    assert found["refused"] == {}
+    if why == "setting":
+        lakefold.config.write_text(lakefold.config.read_text() + 'concurrency = "occ"\n')
+        expected = 'concurrency = "occ" needs the lock that the writers use'
+    elif why == "index":
+        properties.write_text(properties.read_text() + "hoodie.index.type=BUCKET\n")
+        expected = "hoodie.properties hoodie.index.type = BUCKET"
+    else:
+        for instant in (lakefold.base / ".hoodie/timeline").glob("*.commit"):
+            instant.write_bytes(b"torn")
+        expected = "can't be read"
+    properties.with_name(".hoodie.properties.crc").unlink(missing_ok=True)
+    (found,) = lakefold.json("config", "check", expect=3)
+    text = found["refused"].pop("sales.orders")
+    assert (found["refused"], found["problems"]) == ({}, [])
+    assert expected in text
+    assert "right, but 1 table can't be served" in lakefold("config", "check", expect=3)
+    assert text in lakefold.error
+    assert text in lakefold.problem("tables", "explain", "sales.orders", expect=1)["detail"]
+    assert text in lakefold.problem("plans", "request", "sales.orders", "--dry-run", expect=1)["detail"]
+    assert lakefold.store.last_scan("sales.orders").error == text
