@@ -116,6 +116,22 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedPlan:
+    """A plan that failed and would fail again: its ``slices`` are left alone for as long as they are what they were."""
+
+    plan_id: str
+    attempts: int
+    error: str
+    slices: tuple[FileSlice, ...]
+
+    @property
+    def text(self) -> str:
+        """What happened, and what to do about it."""
+        times = f"{self.attempts} times" if self.attempts > 1 else "once"
+        return f"failed {times} in plan {self.plan_id}: {self.error}; to try again: lakefold plans retry {self.plan_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     """A group of a plan that the executor did not rewrite, and why."""
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which slices of a snapshot may be planned, and why the others may not: one typed reason for each slice."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.model import Snapshot
+from lake.plan import FailedPlan
 from lake.units import format_bytes, format_duration
 from planner.partitions import select_partitions
 from planner.policy import SizingPolicy
@@ -29,6 +30,7 @@ class Reason(StrEnum):
     ABOVE_LIMIT = "above_limit"  #: it is no small file, and compaction has nothing to do with it
     FILTERED = "filtered"  #: its partition is not asked for
     QUARANTINED = "quarantined"  #: its content could not be read before
+    FAILED = "failed"  #: a plan with it failed, and nothing has changed since
     BUSY = "busy"  #: the table itself says so: pending clustering, pending compaction …
     RECENT = "recent"  #: somebody may still be writing next to it
     HELD = "held"  #: a live plan holds its partition
@@ -62,6 +64,7 @@ _KNOBS = {
     Reason.ABOVE_LIMIT: "small_file_limit",
     Reason.FILTERED: "partition_filter",
     Reason.QUARANTINED: "lakefold resume",
+    Reason.FAILED: "lakefold resume",
     Reason.RECENT: "quiet_period",
     Reason.FEW_LOGS: "compact_log_files",
     Reason.OVERSIZED: "target_file_max",
@@ -93,8 +96,9 @@ def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str =
 
     ``number`` is the reason's own: bytes for ``above_limit`` and ``oversized``, and of the group for ``over_plan`` and
     ``next_plan_*``; seconds of age for ``recent``; files for ``few_files``, ``few_logs`` and ``no_gain`` (outputs);
-    the group's index in the plan for ``chosen``, the difference's in the snapshot for ``damaged``. ``detail`` is the
-    table's own words for ``busy`` and ``damaged``, the plan id for ``held``.
+    the group's index in the plan for ``chosen``, the difference's in the snapshot for ``damaged``, the plan's among the
+    failed ones for ``failed``. ``detail`` is the table's own words for ``busy`` and ``damaged``, what happened for
+    ``failed``, the plan id for ``held``.
     """
     match reason:
         case Reason.DAMAGED:
@@ -105,7 +109,7 @@ def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str =
             return f"partition not selected ({policy.partition_filter})"
         case Reason.QUARANTINED:
             return "quarantined: its content could not be read"
-        case Reason.BUSY:
+        case Reason.BUSY | Reason.FAILED:
             return detail
         case Reason.RECENT:
             age, quiet = format_duration(max(number, 0)), format_duration(policy.quiet_period)
@@ -175,6 +179,7 @@ def find_candidates(
     now: datetime,
     quarantined: Collection[str] = (),
     partitions: Collection[str] | None = None,
+    failed: Sequence[FailedPlan] = (),
 ) -> Candidates:
     """Decide every slice that needs no look at its neighbours; the others stay ``UNDECIDED``.
 
@@ -211,6 +216,7 @@ def find_candidates(
     busy = slices["busy_reason"]
     if busy.null_count < len(busy):
         found.decide(_mask(pc.is_valid(busy)), Reason.BUSY)
+    _decide_failed(snapshot, found, failed)
     if quarantined:
         wanted = pa.array(sorted(quarantined), type=pa.string())
         found.decide(_mask(pc.is_in(slices["path"], value_set=wanted)), Reason.QUARANTINED)
@@ -225,6 +231,24 @@ def find_candidates(
     found.decide(large, Reason.ABOVE_LIMIT, sizes[large])
     _decide_damaged(snapshot, found)
     return found
+
+
+def _decide_failed(snapshot: Snapshot, found: Candidates, failed: Sequence[FailedPlan]) -> None:
+    """What failed plans had is left alone; a slice with another base file or other logs is another one."""
+    known = {
+        (item.partition, item.file_id, item.path, item.log_files): index
+        for index, plan in enumerate(failed)
+        for item in plan.slices
+    }
+    if not known:
+        return
+    slices = snapshot.slices
+    file_ids = pa.array(sorted({file_id for _, file_id, _, _ in known}), type=pa.string())
+    for row in np.flatnonzero(_mask(pc.is_in(slices["file_id"], value_set=file_ids))).tolist():
+        file_id, path, logs = (slices[name][row].as_py() for name in ("file_id", "path", "log_files"))
+        index = known.get((found.partitions[found.partition[row]], file_id, path, tuple(logs)))
+        if index is not None:
+            found.decide(np.asarray([row]), Reason.FAILED, index)
 
 
 def _decide_damaged(snapshot: Snapshot, found: Candidates) -> None:

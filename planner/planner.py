@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From what a table looks like and how it should look to the next plan, with a reason for every slice."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.model import FileSlice, Snapshot
-from lake.plan import ClusteringGroup, Plan, PlanKind
+from lake.plan import ClusteringGroup, FailedPlan, Plan, PlanKind
 from planner.candidates import CODE, READY, REASONS, Candidates, Ints, Mask, Reason, find_candidates, reason_text
 from planner.compaction import choose_slices, due_slices, explain_others, one_group_each
 from planner.groups import Groups, first_that_fit, form_groups
@@ -54,6 +54,7 @@ class Planning:
     snapshot: Snapshot
     policy: SizingPolicy
     held: Mapping[str, str]
+    failed: Sequence[FailedPlan]
     plan: Plan | None
     decisions: pa.Table
     estimate: Estimate
@@ -77,6 +78,8 @@ class Planning:
         def text(reason: str, number: int, detail: str) -> str:
             if reason == Reason.DAMAGED.value:
                 detail = self.snapshot.damaged[number].text
+            elif reason == Reason.FAILED.value:
+                detail = self.failed[number].text
             return reason_text(Reason(reason), number, self.policy, detail)
 
         return [
@@ -95,19 +98,21 @@ def plan_table(
     quarantined: Collection[str] = (),
     partitions: Collection[str] | None = None,
     kinds: Collection[PlanKind] = tuple(PlanKind),
+    failed: Sequence[FailedPlan] = (),
 ) -> Planning:
     """The next plan for ``snapshot`` under ``policy``, with the reason of every slice that is not part of it.
 
     ``now`` is timezone-aware; ``plan_id`` names the plan if there is one. ``held`` are partitions with the id of
     the live plan that holds them, ``quarantined`` paths relative to the table that could not be read.
     ``partitions`` are asked for by name and replace the policy's partition filter; unknown ones have no slices.
-    A plan is of one of ``kinds``; where both are to be planned, ``rewrite_first`` says which goes first and which
-    gets a slice that both want. Reads nothing but its arguments; the same slices in any order give the same plan.
+    What ``failed`` plans had is left alone while it is unchanged. A plan is of one of ``kinds``; where both are to be
+    planned, ``rewrite_first`` says which goes first and which gets a slice that both want. Reads nothing but its
+    arguments; the same slices in any order give the same plan.
     """
     if now.tzinfo is None:
         raise ValueError("now must be timezone-aware")
     held = dict(held or {})
-    found = find_candidates(snapshot, policy, now=now, quarantined=quarantined, partitions=partitions)
+    found = find_candidates(snapshot, policy, now=now, quarantined=quarantined, partitions=partitions, failed=failed)
     before = _small_base_files(snapshot, found, policy)
     free = np.ones(len(found.partitions), dtype=np.bool_)
     free[[place for place, name in enumerate(found.partitions) if name in held]] = False
@@ -151,6 +156,7 @@ def plan_table(
         snapshot=snapshot,
         policy=policy,
         held=held,
+        failed=failed,
         plan=plan,
         decisions=_account(snapshot, found),
         estimate=_estimate(groups, picked, _base_files(snapshot, groups, picked), before),

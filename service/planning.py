@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scan a table and plan it: the one function behind the scheduler's ticks, requests, dry runs and ``explain``."""
 
+import hashlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from lake.formats import load_format
 from lake.model import Snapshot
 from lake.plan import Plan, PlanKind
 from lake.ports import Unfinished
+from lake.version import __version__
 from planner.candidates import Reason
 from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
@@ -202,6 +204,14 @@ def _again_in(planning: Planning, snapshot: Snapshot) -> dict[str | None, timede
     return again
 
 
+def digest(table: ConfiguredTable) -> str:
+    """What a plan of ``table`` follows from beside its files, as a word that changes with it."""
+    ref = table.ref
+    options = sorted(ref.write_options.items())
+    parts = (__version__, ref.location, ref.concurrency, ref.on_conflict, options, table.policy)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
 class _Run:
     """One table at one snapshot, planned as often as there is room."""
 
@@ -219,6 +229,8 @@ class _Run:
         self.store, self.table, self.snapshot, self.asked, self.kind = store, table, snapshot, asked, kind
         self.quarantined = tuple(state.quarantined) if state else ()
         self.held = dict(held)
+        self.settings = digest(table)
+        self.failed = store.failed_plans(table.name, self.settings)
         self.plans: list[Mapping[str, Any]] = []
         self._account: Account | None = None
 
@@ -233,6 +245,7 @@ class _Run:
             quarantined=self.quarantined,
             partitions=self.asked,
             kinds=tuple(PlanKind) if self.kind is None else (self.kind,),
+            failed=self.failed,
         )
 
     def take(self, planning: Planning, most: int, *, dry_run: bool, request: Request | None, actor: str) -> Planning:
@@ -243,7 +256,10 @@ class _Run:
             try:
                 if not dry_run:
                     request_id = request.request_id if request else None
-                    self.store.add_plan(planning.plan, request_id=request_id, actor=actor, estimate=plain(estimate))
+                    self.store.add_plan(
+                        planning.plan, request_id=request_id, actor=actor, estimate=plain(estimate),
+                        settings=self.settings,
+                    )  # fmt: skip
             except PartitionsTaken as error:
                 # Somebody was faster: what they took is theirs, the rest may still be planned.
                 self.held |= error.holders

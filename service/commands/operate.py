@@ -107,7 +107,7 @@ def pause(
 
 
 def resume(table: MaybeTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:
-    """End a pause; of a named table also its halt and its quarantine."""
+    """End a pause; of a named table also its halt and its quarantine, and plan again what failed."""
     with command(json, config) as run:
         if table is not None and run.out.can_ask and not yes:
             reason = run.client.halted_reason(table)

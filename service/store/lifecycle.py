@@ -21,6 +21,7 @@ from service.store.models import GroupRow, LivePartitionRow, PlanRow, Superseded
 from service.store.notifications import tell
 from service.store.rows import load_plan, obsolete
 from service.store.tables import served
+from service.store.views import Failure
 
 #: a claim that lost a race looks again; another plan of a crowded queue is free long before this
 _CLAIM_ATTEMPTS = 50
@@ -251,7 +252,12 @@ class Lifecycle(StorePart):
             if row.attempts >= self._settings.max_attempts:
                 reason = f"attempt {row.attempts} of {self._settings.max_attempts} (max_attempts): {error}"
                 self._leave_inflight(
-                    connection, claim, PlanState.FAILED, {"error": storable(error)}, claim.executor, reason
+                    connection,
+                    claim,
+                    PlanState.FAILED,
+                    {"error": storable(error), "failure": Failure.ATTEMPTS},
+                    claim.executor,
+                    reason,
                 )
                 return False
             wait_ms = self._backoff_ms(row.attempts)
@@ -266,7 +272,8 @@ class Lifecycle(StorePart):
         """Rejected or Integrity: failed, partitions freed; with ``halt`` the table is halted. Raises LeaseLost."""
         with self._database.write() as connection:
             row = _hold(connection, claim)
-            self._leave_inflight(connection, claim, PlanState.FAILED, {"error": storable(error)}, claim.executor, error)
+            values = {"error": storable(error), "failure": Failure.REJECTED}
+            self._leave_inflight(connection, claim, PlanState.FAILED, values, claim.executor, error)
             if halt:
                 # A second integrity error keeps the first one's reason: that is where the search begins.
                 why = f"plan {row.id}: {error}"

@@ -244,7 +244,6 @@ class PlanRow(Base):
     table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
     format: Mapped[str] = mapped_column(String)
     location: Mapped[str] = mapped_column(String)
-    concurrency: Mapped[str] = mapped_column(String)
     kind: Mapped[str] = mapped_column(String)
     state: Mapped[str] = mapped_column(String)
     snapshot_instant: Mapped[str] = mapped_column(String)
@@ -278,6 +277,10 @@ class PlanRow(Base):
     cancel_requested_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     cancel_reason: Mapped[str | None] = mapped_column(Text)
     error: Mapped[str | None] = mapped_column(Text)
+    #: a digest of what decided how the plan was made and would be run; None where nobody is to compare it
+    settings: Mapped[str | None] = mapped_column(String)
+    #: why its slices are left alone under the same settings (``Failure``); None unless it failed, and after a resume
+    failure: Mapped[str | None] = mapped_column(String)
 
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
     claimed_at_ms: Mapped[int | None] = mapped_column(BigInteger)

@@ -2,34 +2,49 @@
 """The scheduler's and the operator's side of a plan's life: add, cancel, retry, and who holds which partition."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from lake.plan import Plan, PlanState
+from lake.model import FileSlice
+from lake.plan import FailedPlan, Plan, PlanState
 from lake.trace import current_traceparent
 from service.store.base import StorePart, insert_if_absent, locked, record_event, storable
-from service.store.blobs import pack
-from service.store.clock import db_now
+from service.store.blobs import pack, unpack
+from service.store.clock import db_now, milliseconds
 from service.store.errors import ConstraintViolated, PartitionsTaken, StoreError, WrongState
 from service.store.listing import plan_id_of
 from service.store.models import GroupRow, LivePartitionRow, PlanRow, TableRow
 from service.store.notifications import tell
 from service.store.rows import options_document
 from service.store.tables import table_values
+from service.store.views import Failure
 
 logger = logging.getLogger(__name__)
 
 #: a partition whose holder ends in the very moment it is asked for is free at the next look
 _ATTEMPTS = 5
+_ATTEMPTS_REMEMBERED = timedelta(days=1)
 
 
 class Planning(StorePart):
     """Plans on their way in, and what people do to them."""
 
-    def add_plan(self, plan: Plan, *, request_id: str | None, actor: str, estimate: Mapping[str, Any]) -> None:
+    def add_plan(
+        self,
+        plan: Plan,
+        *,
+        request_id: str | None,
+        actor: str,
+        estimate: Mapping[str, Any],
+        settings: str | None = None,
+    ) -> None:
         """Store ``plan`` as requested and take its partitions, both or neither.
+
+        ``settings`` digests what the plan follows from beside its inputs; ``failed_plans`` compares it.
 
         A table nobody registered becomes known in mode ``observe``. Raises PartitionsTaken with the holders where
         a live plan has one of the partitions.
@@ -50,7 +65,7 @@ class Planning(StorePart):
             connection.execute(
                 insert(PlanRow).values(
                     id=plan.plan_id, table_name=plan.table.name, format=plan.table.format,
-                    location=plan.table.location, concurrency=plan.table.concurrency.value, kind=plan.kind.value,
+                    location=plan.table.location, kind=plan.kind.value, settings=settings,
                     state=PlanState.REQUESTED, snapshot_instant=plan.snapshot_instant,
                     options=options_document(plan.options), estimate=dict(estimate), request_id=request_id,
                     actor=actor, group_count=len(groups), partition_count=len(plan.partitions),
@@ -72,6 +87,36 @@ class Planning(StorePart):
         """Partition → live plan that holds it, for the table ``name``."""
         with self._database.read() as connection:
             return _held(connection, name)
+
+    def failed_plans(self, name: str, settings: str) -> list[FailedPlan]:
+        """Plans of the table ``name`` that failed under these ``settings`` and are not to be made again as they were.
+
+        That is until somebody retries them or resumes the table; for a day only where they ran out of attempts, since
+        what kept failing then may have been the storage.
+        """
+        remembered = (PlanRow.failure == Failure.REJECTED) | (
+            PlanRow.finalized_at_ms > db_now() - milliseconds(_ATTEMPTS_REMEMBERED)
+        )
+        failed = select(PlanRow.id, PlanRow.attempts, PlanRow.failure, PlanRow.error).where(
+            PlanRow.table_name == name, PlanRow.state == PlanState.FAILED, PlanRow.failure.is_not(None),
+            PlanRow.settings == settings, remembered,
+        )  # fmt: skip
+        files = select(GroupRow.plan_id, GroupRow.partition_path, GroupRow.files)
+        with self._database.read() as connection:
+            rows = connection.execute(failed.order_by(PlanRow.id)).all()
+            groups = connection.execute(files.where(GroupRow.plan_id.in_([row.id for row in rows]))).all()
+        slices: dict[str, list[FileSlice]] = defaultdict(list)
+        for group in groups:
+            slices[group.plan_id] += unpack(group.files, group.partition_path)
+        return [
+            FailedPlan(
+                plan_id=row.id,
+                attempts=row.attempts,
+                error=row.error or "",
+                slices=tuple(slices[row.id]),
+            )
+            for row in rows
+        ]
 
     def adoptions(self, name: str, instants: Collection[str]) -> dict[str, str]:
         """Those of ``instants`` that a plan of the table ``name`` has adopted, ended ones included: instant → plan."""
@@ -132,7 +177,8 @@ class Planning(StorePart):
                 update(PlanRow)
                 .where(PlanRow.id == plan_id, PlanRow.state == PlanState.FAILED)
                 .values(
-                    state=PlanState.REQUESTED, attempts=0, not_before_ms=db_now(), finalized_at_ms=None, step=None,
+                    state=PlanState.REQUESTED, failure=None, attempts=0, not_before_ms=db_now(), finalized_at_ms=None,
+                    step=None,
                     cancel_requested_by=None, cancel_requested_at_ms=None, cancel_reason=None,
                 )
             )  # fmt: skip

@@ -13,7 +13,7 @@ from service.store.base import StorePart, insert_if_absent, storable
 from service.store.clock import db_now, moment, to_ms
 from service.store.errors import NotFound
 from service.store.layouts import keep_layout
-from service.store.models import ALL_TABLES, ScanRow, TableRow
+from service.store.models import ALL_TABLES, PlanRow, ScanRow, TableRow
 from service.store.notifications import tell
 from service.store.rows import pause_of, table_state
 from service.store.views import Pause, ScanRecord, TableState
@@ -92,9 +92,10 @@ class Tables(StorePart):
         _log("paused", name, why)
 
     def resume(self, name: str | None, actor: str) -> None:
-        """End the pause of table ``name``, its halt and its quarantine. Raises NotFound.
+        """End the pause of table ``name``, its halt and its quarantine; what failed may be planned again.
 
-        With None the pause of the whole service ends; tables that are paused or halted by themselves stay so.
+        With None the pause of the whole service ends; tables that are paused or halted by themselves stay so. Raises
+        NotFound.
         """
         with self._database.write() as connection:
             held = TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None)
@@ -104,6 +105,8 @@ class Tables(StorePart):
                 self._set(connection, ALL_TABLES, **nobody)
             else:
                 self._change(connection, name, **nobody, halted_at_ms=None, halted_reason=None, quarantined={})
+                failed = update(PlanRow).where(PlanRow.table_name == name, PlanRow.failure.is_not(None))
+                connection.execute(failed.values(failure=None))
         _log("resumed", name, f"by {actor}")
 
     def service_pause(self) -> Pause | None:

@@ -12,6 +12,13 @@ from lake.model import TableRef
 from lake.plan import PartitionFigures, PlanKind, PlanState
 
 
+class Failure(StrEnum):
+    """How a plan failed that is not to be made again as it was."""
+
+    REJECTED = "rejected"  #: it can't be served, or what was written differed
+    ATTEMPTS = "attempts"  #: all its attempts failed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """The policy knobs that the store itself obeys; the defaults are the documented ones."""

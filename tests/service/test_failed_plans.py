@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan that failed is not made again as it was: what is left alone for it, what is said, and what lifts that."""
+
+import dataclasses
+from pathlib import Path
+
+import daemon_toys
+import pyarrow.parquet as pq
+import pytest
+import toy_format
+from daemon_toys import write_config
+from sqlalchemy import create_engine, text
+from toy_format import ToyFormat, create
+
+from lake.errors import Rejected, Transient
+from lake.plan import PlanState
+from service import planning
+from service.account import explanation
+from service.config import load
+from service.daemon import Daemon
+from service.store import Store
+
+UNREADABLE = "the table's merger can't be run"
+
+
+class Home:
+    """One toy table whose every rewrite fails, with a database and a configuration."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ref = create(path / "lake" / "t1", name="t1")
+        self.url = f"sqlite:///{path}/lakefold.db"
+        self.store = Store(self.url)
+        self.store.upgrade()
+        self.settings: dict[str, object] = {"max_attempts": 2, "backoff": "100ms", "backoff_max": "100ms"}
+
+    def scan(self) -> list[str]:
+        """Scan once and run what is planned; the ids of the new plans."""
+        known = {plan.plan_id for plan in self.store.plans()}
+        with Daemon(load(write_config(self.path, policy=self.settings)), "all") as daemon:
+            daemon.run_once()
+        return [plan.plan_id for plan in self.store.plans() if plan.plan_id not in known]
+
+    def explain(self) -> set[tuple[str, str]]:
+        """Reasons and settings that ``tables explain`` prints."""
+        with Daemon(load(write_config(self.path, policy=self.settings)), "scheduler") as daemon:
+            table = daemon.scanning._catalog.find("t1")
+            lines = explanation(table, planning.explain(self.store, table), files=False)["items"]
+            return {(line["text"], line["knob"]) for line in lines}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    import lake.formats
+
+    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
+    return Home(tmp_path)
+
+
+@pytest.fixture
+def toys(home: Home) -> ToyFormat:
+    return daemon_toys.install(ToyFormat())
+
+
+def failing(toys: ToyFormat, error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    toys.hooks["rewrite"] = fail
+
+
+@pytest.mark.parametrize("error", [Rejected(UNREADABLE), Transient(UNREADABLE)], ids=["rejected", "attempts"])
+def test_f8_a_plan_that_failed_is_not_planned_again_unchanged_and_explain_says_why(home, toys, error):
+    failing(toys, error)
+    (failed,) = home.scan()
+    assert home.store.plan(failed).state is PlanState.FAILED
+    assert home.scan() == []
+    assert home.scan() == []
+    times = "once" if isinstance(error, Rejected) else "2 times"
+    expected = f"failed {times} in plan {failed}: {UNREADABLE}; to try again: lakefold plans retry {failed}"
+    assert home.explain() == {(expected, "lakefold resume")}
+    scan = home.store.last_scan("t1")
+    assert scan.skipped["failed"] == 6
+    assert scan.backlog_files == 0
+
+
+@pytest.mark.parametrize("lift", ["inputs", "settings", "write options", "version", "retry", "resume"])
+def test_f8_it_is_planned_again_as_soon_as_something_changed_or_somebody_wants_it(home, toys, monkeypatch, lift):
+    failing(toys, Rejected(UNREADABLE))
+    (failed,) = home.scan()
+    assert home.scan() == []
+    toys.hooks.clear()
+    if lift == "inputs":
+        document = toy_format.manifest(home.ref)
+        for item in document["files"]:
+            log = f"{item['file_id'].replace('/', '-')}.log.parquet"
+            path = Path(home.ref.location) / item["path"]
+            pq.write_table(pq.read_table(path).slice(0, 0), path.with_name(log))
+            item["logs"] = [log]
+        toy_format.publish(home.ref, {**document, "number": document["number"] + 1, "plan_id": None})
+    elif lift == "settings":
+        home.settings["receipt"] = "footer"
+    elif lift == "write options":
+        other = dataclasses.replace(home.ref, write_options={"merger": "another"})
+        monkeypatch.setattr(toys, "discover", lambda location: iter([other]))
+    elif lift == "version":
+        monkeypatch.setattr(planning, "__version__", "99")
+    elif lift == "retry":
+        home.store.retry(failed, "ada")
+    else:
+        home.store.resume("t1", "ada")
+    again = home.scan()
+    assert len(again) == (0 if lift == "retry" else 1)
+    assert home.store.figures().count(PlanState.COMPLETED) == 1
+
+
+def test_f8_what_ran_out_of_attempts_is_tried_again_after_a_day_since_it_may_have_been_the_storage(home, toys):
+    failing(toys, Transient("connection refused"))
+    (failed,) = home.scan()
+    assert home.scan() == []
+    engine = create_engine(home.url)
+    with engine.begin() as connection:
+        day = {"ms": 86_400_000}
+        connection.execute(text("UPDATE plan SET finalized_at_ms = finalized_at_ms - :ms"), day)
+    engine.dispose()
+    toys.hooks.clear()
+    assert len(home.scan()) == 1
+    assert home.store.plan(failed).state is PlanState.FAILED
+
+
+def test_f8_files_written_since_are_planned_without_those_that_failed(home, toys):
+    failing(toys, Rejected(UNREADABLE))
+    (failed,) = home.scan()
+    toys.hooks.clear()
+    document = toy_format.manifest(home.ref)
+    base = Path(home.ref.location)
+    old = [item["path"] for item in document["files"]]
+    new = []
+    for item in [item for item in document["files"] if item["partition"] == "dt=0"][:2]:
+        path = f"{item['partition']}/new-{len(new)}.parquet"
+        rows = pq.read_table(base / item["path"])
+        pq.write_table(rows, base / path)
+        new.append({**item, "path": path, "file_id": path, "bytes": (base / path).stat().st_size})
+    files = [*document["files"], *new]
+    toy_format.publish(home.ref, {**document, "number": document["number"] + 1, "plan_id": None, "files": files})
+    (made,) = home.scan()
+    assert home.store.plan(made).input_files == 2
+    assert {item["path"] for item in toy_format.manifest(home.ref)["files"]} >= set(old)
+    assert home.store.plan(failed).error == UNREADABLE
