@@ -128,6 +128,13 @@ def _any_instant(writer: ModelWriter, plan_id: str, instants: Any) -> list[Any]:
     return [i for i in every if i.plan_id == plan_id and (instants is None or i.time in instants)]
 
 
+@contextmanager
+def _asks_nobody() -> Iterator[None]:
+    closes_nothing = patch.object(ModelFormat, "superseded_closed", lambda format_, table, versions: {})
+    with closes_nothing, patch.object(ModelFormat, "reasons_to_keep", _all_deletable):
+        yield
+
+
 def _all_deletable(format_: ModelFormat, table: Table, versions: Any) -> dict[str, None]:
     return dict.fromkeys((version.path for version in versions), None)
 
@@ -156,7 +163,7 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "sweep-takes-live-work": replaced(executors.rescue, "LIVE_STATES", frozenset()),
         "rescue-without-withdrawal": _without_withdrawal,
         "superseded-not-recorded": replaced(ModelStore, "replaced", _nothing_replaced),
-        "cleaner-asks-nobody": replaced(ModelFormat, "reasons_to_keep", _all_deletable),
+        "cleaner-asks-nobody": _asks_nobody,
         "partitions-held-twice": replaced(ModelStore, "taken", _twice_held),
         "sleeper-withdraws-its-successor": replaced(Leftovers, "withdraw_own", _withdraw_whatever_there_is),
         "no-receipt": _without_receipt,
