@@ -40,16 +40,16 @@ def draw(seed: int, number: int, state: State, size: int, *, only: Sequence[str]
     if operation == "delete_partition":
         return Step(number=number, operation=operation, evolutions=evolutions, partitions=(day,))
     if operation == "insert_overwrite":
-        rows = [_row(random, number, n, evolutions, day) for n in range(random.randint(1, size))]
+        rows = [_row(random, number, n, evolutions, day) for n in range(random.randint(size // 2, size))]
         return Step(
             number=number, operation=operation, evolutions=evolutions, partitions=(day,), rows=tuple(rows)
         )  # fmt: skip
     if operation in ("insert", "bulk_insert"):
-        rows = [_row(random, number, n, evolutions) for n in range(random.randint(1, size))]
+        rows = [_row(random, number, n, evolutions) for n in range(random.randint(size // 2, size))]
         return Step(number=number, operation=operation, evolutions=evolutions, rows=tuple(rows))
     # Half of the changes are to one day, as most writers' are.
     pool = [key for key, row in sorted(state.rows.items()) if row["dt"] == day or random.random() < 0.5]
-    chosen = random.sample(pool, min(len(pool), random.randint(1, size)))
+    chosen = random.sample(pool, min(len(pool), random.randint(size // 2, size)))
     old = [_row(random, number, 0, evolutions, state.rows[key]["dt"]) | {"id": key} for key in chosen]
     if operation == "delete":
         return Step(number=number, operation=operation, evolutions=evolutions, rows=tuple(old))
