@@ -122,3 +122,19 @@ def test_d9_a_table_without_its_properties_is_named_where_tables_are_looked_for(
     assert next(tables).location == str(sound), "the others are found all the same"
     with pytest.raises(Rejected, match=rf"{lost} has a directory \.hoodie and no .*; put that file back"):
         next(tables)
+
+
+def test_files_of_archived_commits_are_listed_while_an_older_clean_stays_on_the_timeline(
+    templates: Templates, tmp_path: Path
+) -> None:
+    base = templates.copy("plain", tmp_path / "t")
+    before = FORMAT.snapshot(ref(base)).slices["path"]
+    timeline = base / ".hoodie/timeline"
+    first, _ = sorted(path.name.partition("_")[0] for path in timeline.glob("*.commit"))
+    for path in timeline.glob(f"*{first}*"):
+        path.unlink()
+    older = f"{int(first) - 1}"
+    for name in (f"{older}.clean.requested", f"{older}.clean.inflight", f"{older}_{older}.clean"):
+        (timeline / name).touch()
+    assert any(f"_{first}." in path for path in data_files(base))
+    assert FORMAT.snapshot(ref(base)).slices["path"].equals(before)

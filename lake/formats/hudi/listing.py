@@ -213,10 +213,13 @@ def _slices_in_storage(
     """
     files: dict[Group, list[tuple[DataFile, int]]] = defaultdict(list)
     completed = {i.time: i.completed_at or i.time for i in timeline.commits}
-    oldest = timeline.instants[0].time if timeline.instants else ""
+    # Where commits of the active timeline begin: an older clean or rollback may stay long after the commits of its
+    # time were archived, and a commit with a savepoint after those that follow it.
+    saved = {instant.time for instant in timeline.completed if instant.action == "savepoint"}
+    oldest = min(completed.keys() - saved, default="")
 
     def is_committed(file: DataFile) -> bool:
-        # What is older than the active timeline was archived, and only completed instants are.
+        # What is older was archived, and only completed instants are.
         return file.instant in completed or file.instant < oldest
 
     for path, size in on_disk.sizes.items():
