@@ -81,9 +81,10 @@ def read_history(storage: Storage, directory: str, wanted: Wanted) -> Iterator[A
         if wanted.actions is not None:
             actions = pa.array(sorted(wanted.actions), type=table["action"].type)
             table = table.filter(pc.is_in(table["action"], value_set=actions))
+        if times is not None:
+            wanted_times = pa.array(sorted(times), type=table["instantTime"].type)
+            table = table.filter(pc.is_in(table["instantTime"], value_set=wanted_times))
         for row in reversed(table.sort_by("instantTime").to_pylist()):
-            if times is not None and row["instantTime"] not in times:
-                continue
             if containing is not None and not any(containing in (row[column] or b"") for column in heavy):
                 continue
             with _named(storage, path):

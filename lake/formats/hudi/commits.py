@@ -6,7 +6,7 @@ from typing import Any
 
 from lake.formats.hudi.attempts import attempts
 from lake.formats.hudi.clean_start import CLEAN_KEY
-from lake.formats.hudi.listing import committed_times, latest_slices
+from lake.formats.hudi.listing import committed_times, latest_slices, lists_by_metadata
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import (
     COMMIT_ACTIONS,
@@ -115,7 +115,10 @@ def reasons_to_keep(
     if not versions:
         return {}
     completed = _completed(timeline, versions)
-    live = {path for entry in latest_slices(storage, timeline) for path, _ in entry.sized_paths}
+    # A clean asks under the lock, so that storage is listed only where it matters. hudi-rs finds partitions by the
+    # values of their columns, on which no deletion is to rest.
+    where = None if lists_by_metadata(timeline) else {version.partition for version in versions}
+    live = {path for entry in latest_slices(storage, timeline, where) for path, _ in entry.sized_paths}
     needed: dict[str, str] = {}
     for instant, plan in timeline.pending_plans():
         kind = instant.kind if instant.kind in PLANNED_KINDS else "clustering"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lake.errors import Transient
-from lake.formats.hudi.history import Expected, Group, History, active_history, with_archived
+from lake.formats.hudi.history import Expected, Group, History, Wrote, active_history, with_archived
 from lake.formats.hudi.listing import Slice, latest_slices, possible_partitions
 from lake.formats.hudi.names import DataFile, data_file
 from lake.formats.hudi.storage import OnDisk, Storage
@@ -46,6 +46,7 @@ def look(storage: Storage, partitions: Collection[str] | None = None) -> Look:
     """The table, or these partitions of it. Transient when it changes faster than a difference can be confirmed."""
     if partitions is not None:
         partitions = possible_partitions(partitions)
+    before: set[Damage] = set()
     for _ in range(_ATTEMPTS):
         # The timeline is listed first: what a commit adds in between is in the slices and at worst looks too new.
         timeline = Timeline(storage)
@@ -57,7 +58,8 @@ def look(storage: Storage, partitions: Collection[str] | None = None) -> Look:
             history = with_archived(timeline, history)
         groups = (group for group in history.groups() if partitions is None or group[0] in partitions)
         damage = list(Comparison(history, timeline, on_disk, groups).of_table(slices))
-        if not damage or is_current(timeline):
+        # What a commit or a clean in between makes look different does not look so again.
+        if before.issuperset(damage) or is_current(timeline):
             listed = {(entry.partition, entry.file_id) for entry in slices}
             unseen = dict.fromkeys(
                 group for entry in damage if (group := (entry.partition, entry.file_id)) not in listed
@@ -70,6 +72,7 @@ def look(storage: Storage, partitions: Collection[str] | None = None) -> Look:
                 damage=damage,
                 unseen=[_as_written(history, group) for group in unseen],
             )
+        before = set(damage)
     raise Transient(f"{storage.location}: the table changed {_ATTEMPTS} times while it was listed; try again")
 
 
@@ -194,12 +197,16 @@ class Comparison:
             size = self._on_disk.sizes.get(wrote.path)
             if size is None:
                 yield _damage(group, Fault.MISSING, wrote.path, wrote.bytes)
-            elif wrote.bytes is not None and size != wrote.bytes:
+            elif wrote.bytes is not None and size != wrote.bytes and not self._is_appended_to(wrote, size):
                 yield _damage(group, Fault.WRONG_SIZE, wrote.path, wrote.bytes, size)
         for file in self._others.get(group, ()):
             if self._is_stray(file, expected):
                 path = join(file.partition, file.name)
                 yield _damage(group, Fault.UNOWNED, path, None, self._on_disk.sizes[path])
+
+    def _is_appended_to(self, wrote: Wrote, size: int) -> bool:
+        """Whether a log is longer for what no commit names: a write at work or one that failed, and its rollback."""
+        return wrote.is_log and self._logs_name_base and size > (wrote.bytes or 0)
 
     def _is_stray(self, file: DataFile, expected: Expected) -> bool:
         """Whether a file in storage passes for a part of the latest slice and no commit wrote it."""

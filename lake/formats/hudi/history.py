@@ -2,7 +2,7 @@
 """What the commits say that a table consists of: the latest slice of every file group, with names, sizes and rows.
 
 The active timeline is read at each look, but no commit twice: what a completed file says is kept for as long as there
-is room. Archived commits do not change any more, so that only their sum is kept.
+is room. Archived commits do not change any more, so that only their sum is kept, to which later ones are added.
 """
 
 import threading
@@ -17,7 +17,7 @@ from lake.formats.hudi.timeline import COMMIT_ACTIONS, Instant, Timeline, join, 
 Group = tuple[str, str]
 """Partition and file id."""
 
-#: files of which commits are kept in memory, of all tables together: some 100 MB
+#: files of which commits are kept in memory, of all tables together: some 100 MB, or one table that has more
 _MOST_FILES_KEPT = 300_000
 _Value = TypeVar("_Value")
 
@@ -117,6 +117,18 @@ class History:
                 logs[wrote.name] = wrote._replace(since=since)
         self._replaced.update(record.replaced)
 
+    def copy(self) -> "History":
+        """The same sum, to which more can be added while others read this one."""
+        return History(
+            logs_name_base=self.logs_name_base,
+            older=self.older,
+            times=set(self.times),
+            silent=set(self.silent),
+            _bases=dict(self._bases),
+            _logs={group: dict(logs) for group, logs in self._logs.items()},
+            _replaced=set(self._replaced),
+        )
+
     def forget(self) -> None:
         """Drop what no later commit can make live again: files of replaced groups, logs of earlier slices."""
         for group in self._replaced:
@@ -183,7 +195,7 @@ class History:
 
 
 class _Kept(Generic[_Value]):
-    """Values with their weight, the latest used as long as all of them are light enough. Thread-safe."""
+    """Values with their weight, the latest used as long as all of them are light enough, one at least. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most, self._weight = most, 0
@@ -201,7 +213,7 @@ class _Kept(Generic[_Value]):
         with self._lock:
             self._weight += weight - self._values.pop(key, (value, 0))[1]
             self._values[key] = value, weight
-            while self._weight > self._most:
+            while self._weight > self._most and len(self._values) > 1:
                 self._weight -= self._values.popitem(last=False)[1][1]
 
 
@@ -236,11 +248,23 @@ def with_archived(timeline: Timeline, active: History) -> History:
     key, stamp = timeline.storage.location, timeline.archive_stamp()
     kept = _archives.get(key)
     if kept is None or kept[0] != stamp:
-        older = History(logs_name_base=timeline.layout == 1)
-        for entry in timeline.archived(COMMIT_ACTIONS, plans=False):
-            older.add(entry.time, entry.completed_at, record_of(entry.metadata))
-        older.forget()
-        kept = stamp, older
-        _archives.put(key, kept, 1 + older.files)
+        kept = stamp, _sum_of_archived(timeline, kept[1] if kept is not None else None)
+        _archives.put(key, kept, 1 + kept[1].files)
     active.older = kept[1]
     return active
+
+
+def _sum_of_archived(timeline: Timeline, before: History | None) -> History:
+    """The sum of all archived commits. Only what came since ``before`` is read: years of them may be archived."""
+    times = None
+    if before is not None:
+        now = {entry.time for entry in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False)}
+        # What was archived stays so; where it does not, another table is in this place.
+        if before.times <= now:
+            times = now - before.times
+    older = History(logs_name_base=timeline.layout == 1) if before is None or times is None else before.copy()
+    if times is None or times:
+        for entry in timeline.archived(COMMIT_ACTIONS, plans=False, times=times):
+            older.add(entry.time, entry.completed_at, record_of(entry.metadata))
+    older.forget()
+    return older

@@ -82,11 +82,10 @@ def is_merge_on_read(timeline: Timeline) -> bool:
 def replaced_groups(timeline: Timeline) -> set[Group]:
     """File groups that completed replacecommits of the active timeline took out of the table."""
     gone: set[Group] = set()
-    for instant in timeline.commits:
-        if instant.action == "replacecommit":
-            record = timeline.metadata(instant) or {}
-            for partition, file_ids in (record.get("partitionToReplaceFileIds") or {}).items():
-                gone.update((partition, file_id) for file_id in file_ids)
+    replacements = [instant for instant in timeline.commits if instant.action == "replacecommit"]
+    for record in timeline.storage.each(timeline.metadata, replacements):
+        for partition, file_ids in ((record or {}).get("partitionToReplaceFileIds") or {}).items():
+            gone.update((partition, file_id) for file_id in file_ids)
     return gone
 
 
@@ -106,7 +105,7 @@ def latest_slices(
         partitions = possible_partitions(partitions)
         if not partitions:
             return []
-    by_metadata = _lists_by_metadata(timeline)
+    by_metadata = lists_by_metadata(timeline)
     if on_disk is None and (is_merge_on_read(timeline) or not by_metadata):
         on_disk = storage.on_disk(partitions)
     if not by_metadata:
@@ -161,7 +160,7 @@ def _ask_hudi_rs(storage: Storage, question: Callable[[Any], Any]) -> Any:
         ) from error
 
 
-def _lists_by_metadata(timeline: Timeline) -> bool:
+def lists_by_metadata(timeline: Timeline) -> bool:
     """Whether readers ask the table's metadata table for its files; hudi-rs does of version 8 and newer."""
     indexes = timeline.properties.get("hoodie.table.metadata.partitions", "").split(",")
     return "files" in indexes and timeline.layout != 1

@@ -266,7 +266,8 @@ class Timeline:
 
     def cleans(self) -> list[tuple[Instant, dict[str, Any]]]:
         """Completed cleans with their metadata, by time."""
-        found = [(i, self.metadata(i)) for i in self.completed if i.action == "clean"]
+        cleans = [instant for instant in self.completed if instant.action == "clean"]
+        found = zip(cleans, self.storage.each(self.metadata, cleans), strict=True)
         return [(instant, record) for instant, record in found if record is not None]
 
     def archived(

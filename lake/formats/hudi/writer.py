@@ -188,6 +188,7 @@ class HudiWriter:
     def take_out(self) -> Sequence[Resurrected]:
         """See ``TakesOut``."""
         with outcomes(self.table, "opening the table"):
+            self._check_contents()
             client = self._open()
         return take_out(client)
 
