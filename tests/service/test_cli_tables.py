@@ -428,7 +428,7 @@ def test_d4_what_a_scan_refuses_is_refused_alike_by_config_check_explain_and_a_d
     else:
         for instant in (lakefold.base / ".hoodie/timeline").glob("*.commit"):
             instant.write_bytes(b"torn")
-        expected = "can't be read"
+        expected = "can't be decoded"
     properties.with_name(".hoodie.properties.crc").unlink(missing_ok=True)
     (found,) = lakefold.json("config", "check", expect=3)
     text = found["refused"].pop("sales.orders")
