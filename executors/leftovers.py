@@ -49,7 +49,7 @@ class Leftovers:
 
     def discard(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
         """Discard ``instants``, None for all of the plan's; how many were withdrawn."""
-        return writer.discard(self._plan_id, instants, adopted=self._claim.plan.adopted)
+        return writer.discard(self._plan_id, instants, adopted=self._claim.plan.adopted, epoch=self._claim.epoch)
 
     def _withdraw(self, instants: tuple[str, ...] | None) -> bool:
         """``discard``, and whether that went well. The sweep finds what it did not."""

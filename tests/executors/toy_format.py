@@ -245,7 +245,9 @@ class ToyWriter:
             pending.unlink()
         return _commit(document)
 
-    def discard(self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None) -> int:
+    def discard(
+        self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None, epoch: int | None = None
+    ) -> int:
         self._format.hook("discard")
         withdrawn = 0
         with locked(self._table):

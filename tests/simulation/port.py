@@ -319,11 +319,15 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
                     raise Conflict(f"{reason}, before the commit")
 
     @port("discard")
-    def discard(self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None) -> int:
+    def discard(
+        self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None, epoch: int | None = None
+    ) -> int:
         """See the port."""
         table, withdrawn = self.table, 0
         with table.locked(*self.locks()):
             for instant in self.withdrawable(plan_id, instants):
+                if epoch is not None and instant.epoch > epoch and instant.owner and not instant.owner.dead:
+                    continue  # it is of an executor that took the plan over
                 self.world.before("withdraw", lake=True)
                 self.world.watch.withdrawn(table, instant)
                 table.drop_instant(instant.time)

@@ -95,8 +95,7 @@ class Watch:
         for store in self.world.stores:
             row = store.plans.get(instant.plan_id or "")
             if row is not None and here is not None and row.state is PlanState.INFLIGHT:
-                # Who falls asleep over a withdrawal may still take back its successor's work, which is cancelled then.
-                mine = instant.owner is here.process or here.process.asleep_until > 0
+                mine = instant.owner is here.process
                 if row.epoch == instant.epoch and not mine and row.lease_until > self.world.scheduler.now:
                     owner = instant.owner.name if instant.owner else "nobody"
                     text = f"{table.name}: {here.process.name} withdraws {instant.time}, which {owner} is working on"

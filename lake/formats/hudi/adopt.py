@@ -29,7 +29,7 @@ from lake.formats.hudi.publish import live_slices, stale_reason, still_there
 from lake.formats.hudi.rollback import roll_back
 from lake.formats.hudi.timeline import Instant, InstantState, planned_slices
 from lake.formats.hudi.unfinished import plan_kind
-from lake.formats.hudi.withdraw import remove_data_files
+from lake.formats.hudi.withdraw import others_work, remove_data_files
 from lake.plan import Plan, PlanKind
 from lake.ports import Prepared, Rewrite
 
@@ -97,11 +97,17 @@ def _check_inputs(client: HudiClient, plan: Plan) -> None:
                 raise Conflict(f"{plan.table.name}: {stale}: {reason}")
 
 
-def take_back(client: HudiClient, time: str, mine: OpenAttempt | None = None) -> int:
+def take_back(
+    client: HudiClient,
+    time: str,
+    plan_id: str | None = None,
+    mine: OpenAttempt | None = None,
+    epoch: int | None = None,
+) -> int:
     """Take back what was begun of the pending rewrite ``time``, which stays requested; 1 where something was begun.
 
-    Data files of it are deleted. Idempotent; an instant that completed or is gone is left alone, and so is the work of
-    an attempt that has begun after ``mine``, the caller's own.
+    Data files of it are deleted. Idempotent; an instant that completed or is gone is left alone, and so is what is not
+    the work of ``plan_id``, the plan that adopted it (``others_work``). Without a plan whatever is there is taken back.
     """
     client.bundle.check_serves_others(client.table.name, "taking back a plan of another process")
     with outcomes(client.table, "taking back a plan"), client.locked("taking back a plan"):
@@ -109,7 +115,7 @@ def take_back(client: HudiClient, time: str, mine: OpenAttempt | None = None) ->
             kind = plan_kind(instant, plan)
             if instant.time != time or kind is None:
                 continue
-            if mine is not None and mine.attempt.instant == time and mine.is_superseded():
+            if plan_id is not None and others_work(client.storage, time, plan_id, mine, epoch):
                 return 0
             begun = instant.state is InstantState.INFLIGHT
             if begun:

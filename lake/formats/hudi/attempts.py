@@ -119,9 +119,12 @@ class OpenAttempt:
         self._thread.start()
 
     def is_superseded(self) -> bool:
-        """Whether another attempt at the same instant has begun since; asked under the table's lock."""
-        turns = (signed.attempt.turn for signed in attempts(self._storage).get(self.attempt.instant, ()))
-        return max(turns, default=0) > self.attempt.turn
+        """Whether another attempt at the same instant has begun since; asked under the table's lock.
+
+        Or may have: an attempt whose file is gone was taken for over, its work was taken back, and turns begin anew.
+        """
+        known = attempts(self._storage).get(self.attempt.instant, ())
+        return not known or known[-1].path != self._path
 
     def end(self) -> None:
         """The attempt is over; never raises."""

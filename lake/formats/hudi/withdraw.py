@@ -22,11 +22,17 @@ def _of_plan(timeline: Timeline, plan_id: str) -> list[tuple[Instant, frozenset[
     ]
 
 
-def discard(client: HudiClient, plan_id: str, instants: Collection[str] | None, mine: OpenAttempt | None = None) -> int:
+def discard(
+    client: HudiClient,
+    plan_id: str,
+    instants: Collection[str] | None,
+    mine: OpenAttempt | None = None,
+    epoch: int | None = None,
+) -> int:
     """Withdraw the pending instants of ``plan_id`` that ``instants`` names, all with None; how many needed it.
 
-    An instant that completed, is gone or carries another plan's id is left alone, and so is the work of another
-    attempt: one that has begun after ``mine``, the caller's own, or one of a plan that adopted the instant. Idempotent.
+    An instant that completed or carries another plan's id is left alone, and so is what ``others_work`` says. Of the
+    caller's own that is gone already those files go that were written after it went. Idempotent.
     """
     withdrawn = 0
     with outcomes(client.table, "withdrawing a plan"), client.locked("withdrawing a plan"):
@@ -34,7 +40,7 @@ def discard(client: HudiClient, plan_id: str, instants: Collection[str] | None, 
         for instant, partitions in _of_plan(timeline, plan_id):
             if instants is not None and instant.time not in instants:
                 continue
-            if others_work(client.storage, instant.time, plan_id, mine):
+            if others_work(client.storage, instant.time, plan_id, mine, epoch):
                 continue
             # Under the lock a process that woke up can't commit between our look at the timeline and the rollback.
             if instant.kind == "compaction":
@@ -44,15 +50,26 @@ def discard(client: HudiClient, plan_id: str, instants: Collection[str] | None, 
                 withdrawn += 1
             _remove_leftovers(client, instant, partitions)
             forget_ended(client.storage, instant.time)
+        for time in {*(instants or ()), *([] if mine is None else [mine.attempt.instant])}:
+            _remove_late_files(client, timeline, plan_id, time)
     return withdrawn
 
 
-def others_work(storage: Storage, instant: str, plan_id: str, mine: OpenAttempt | None) -> bool:
-    """Whether what is there of ``instant`` is not the caller's to take back; call it under the lock."""
+def others_work(
+    storage: Storage, instant: str, plan_id: str, mine: OpenAttempt | None, epoch: int | None = None
+) -> bool:
+    """Whether what is there of ``instant`` is not the caller's to take back; call it under the lock.
+
+    It is another attempt's that has begun after ``mine``, the caller's own; without one, that of another plan, which
+    adopted the instant, or a living one of a later ``epoch``, whose executor took the plan over from the caller.
+    """
     if mine is not None and mine.attempt.instant == instant:
         return mine.is_superseded()
     signed = attempts(storage).get(instant)
-    return signed is not None and signed[-1].attempt.plan_id != plan_id
+    if signed is None:
+        return False
+    last = signed[-1]
+    return last.attempt.plan_id != plan_id or (epoch is not None and last.attempt.epoch > epoch and last.is_alive)
 
 
 def _withdraw(client: HudiClient, instant: Instant) -> None:
@@ -70,6 +87,20 @@ def _remove_leftovers(client: HudiClient, instant: Instant, partitions: Collecti
     after = client.timeline().find(instant.time, action=instant.action)
     if after is None or after.state is InstantState.REQUESTED:
         remove_data_files(client, instant.time, partitions)
+
+
+def _remove_late_files(client: HudiClient, timeline: Timeline, plan_id: str, time: str) -> None:
+    """Delete what the client's own job wrote under ``time`` after another process had withdrawn that instant.
+
+    No rollback knows of such files, and readers that list directories take them for committed, every row of theirs
+    twice, once the active timeline begins after ``time``.
+    """
+    plan = client.plan
+    if plan is None or plan.plan_id != plan_id or timeline.find(time) is not None:
+        return
+    # The active timeline was listed before: what is archived meanwhile is in both, not in none.
+    if not any(timeline.archived(plans=False, metadata=False, times={time})):
+        remove_data_files(client, time, plan.partitions)
 
 
 def remove_data_files(client: HudiClient, time: str, partitions: Collection[str], keep: Collection[str] = ()) -> None:

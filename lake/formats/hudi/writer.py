@@ -157,14 +157,16 @@ class HudiWriter:
         self._written = None
         return commit
 
-    def discard(self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None) -> int:
+    def discard(
+        self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None, epoch: int | None = None
+    ) -> int:
         """See ``TableWriter``."""
         with outcomes(self.table, "withdrawing a plan"):
             if self._client is not None and self._client.has_metadata_table and not is_there(self._client.storage):
                 self._close()  # deleted since: it would be in the way
             if adopted is not None:
-                return adopt.take_back(self._open(), adopted, self._attempt)
-            return withdraw.discard(self._open(), plan_id, instants, self._attempt)
+                return adopt.take_back(self._open(), adopted, plan_id, self._attempt, epoch)
+            return withdraw.discard(self._open(), plan_id, instants, self._attempt, epoch)
 
     def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
         """See ``TableWriter``."""
