@@ -164,6 +164,9 @@ class _Run:
             raise
         except Exception as silent:
             raise Transient(f"whose plan it is can't be learned: {one_line(silent)}") from silent
+        if self._claim.plan.adopted is not None:
+            # What is there of it from now on is ours to take back, even where ``prepare`` fails half-way.
+            self._left.instant = self._claim.plan.adopted
 
     @contextmanager
     def _step(self, step: Step) -> Iterator[None]:

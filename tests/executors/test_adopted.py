@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans that another process scheduled, on a toy table: one instant for all attempts, and never ours to withdraw."""
 
+from collections.abc import Callable
+
 import pytest
 from toy_bench import QUICK, Bench, no_spark, raising
+from toy_format import ToyFormat, ToyWriter
 
 from executors.outcome import Result
 from executors.rescue import rescue_one, sweep
 from lake.errors import Conflict, LeaseLost, Rejected, Transient
+from lake.model import TableRef
+from lake.plan import Plan
+from lake.ports import Prepared
 
 
 def test_an_adopted_plan_is_executed_on_its_own_instant(bench: Bench):
@@ -94,6 +100,31 @@ def test_what_somebody_else_has_begun_is_not_taken_back(bench: Bench):
     bench.format.hooks["prepare"] = raising(Transient("somebody else has begun it"))
     assert [bench.run().result for _ in range(3)] == [Result.REQUEUED, Result.REQUEUED, Result.FAILED]
     assert (bench.scheduled(), bench.commits(plan)) == ({"7": True}, 0)
+
+
+class HalfWay(ToyWriter):
+    """Begins a plan under the table's lock, as a fenced writer does, and fails before it can say so."""
+
+    def __init__(self, format_: ToyFormat, table: TableRef) -> None:
+        super().__init__(format_, table)
+        self.fence: Callable[[], None] = lambda: None
+
+    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+        self.fence()
+        super().prepare(plan, epoch)
+        raise Transient("its JVM died")
+
+
+def test_plus_what_was_begun_by_an_attempt_that_failed_half_way_is_taken_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    plan = bench.adopt("7")
+    monkeypatch.setattr(bench.format, "writer", lambda table, _: HalfWay(bench.format, table))
+    assert bench.run().result is Result.REQUEUED
+    assert bench.scheduled() == {"7": False}
+    bench.format.hooks["discard"] = raising(Transient("its JVM died"))
+    assert bench.run().result is Result.INFLIGHT
+    assert (bench.state(plan), bench.scheduled()) == ("inflight", {"7": True})
 
 
 def test_a_plan_whose_work_can_not_be_taken_back_stays_inflight_until_it_can(bench: Bench):
