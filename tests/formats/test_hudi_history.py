@@ -17,6 +17,7 @@ from lake.formats.hudi.archive import ArchivedInstant
 from lake.formats.hudi.history import History, active_history, with_archived
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import Timeline
+from lake.plan import SupersededVersion
 
 LAYOUT_TWO = PROPERTIES | {"hoodie.table.version": "8", "hoodie.timeline.layout.version": "2"}
 
@@ -128,3 +129,28 @@ def test_damage_does_not_keep_a_table_from_being_looked_at_whose_writers_never_r
     monkeypatch.setattr("lake.formats.hudi.damage.is_current", lambda _: False)
     (damage,) = FORMAT.snapshot(ref(table.base)).damaged
     assert damage.path == f"p/{lost}"
+
+
+def test_what_other_cleaners_deleted_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ByHand(tmp_path / "t")
+    base = table.base_file(T1)
+    table.complete(T1, "commit", base)
+    table.complete(T2, "replacecommit", table.base_file(T2, "p/f-1"))
+    clean = {"partitionMetadata": {"p": {"successDeleteFiles": [base]}}}
+    (table.base / f".hoodie/{T3}.clean").write_text(json.dumps(clean))
+    (table.base / "p" / base).unlink()
+    waiting = [SupersededVersion(partition="p", path=f"p/{base}", bytes=10, instant=T2)]
+    found = FORMAT.superseded_closed(ref(table.base), waiting)
+    assert found == {0: f"deleted by the table's own clean {T3}"}
+    read: list[str] = []
+    monkeypatch.setattr(Storage, "read", _watched(Storage.read, read))
+    assert FORMAT.superseded_closed(ref(table.base), waiting) == found
+    assert not [path for path in read if path.endswith(".clean")]
+
+
+def _watched(method: Callable[[Storage, str], bytes], seen: list[str]) -> Callable[[Storage, str], bytes]:
+    def read(self: Storage, relative: str) -> bytes:
+        seen.append(relative)
+        return method(self, relative)
+
+    return read

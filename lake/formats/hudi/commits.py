@@ -6,6 +6,7 @@ from typing import Any
 
 from lake.formats.hudi.attempts import attempts
 from lake.formats.hudi.clean_start import CLEAN_KEY
+from lake.formats.hudi.history import Kept
 from lake.formats.hudi.listing import committed_times, latest_slices, lists_by_metadata
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import (
@@ -28,6 +29,8 @@ _OURS = ("clustering", "compaction", "replacecommit")
 #: whose plan a completed instant names never changes; by table and file of the timeline
 _names: dict[tuple[str, str], str | None] = {}
 _MOST_NAMES = 100_000
+#: files that a completed clean of others deleted, which never change either
+_cleaned: Kept[frozenset[str]] = Kept(300_000)
 
 
 def find_commit(storage: Storage, timeline: Timeline, plan_id: str) -> Commit | None:
@@ -173,10 +176,21 @@ def reasons_to_close(storage: Storage, timeline: Timeline, versions: Sequence[Su
 
 def _cleaned_by_others(timeline: Timeline) -> dict[str, str]:
     """Files that completed cleans of the active timeline deleted and that are not lakefold's, with the clean's time."""
-    found = {}
-    for instant, record in timeline.cleans():
-        if CLEAN_KEY not in extra_metadata(record):
-            for partition, entry in (record.get("partitionMetadata") or {}).items():
-                for path in entry.get("successDeleteFiles") or ():
-                    found[join(partition, path.rsplit("/", 1)[-1])] = instant.time
+    cleans = [instant for instant in timeline.completed if instant.action == "clean"]
+    deleted = timeline.storage.each(lambda clean: _deleted_by_others(timeline, clean), cleans)
+    return {path: clean.time for clean, paths in zip(cleans, deleted, strict=True) for path in paths}
+
+
+def _deleted_by_others(timeline: Timeline, clean: Instant) -> frozenset[str]:
+    key = timeline.storage.location, timeline.stamp(clean)
+    found = _cleaned.get(key)
+    if found is None:
+        record = timeline.metadata(clean) or {}
+        entries = {} if CLEAN_KEY in extra_metadata(record) else record.get("partitionMetadata") or {}
+        found = frozenset(
+            join(partition, path.rsplit("/", 1)[-1])
+            for partition, entry in entries.items()
+            for path in entry.get("successDeleteFiles") or ()
+        )
+        _cleaned.put(key, found, 1 + len(found))
     return found

@@ -194,7 +194,7 @@ class History:
         return {name: logs[name] for name in sorted(live, key=log_order)}
 
 
-class _Kept(Generic[_Value]):
+class Kept(Generic[_Value]):
     """Values with their weight, the latest used as long as all of them are light enough, one at least. Thread-safe."""
 
     def __init__(self, most: int) -> None:
@@ -217,8 +217,8 @@ class _Kept(Generic[_Value]):
                 self._weight -= self._values.popitem(last=False)[1][1]
 
 
-_records: _Kept[Record] = _Kept(_MOST_FILES_KEPT)
-_archives: _Kept[tuple[Any, History]] = _Kept(_MOST_FILES_KEPT)
+_records: Kept[Record] = Kept(_MOST_FILES_KEPT)
+_archives: Kept[tuple[Any, History]] = Kept(_MOST_FILES_KEPT)
 
 
 def active_history(timeline: Timeline) -> History:
