@@ -6,6 +6,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,8 +19,8 @@ from hudi_tables import METADATA, small_files
 from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore, make_table
 from support import SOAK
 
-from lake.errors import Transient
-from lake.formats.hudi import exclusion
+from lake.errors import Conflict, Transient
+from lake.formats.hudi import exclusion, publish
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import InstantState, Timeline
@@ -200,3 +202,34 @@ def lock_of(trips: Table) -> Path:
 
 def jvm_pid(spark: Any) -> int:
     return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def test_d2_two_names_of_one_table_never_have_two_plans_on_one_file_group(
+    spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = make_table(spark, tmp_path, tmp_path_factory)
+    (tmp_path / "alias").symlink_to(trips.base)
+    rows_before, other_rows_before = trips.rows(), trips.other_rows()
+    both, look = threading.Barrier(2), publish.live_slices
+
+    def together(*arguments: Any) -> Any:
+        found = look(*arguments)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(5)
+        return found
+
+    monkeypatch.setattr(publish, "live_slices", together)
+
+    def prepare(name: str) -> str:
+        table = Table(spark, tmp_path / name)
+        with table.writer() as writer:
+            try:
+                return writer.prepare(table.plan(f"0198-{name}"), 1).instant
+            except Conflict as error:
+                return str(error)
+
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(prepare, ["trips", "alias"]))
+    assert trips.rows() == rows_before
+    assert trips.other_rows() == other_rows_before
+    assert sum("is in pending clustering" in answer for answer in answers) == 1

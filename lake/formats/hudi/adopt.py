@@ -33,7 +33,8 @@ from lake.formats.hudi.withdraw import others_work, remove_data_files
 from lake.plan import Plan, PlanKind
 from lake.ports import Prepared, Rewrite
 
-_ACTIONS = {PlanKind.CLUSTERING: "replacecommit", PlanKind.COMPACTION: "commit"}
+#: what a rewrite's commit is on the timeline
+ACTIONS = {PlanKind.CLUSTERING: "replacecommit", PlanKind.COMPACTION: "commit"}
 
 
 def begin(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[], None]) -> tuple[Prepared, Any]:
@@ -70,7 +71,7 @@ def still_ours(client: HudiClient, rewrite: Rewrite) -> None:
 def _pending(client: HudiClient, plan: Plan) -> Instant:
     """The instant of an adopted plan. Raises Conflict where it ended or is not what was adopted."""
     timeline = client.timeline()
-    instant = timeline.find(plan.adopted or "", action=_ACTIONS[plan.kind])
+    instant = timeline.find(plan.adopted or "", action=ACTIONS[plan.kind])
     if instant is None or not instant.pending:
         raise Conflict(f"{plan.table.name}: {plan.kind} {plan.adopted} was executed or withdrawn by another process")
     named = {(s.partition, s.file_id, s.base, frozenset(s.logs)) for s in planned_slices(timeline.plan(instant) or {})}
@@ -118,6 +119,9 @@ def take_back(
             if plan_id is not None and others_work(client.storage, time, plan_id, mine, epoch):
                 return 0
             begun = instant.state is InstantState.INFLIGHT
+            if begun and client.has_lost(time):
+                return 0
+            client.confirm_lock("taking back a plan")
             if begun:
                 roll_back(client, time, kind)
             remove_data_files(client, time, {entry.partition for entry in planned_slices(plan)})

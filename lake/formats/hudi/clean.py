@@ -123,4 +123,5 @@ def publish_clean(
     }
     requested = client.meta.getInstantGenerator().getCleanRequestedInstant(instant)
     plan = client.avro("HoodieCleanerPlan", record)
+    client.confirm_lock("cleaning")
     client.meta.getActiveTimeline().saveToCleanRequested(requested, client.present(plan))

@@ -20,6 +20,7 @@ import fastavro
 
 from lake.errors import Transient
 from lake.formats.hudi import metadata_table
+from lake.formats.hudi.begun import Begun
 from lake.formats.hudi.bundle import bundle_of
 from lake.formats.hudi.conflicts import conflict_options
 from lake.formats.hudi.engine import Engine, choose_engine
@@ -55,6 +56,8 @@ class HudiClient:
         self.plan = plan
         self.storage = Storage(table.location)
         self.jvm: Any = packages_of(spark)
+        #: the rewrite that ``begin_rewrite`` began last
+        self.begun: Begun | None = None
         try:
             self._open()
         except Exception as error:
@@ -197,6 +200,12 @@ class HudiClient:
                 )
             time.sleep(_STREAMING_POLL_SECONDS)
 
+    @contextmanager
+    def alone(self, doing: str) -> Iterator[None]:
+        """Keep every other lakefold out while the block runs, but not the table's writers; Transient as ``locked``."""
+        with self._lock.alone(doing):
+            yield
+
     def confirm_lock(self, doing: str) -> None:
         """Raise Transient where the lock of ``locked`` was taken away by another process."""
         self._lock.confirm(doing)
@@ -240,14 +249,22 @@ class HudiClient:
 
     def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
         """Make a published plan inflight; Hudi's write of it as a job that has not run yet."""
+        self.begun = Begun(self.storage, instant)
         if kind is PlanKind.COMPACTION:
-            return self.bundle.begin_compaction(self.worker, instant)
-        if self._asks_before_commit():
-            # Hudi notes what is completed and what is pending, for ``resolve_conflicts``.
-            self.meta.reloadActiveTimeline()
-            cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
-            self._guard.preWrite(instant, cluster, self.meta)
-        return self.worker.cluster(instant, False)
+            java = self.bundle.begin_compaction(self.worker, instant)
+        else:
+            if self._asks_before_commit():
+                # Hudi notes what is completed and what is pending, for ``resolve_conflicts``.
+                self.meta.reloadActiveTimeline()
+                cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
+                self._guard.preWrite(instant, cluster, self.meta)
+            java = self.worker.cluster(instant, False)
+        self.begun.is_ours()
+        return java
+
+    def has_lost(self, instant: str) -> bool:
+        """Whether another process has taken over what ``begin_rewrite`` began of ``instant``; any thread may ask."""
+        return self.begun is not None and self.begun.instant == instant and self.begun.is_ours() is False
 
     def resolve_conflicts(self, replaced: Mapping[str, Collection[str]]) -> None:
         """Hudi's own conflict resolution, as the table's settings choose it; call it inside ``locked(owner)``.

@@ -74,6 +74,7 @@ def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -
     metadata = client.avro("HoodieCompactionPlan", record)
     instant = client.new_instant()
     requested = client.meta.getInstantGenerator().getCompactionRequestedInstant(instant)
+    client.confirm_lock("publishing a plan")
     client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
     current = replace(plan, groups=tuple(groups))
     return Prepared(plan=current, epoch=epoch, instant=instant, groups=tuple(kept), left_out=tuple(left_out))

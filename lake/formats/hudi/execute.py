@@ -9,22 +9,23 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
 from lake.failpoints import failpoint
 from lake.formats.hudi import compact
-from lake.formats.hudi.adopt import still_ours
+from lake.formats.hudi.adopt import ACTIONS, still_ours
 from lake.formats.hudi.batches import write_from_batches
 from lake.formats.hudi.clean import hold_back
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import unreadable
 from lake.formats.hudi.outcomes import cause_chain, commit_had_begun, is_disk_full, is_jvm_gone, translate
-from lake.formats.hudi.publish import unchanged
-from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, join
-from lake.formats.hudi.withdraw import remove_data_files
+from lake.formats.hudi.publish import still_pending, unchanged
+from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, InstantState, join, write_stats
+from lake.formats.hudi.withdraw import remove_data_files, written_by
 from lake.plan import ClusteringGroup, Commit, OutputFile, PlanKind, Progress, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite
 
@@ -35,6 +36,10 @@ log = logging.getLogger(__name__)
 _REPORT_SECONDS = 0.5
 #: how long tasks of a failed job may take to notice
 _TASKS_END_SECONDS = 10.0
+_WATCH_SECONDS = 0.5
+#: how long a process that took over an instant is waited for, to see what it commits
+OTHERS_WAIT = timedelta(minutes=10)
+_OTHERS_POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +137,17 @@ def write(
     total = sum(group.bytes for group in groups)
     try:
         with _tagged(client.spark, tag), ProgressReporter(client.spark, tag, total, report) as progress:
-            java = _begin(client, prepared, groups) if begun is None else begun
-            stats = _force(client, java)
+            with _watched(client, prepared.instant, tag):
+                java = _begin(client, prepared, groups) if begun is None else begun
+                stats = _force(client, java)
+            _refuse_taken_over(client, prepared)
             rows = sum(stat.getNumWrites() for stat in stats)
             progress.finish(rows)
     except Exception as error:
-        if is_disk_full(error):
-            _make_room(client, prepared.instant, {group.partition for group in groups})
+        if not is_jvm_gone(error) and (is_disk_full(error) or client.has_lost(prepared.instant)):
+            _wait_for_tasks(client)
+            _leave(client, prepared, cancelled)
+            _refuse_taken_over(client, prepared)
         raise _blame(client, prepared, error, cancelled) from error
     if cancelled.is_set():
         raise CancelRequested(f"{plan.table.name}: cancelled during the rewrite")
@@ -156,6 +165,10 @@ def write(
 
 def _begin(client: HudiClient, prepared: Prepared, groups: Sequence[ClusteringGroup]) -> Any:
     """Make the plan inflight; Hudi's write of it, a job that has not run yet, with the faster reading where it fits."""
+    action = ACTIONS[prepared.plan.kind]
+    instant = still_pending(client, prepared, action).find(prepared.instant, action=action)
+    if instant is None or instant.state is not InstantState.REQUESTED:
+        raise _taken_over(prepared)
     java = client.begin_rewrite(prepared.plan.kind, prepared.instant)
     if prepared.plan.kind is PlanKind.CLUSTERING and not client.engine.copies:
         statuses = write_from_batches(client, prepared.instant, groups)
@@ -173,14 +186,74 @@ def _force(client: HudiClient, java: Any) -> list[Any]:
     return stats
 
 
-def _make_room(client: HudiClient, instant: str, partitions: Collection[str]) -> None:
-    """Delete what the failed job wrote: even the lock file and the rollback that withdraw the instant need room."""
+def _leave(client: HudiClient, prepared: Prepared, cancelled: threading.Event) -> None:
+    """Delete what was written in vain under an instant of ours, and nothing that another process wrote.
+
+    A full disk leaves no room for the withdrawal otherwise. And whoever took over the instant knows nothing of files
+    that were written since: once it has committed they are files of a completed commit, seen by every reader. Which
+    they are its commit tells, and nothing before, so that it is waited for.
+    """
+    deadline = time.monotonic() + OTHERS_WAIT.total_seconds()
+    while client.has_lost(prepared.instant) and any(i.time == prepared.instant for i in client.timeline().pending):
+        if time.monotonic() >= deadline or cancelled.wait(_OTHERS_POLL_SECONDS):
+            log.warning(
+                "%s: another process executes %s and is not waited for; what was written in vain of it stays",
+                client.table.name,
+                prepared.instant,
+            )
+            return
+    partitions = {prepared.plan.groups[index].partition for index in prepared.groups}
+    with client.alone("deleting what was written in vain"):
+        # Before the looks at whose they are: what another process writes after those is not among them.
+        files = written_by(client.storage, prepared.instant, partitions)
+        timeline = client.timeline()
+        instant = timeline.find(prepared.instant, action=ACTIONS[prepared.plan.kind])
+        if instant is not None and not instant.pending:
+            named = {stat.get("path") for _, stat in write_stats(timeline.written(instant))}
+            files = [path for path in files if path not in named]
+        elif client.begun is None or not client.begun.is_ours():
+            return
+        for path in files:
+            client.remove_file(path)
+
+
+def _wait_for_tasks(client: HudiClient) -> None:
+    """Wait for the tasks of a failed job: a file that one has open keeps its room, and one that runs writes more."""
     tracker = client.spark.sparkContext._jsc.sc().statusTracker()
     deadline = time.monotonic() + _TASKS_END_SECONDS
-    # A file that a task still has open keeps its room.
     while any(info.numRunningTasks() for info in tracker.getExecutorInfos()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    remove_data_files(client, instant, partitions)
+
+
+@contextlib.contextmanager
+def _watched(client: HudiClient, instant: str, tag: str) -> Iterator[None]:
+    """Cancel the jobs of ``tag`` in the block when ``instant`` is taken over: their files would soon be seen."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_WATCH_SECONDS):
+            # A look that fails has no news, like one at a job that is over.
+            with contextlib.suppress(Exception):
+                if client.has_lost(instant):
+                    client.spark.sparkContext.cancelJobsWithTag(tag)
+
+    thread = threading.Thread(target=watch, name=f"watch {tag}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _refuse_taken_over(client: HudiClient, prepared: Prepared) -> None:
+    """Raise Conflict where another process has taken over what this one began."""
+    if client.has_lost(prepared.instant):
+        raise _taken_over(prepared)
+
+
+def _taken_over(prepared: Prepared) -> Conflict:
+    return Conflict(f"{prepared.plan.table.name}: another process took over {prepared.instant}")
 
 
 def _blame(client: HudiClient, prepared: Prepared, error: Exception, cancelled: threading.Event) -> LakefoldError:
@@ -222,12 +295,13 @@ def complete(client: HudiClient, written: Written, fence: Callable[[], None] = l
     called = False
     try:
         with client.locked("committing", owner=inflight):
+            _refuse_taken_over(client, prepared)
             if plan.adopted is not None:
                 still_ours(client, written.rewrite)
             elif compaction:
                 compact.unchanged(client, written.rewrite)
             else:
-                unchanged(client, prepared)
+                unchanged(client, written.rewrite)
             metadata = written.java.getCommitMetadata().get()
             metadata.addMetadata(PLAN_KEY, plan.plan_id)
             metadata.addMetadata(EPOCH_KEY, str(prepared.epoch))
@@ -242,14 +316,18 @@ def complete(client: HudiClient, written: Written, fence: Callable[[], None] = l
             fence()
             failpoint("in_commit")
             client.confirm_lock("committing")
+            _refuse_taken_over(client, prepared)
             called = True
             if compaction:
                 client.bundle.commit_compaction(client.worker, written.java, table, instant)
             else:
                 client.bundle.commit_clustering(client.worker, written.java, table, instant)
     except Exception as error:
+        lost = not called and not is_jvm_gone(error) and client.has_lost(instant)
+        if lost and client.storage.sizes([output.path for output in commit.outputs]):
+            _leave(client, prepared, threading.Event())
         outcome = translate(error, plan.table, "committing", committing=called and commit_had_begun(error))
-        if called and _landed(client, instant, "commit" if compaction else "replacecommit"):
+        if called and _landed(client, instant, ACTIONS[plan.kind]):
             log.warning("%s: commit %s landed although Hudi reported: %s", plan.table.name, instant, outcome)
             return commit
         raise outcome from error

@@ -278,6 +278,7 @@ def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -
     metadata = client.avro("HoodieRequestedReplaceMetadata", record)
     instant = client.new_instant()
     requested = client.bundle.requested_clustering(client.meta, instant)
+    client.confirm_lock("publishing a plan")
     client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
     return Prepared(plan=plan, epoch=epoch, instant=instant, groups=kept, left_out=left_out)
 
@@ -307,10 +308,11 @@ def still_there(client: HudiClient, rewrite: Rewrite) -> None:
         raise Conflict(f"{name}: another process took back what was written of {prepared.instant}")
 
 
-def unchanged(client: HudiClient, prepared: Prepared) -> None:
-    """Raise Conflict where the plan's instant is not pending any more or an input changed; call it under the lock."""
-    plan = prepared.plan
+def unchanged(client: HudiClient, rewrite: Rewrite) -> None:
+    """Raise Conflict where the instant is not pending any more, a file is gone or an input changed; under the lock."""
+    prepared, plan = rewrite.prepared, rewrite.prepared.plan
     still_pending(client, prepared, "replacecommit")
+    still_there(client, rewrite)
     groups = [plan.groups[index] for index in prepared.groups]
     live = live_slices(client, [slice_ for group in groups for slice_ in group.slices])
     for group in groups:

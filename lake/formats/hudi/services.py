@@ -54,6 +54,7 @@ def _roll_back_failed(client: HudiClient) -> str | None:
     before = {instant.time for instant in client.timeline().pending}
     java = client.unlocked({"hoodie.clean.failed.writes.policy": "LAZY"})
     try:
+        client.confirm_lock("rolling back")
         java.rollbackFailedWrites(client.meta)
     finally:
         java.close()
@@ -106,6 +107,7 @@ def _archive(client: HudiClient) -> str | None:
         maximum = max(maximum, minimum + 1)
     java = client.unlocked({_KEEP_MIN: str(minimum), KEEP_MAX: str(maximum)})
     try:
+        client.confirm_lock("archiving")
         java.archive()
     finally:
         java.close()
@@ -133,6 +135,7 @@ def roll_back(client: HudiClient, time: str) -> str:
                 f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} at its "
                 "next one"
             )
+        client.confirm_lock("rolling back")
         client.worker.rollback(time)
         return f"{instant.kind} {time} is rolled back: what was written of it is deleted"
 

@@ -31,8 +31,9 @@ def discard(
 ) -> int:
     """Withdraw the pending instants of ``plan_id`` that ``instants`` names, all with None; how many needed it.
 
-    An instant that completed or carries another plan's id is left alone, and so is what ``others_work`` says. Of the
-    caller's own that is gone already those files go that were written after it went. Idempotent.
+    An instant that completed or carries another plan's id is left alone, and so is what ``others_work`` says
+    and what a writer has begun to execute. Of the caller's own that is gone already those files go that were written
+    after it went. Idempotent.
     """
     withdrawn = 0
     with outcomes(client.table, "withdrawing a plan"), client.locked("withdrawing a plan"):
@@ -40,8 +41,11 @@ def discard(
         for instant, partitions in _of_plan(timeline, plan_id):
             if instants is not None and instant.time not in instants:
                 continue
-            if others_work(client.storage, instant.time, plan_id, mine, epoch):
+            if others_work(client.storage, instant.time, plan_id, mine, epoch) or (
+                instant.state is InstantState.INFLIGHT and client.has_lost(instant.time)
+            ):
                 continue
+            client.confirm_lock("withdrawing a plan")
             # Under the lock a process that woke up can't commit between our look at the timeline and the rollback.
             if instant.kind == "compaction":
                 withdrawn += compact.withdraw(client, instant, partitions)
@@ -105,9 +109,13 @@ def _remove_late_files(client: HudiClient, timeline: Timeline, plan_id: str, tim
 
 def remove_data_files(client: HudiClient, time: str, partitions: Collection[str], keep: Collection[str] = ()) -> None:
     """Delete the base files but ``keep`` that the uncommitted instant ``time`` of ours wrote in ``partitions``."""
-    for partition in partitions:
-        for name in client.storage.names(partition):
-            file = data_file(join(partition, name))
-            wrote = file is not None and not file.is_log and file.instant == time
-            if wrote and join(partition, name) not in keep:
-                client.remove_file(join(partition, name))
+    for path in written_by(client.storage, time, partitions):
+        if path not in keep:
+            client.remove_file(path)
+
+
+def written_by(storage: Storage, time: str, partitions: Collection[str]) -> list[str]:
+    """The base files in ``partitions`` that carry the instant ``time``."""
+    paths = [join(partition, name) for partition in partitions for name in storage.names(partition)]
+    files = ((path, data_file(path)) for path in paths)
+    return [path for path, file in files if file is not None and not file.is_log and file.instant == time]

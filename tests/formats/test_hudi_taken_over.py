@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of ours that a writer's inline clustering executes: it runs whatever is pending, by whoever it was planned."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables import run_service
+from hudi_writing import FORMAT, Table, ignore, make_table
+
+from lake.errors import Conflict, LakefoldError, Transient
+from lake.formats.hudi import execute
+from lake.formats.hudi.client import HudiClient
+from lake.formats.hudi.timeline import write_stats
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def trips(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return make_table(spark, tmp_path, tmp_path_factory)
+
+
+def execute_pending(trips: Table) -> None:
+    """What a writer with ``hoodie.clustering.inline`` does after its commit."""
+    with ThreadPoolExecutor() as pool:  # a job of the calling thread's would carry the tag of ours
+        pool.submit(run_service, trips.spark, "run_clustering", Path(trips.base), "execute").result()
+
+
+def check(trips: Table, instant: str, before: tuple[Any, Any]) -> None:
+    """The rows are as they were, and of ``instant`` exactly the files of its commit are there."""
+    found = trips.timeline().find(instant)
+    assert found is not None
+    assert not found.pending
+    committed = {stat["path"] for _, stat in write_stats(trips.timeline().metadata(found))}
+    assert (trips.rows(), trips.other_rows()) == before
+    assert trips.files_of(instant) == committed
+    assert not FORMAT.verify(trips.ref, (), rows=False).missing
+
+
+def test_plus_files_written_after_an_inline_clustering_took_our_instant_are_not_seen_and_do_not_stay(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = trips.rows(), trips.other_rows()
+    force: Callable[..., Any] = execute._force
+
+    def late(*arguments: Any) -> Any:
+        execute_pending(trips)  # between the beginning of our job and its first file
+        return force(*arguments)
+
+    monkeypatch.setattr(execute, "_force", late)
+    plan = trips.plan()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        with pytest.raises(LakefoldError) as refused:
+            writer.commit(writer.rewrite(prepared, ignore))
+    check(trips, prepared.instant, before)
+    assert isinstance(refused.value, Conflict)
+    assert f"another process took over {prepared.instant}" in str(refused.value)
+    commit = FORMAT.committed(trips.ref, plan.plan_id)
+    assert commit is not None
+    assert {output.path for output in commit.outputs} == trips.files_of(prepared.instant)
+
+
+def test_plus_files_written_while_an_inline_clustering_executes_our_instant_do_not_outlive_its_commit(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = trips.rows(), trips.other_rows()
+    force: Callable[..., Any] = execute._force
+    with ThreadPoolExecutor() as pool, trips.writer() as writer:
+        others = []
+
+        def meanwhile(client: HudiClient, java: Any) -> Any:
+            others.append(pool.submit(execute_pending, trips))
+            while not client.has_lost(prepared.instant):
+                time.sleep(0.05)
+            return force(client, java)
+
+        monkeypatch.setattr(execute, "_force", meanwhile)
+        prepared = writer.prepare(trips.plan(), 1)
+        with pytest.raises(Conflict, match=f"another process took over {prepared.instant}"):
+            writer.rewrite(prepared, ignore)
+        others[0].result()
+    check(trips, prepared.instant, before)
+
+
+def test_plus_a_plan_that_an_inline_clustering_executed_while_we_proved_ours_is_not_committed_twice(
+    trips: Table,
+) -> None:
+    before = trips.rows(), trips.other_rows()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
+        execute_pending(trips)
+        with pytest.raises(Conflict):
+            writer.commit(rewrite)
+    check(trips, rewrite.prepared.instant, before)
+
+
+def test_plus_room_is_made_only_of_what_is_still_ours(trips: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = trips.rows(), trips.other_rows()
+
+    def full(*_: Any) -> Any:
+        execute_pending(trips)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(execute, "_force", full)
+    with trips.writer() as writer:
+        prepared = writer.prepare(trips.plan(), 1)
+        with pytest.raises(LakefoldError) as refused:
+            writer.rewrite(prepared, ignore)
+    check(trips, prepared.instant, before)
+    assert isinstance(refused.value, Conflict)
+
+
+def test_plus_nothing_is_deleted_while_nobody_can_say_what_the_other_commit_names(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed: set[str] = set()
+
+    def full(*_: Any) -> Any:
+        execute_pending(trips)
+        committed.update(trips.files_of(prepared.instant))
+        found = trips.timeline().find(prepared.instant)
+        assert found is not None
+        # As a reader sees a file that is created and then written to.
+        (Path(trips.base) / trips.timeline().directory / str(found.completed_file)).write_bytes(b"")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(execute, "_force", full)
+    with trips.writer() as writer:
+        prepared = writer.prepare(trips.plan(), 1)
+        with pytest.raises(Transient, match="is empty"):
+            writer.rewrite(prepared, ignore)
+    assert committed
+    assert trips.files_of(prepared.instant) == committed
+
+
+def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that_lost_it(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = trips.rows(), trips.other_rows()
+    force: Callable[..., Any] = execute._force
+
+    def taken_over(*arguments: Any) -> Any:
+        stats = force(*arguments)
+        found = trips.timeline().find(prepared.instant)
+        assert found is not None
+        (Path(trips.base) / trips.timeline().directory / str(found.inflight_file)).touch()
+        return stats
+
+    monkeypatch.setattr(execute, "_force", taken_over)
+    monkeypatch.setattr(execute, "OTHERS_WAIT", timedelta())
+    plan = trips.plan()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        with pytest.raises(Conflict, match=f"another process took over {prepared.instant}"):
+            writer.rewrite(prepared, ignore)
+        written = trips.files_of(prepared.instant)
+        assert written
+        assert writer.discard(plan.plan_id, None) == 0
+    assert trips.files_of(prepared.instant) == written
+    with trips.writer() as writer:
+        assert writer.discard(plan.plan_id, None) == 1
+    assert not trips.files_of(prepared.instant)
+    assert (trips.rows(), trips.other_rows()) == before
