@@ -158,6 +158,8 @@ def client(table: ByHand, plan: Plan | None = None) -> Any:
         bundle=SimpleNamespace(check_serves_others=lambda *_: None),
         timeline=lambda: Timeline(storage),
         locked=lambda _: nullcontext(),
+        confirm_lock=lambda _: None,
+        has_lost=lambda _: False,
         remove_file=storage.delete,
     )
 
