@@ -130,7 +130,10 @@ def inflight_ingest(client: HudiClient, timeline: Timeline, partitions: Collecti
         # Hudi aborts the commit of such a writer by itself. Its own check for writers that win counts it all the same.
         if client.optimistic and not writer_wins(client.table) and client.heartbeat_expired(instant.time):
             continue
-        workload = timeline.inflight(instant)
+        try:
+            workload = timeline.inflight(instant)
+        except FileNotFoundError:  # since the timeline was listed: whoever asks looks again
+            return f"{instant.kind} {instant.time}, which has just ended"
         if workload and str(workload.get("operationType") or "").upper() == "BULK_INSERT":
             continue  # it only adds file groups
         touched = {partition for partition, _ in write_stats(workload)}
