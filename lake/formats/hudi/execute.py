@@ -144,10 +144,12 @@ def write(
             rows = sum(stat.getNumWrites() for stat in stats)
             progress.finish(rows)
     except Exception as error:
-        if not is_jvm_gone(error) and (is_disk_full(error) or client.has_lost(prepared.instant)):
+        if not is_jvm_gone(error):
+            # Whoever withdraws the instant next lists its files: none may come after that.
             _wait_for_tasks(client)
-            _leave(client, prepared, cancelled)
-            _refuse_taken_over(client, prepared)
+            if is_disk_full(error) or client.has_lost(prepared.instant):
+                _leave(client, prepared, cancelled)
+                _refuse_taken_over(client, prepared)
         raise _blame(client, prepared, error, cancelled) from error
     if cancelled.is_set():
         raise CancelRequested(f"{plan.table.name}: cancelled during the rewrite")
