@@ -272,9 +272,9 @@ def test_a_truncated_input_is_named_and_quarantined_and_the_other_groups_commit(
     plan = trips.plan()
     victim = plan.groups[0].slices[1].path
     assert victim is not None
-    os.truncate(trips.base / victim, 1000)
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
+        os.truncate(trips.base / victim, 1000)
         with pytest.raises(Conflict, match="can't be read") as caught:
             writer.rewrite(prepared, ignore)
         (left_out,) = caught.value.args[1]
@@ -425,11 +425,11 @@ def test_a_session_that_skips_corrupt_files_does_not_make_a_rewrite_skip_them(ta
     plan = trips.plan()
     victim = plan.groups[0].slices[1].path
     assert victim is not None
-    os.truncate(trips.base / victim, 1000)
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
     try:
         with trips.writer() as writer:
             prepared = writer.prepare(plan, 1)
+            os.truncate(trips.base / victim, 1000)
             with pytest.raises(Conflict, match="can't be read"):
                 writer.rewrite(prepared, ignore)
     finally:
