@@ -2,6 +2,7 @@
 """Which engine a plan gets, from the plan's settings and from the footers of its inputs."""
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from hudi_templates import ref
 
 from lake.errors import Rejected
-from lake.formats.hudi.engine import HEALTHY_ROW_GROUP_BYTES, Engine, choose_engine
+from lake.formats.hudi.engine import HEALTHY_ROW_GROUP_BYTES, Engine, choose_engine, turned_to_text
 from lake.formats.hudi.settings import SORT_COLUMNS, plan_options
 from lake.formats.hudi.storage import Storage
 from lake.model import FileSlice
@@ -43,17 +44,27 @@ class Lake:
         size = (self.base / name).stat().st_size
         self.slices.append(FileSlice(partition="", file_id=str(len(self.slices)), path=name, bytes=size))
 
-    def choose(self, *, outputs: int = 1, merge_on_read: bool = False, can_copy: bool = True, **options: Any) -> Engine:
+    def choose(
+        self,
+        *,
+        outputs: int = 1,
+        merge_on_read: bool = False,
+        can_copy: bool = True,
+        as_text: Collection[str] = (),
+        kind: PlanKind = PlanKind.CLUSTERING,
+        **options: Any,
+    ) -> Engine:
         group = ClusteringGroup(partition="", slices=tuple(self.slices), output_files=outputs)
         plan = Plan(
             plan_id="0198",
             table=ref(self.base),
-            kind=PlanKind.CLUSTERING,
+            kind=kind,
             groups=(group,),
             options=RewriteOptions(**{"target_file_max_bytes": 64 * MIB, **options}),
             snapshot_instant="1",
         )
-        return choose_engine(plan, Storage(str(self.base)), merge_on_read=merge_on_read, can_copy=can_copy)
+        storage = Storage(str(self.base))
+        return choose_engine(plan, storage, merge_on_read=merge_on_read, can_copy=can_copy, as_text=as_text)
 
 
 @pytest.fixture
@@ -119,6 +130,46 @@ def test_small_row_groups_are_rewritten_unless_a_copy_is_asked_for(lake: Lake) -
         "no copy, row groups of group 0 hold 1.7 MiB on average, a copy would keep them (4.0 MiB are healthy)"
     )
     assert lake.choose(engine="stitch").copies
+
+
+@pytest.mark.parametrize(
+    ("settings", "obstacle"),
+    [
+        ({"engine": "spark"}, "engine = spark is set; set engine = auto"),
+        ({"sort_columns": ("v",)}, "a copy can't sort by v; unset sort_columns"),
+        ({"kind": PlanKind.COMPACTION}, "logs are merged row by row"),
+        ({"kind": PlanKind.COMPACTION, "engine": "spark"}, "logs are merged row by row"),
+    ],
+)
+def test_d5_numbers_in_a_column_that_is_text_by_now_are_copied_or_refused(
+    lake: Lake, settings: dict[str, Any], obstacle: str
+) -> None:
+    lake.add(values(10 * MIB), row_groups=10)
+    kept = (
+        "0.parquet has numbers in partition column v, which is text in the table's schema, and only a copy keeps them"
+    )
+    assert lake.choose(as_text=["v"]) == Engine(copies=True, reason=kept)
+    with pytest.raises(Rejected) as refused:
+        lake.choose(as_text=["v"], **settings)
+    assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise write the table anew, ")
+    assert not lake.choose(as_text=["w"], **settings).copies
+
+
+@pytest.mark.parametrize(
+    ("generator", "kind", "found"),
+    [
+        ({"hoodie.table.keygenerator.type": "TIMESTAMP"}, "string", {"v"}),
+        ({"hoodie.table.keygenerator.class": "org.apache.hudi.keygen.CustomKeyGenerator"}, "string", {"v"}),
+        ({"hoodie.table.keygenerator.type": "TIMESTAMP"}, "long", set()),
+        ({"hoodie.table.keygenerator.type": "SIMPLE"}, "string", set()),
+        ({}, "string", set()),
+    ],
+)
+def test_d5_only_a_key_generator_of_time_stamps_makes_text_of_numbers(
+    generator: dict[str, str], kind: str, found: set[str]
+) -> None:
+    schema = json.dumps({"fields": [{"name": "v", "type": kind}, {"name": "w", "type": "string"}]})
+    assert set(turned_to_text({"hoodie.table.partition.fields": "v"} | generator, schema)) == found
 
 
 def test_an_input_that_is_gone_or_damaged_is_left_to_the_step_that_names_it(lake: Lake) -> None:

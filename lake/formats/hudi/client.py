@@ -23,7 +23,7 @@ from lake.formats.hudi import metadata_table
 from lake.formats.hudi.begun import Begun
 from lake.formats.hudi.bundle import bundle_of
 from lake.formats.hudi.conflicts import conflict_options
-from lake.formats.hudi.engine import Engine, choose_engine
+from lake.formats.hudi.engine import Engine, choose_engine, turned_to_text
 from lake.formats.hudi.lock import CONCURRENCY_MODE, TableLock, concurrency_options
 from lake.formats.hudi.outcomes import translate
 from lake.formats.hudi.packages import packages_of
@@ -112,8 +112,10 @@ class HudiClient:
     def _plan_options(self) -> dict[str, str]:
         if self.plan is None:
             return {}
-        schema = str(self.bundle.spark_schema(self.schema).json())
-        return plan_options(self.plan, self.engine, schema)
+        return plan_options(self.plan, self.engine, self._schema_json())
+
+    def _schema_json(self) -> str:
+        return str(self.bundle.spark_schema(self.schema).json())
 
     @cached_property
     def engine(self) -> Engine:
@@ -124,6 +126,7 @@ class HudiClient:
             self.storage,
             merge_on_read=self.meta.getTableType().name() == "MERGE_ON_READ",
             can_copy=self.bundle.copies_row_groups,
+            as_text=turned_to_text(table_properties(self.storage), self._schema_json()),
         )
 
     def _session(self) -> "SparkSession":

@@ -7,7 +7,8 @@ of the first input, and keeps every row group however small. So what it is good 
 from the footers of its inputs. One plan has one engine, since Hudi knows one for each clustering instant.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from lake.errors import Rejected
@@ -22,6 +23,8 @@ HEALTHY_ROW_GROUP_BYTES = 4 << 20
 #: below ``org.apache.hudi.``
 COPY_STRATEGY = "client.clustering.run.strategy.SparkStreamCopyClusteringExecutionStrategy"
 
+_MERGED = "logs are merged row by row"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
@@ -35,14 +38,32 @@ class Engine:
         return f"engine {'stitch' if self.copies else 'spark'}: {self.reason}"
 
 
-def choose_engine(plan: Plan, storage: Storage, *, merge_on_read: bool, can_copy: bool) -> Engine:
+def turned_to_text(properties: Mapping[str, str], schema_json: str) -> Collection[str]:
+    """Partition columns that are text in a table's Spark schema where a key generator formats time stamps.
+
+    Spark reads such a column as text, whatever is in the files, and what ``UPDATE`` read it writes: from then on the
+    column is text in the table's schema, and numbers in every file that was not updated.
+    """
+    names = (properties.get(f"hoodie.table.keygenerator.{key}", "").lower() for key in ("type", "class"))
+    if not any("timestamp" in name or "custom" in name for name in names):
+        return ()
+    text = {field["name"] for field in json.loads(schema_json)["fields"] if field["type"] == "string"}
+    return text.intersection(properties.get("hoodie.table.partition.fields", "").split(","))
+
+
+def choose_engine(
+    plan: Plan, storage: Storage, *, merge_on_read: bool, can_copy: bool, as_text: Collection[str] = ()
+) -> Engine:
     """The engine for ``plan`` as its ``engine`` setting asks; ``can_copy`` says whether the bundle has a copy.
 
     Reads the footers of all inputs unless something else decides. Inputs that are gone or damaged are passed over:
-    publishing the plan, or the rewrite, names them. Raises Rejected where the setting can't be followed.
+    publishing the plan, or the rewrite, names them. Numbers in a column of ``as_text`` are copied, whatever the size of
+    the row groups. Raises Rejected where the setting can't be followed, or where only a copy would do and can't be had.
     """
+    if numbers := _numbers(plan, storage, as_text):
+        return _only_copy(plan, storage, numbers, merge_on_read=merge_on_read, can_copy=can_copy)
     if plan.kind is PlanKind.COMPACTION:
-        return Engine(copies=False, reason="logs are merged row by row")
+        return Engine(copies=False, reason=_MERGED)
     wanted = plan.options.engine
     if wanted == "arrow":
         raise Rejected(
@@ -65,6 +86,31 @@ def choose_engine(plan: Plan, storage: Storage, *, merge_on_read: bool, can_copy
     if obstacle:
         return Engine(copies=False, reason=f"no copy, {obstacle}")
     return Engine(copies=True, reason="one schema and healthy row groups in all inputs")
+
+
+def _numbers(plan: Plan, storage: Storage, as_text: Collection[str]) -> str | None:
+    """The first input with numbers in a column of ``as_text``, in words."""
+    for footer in _footers(plan, storage) if as_text else ():
+        for column in sorted(footer.numbers.intersection(as_text)):
+            return f"{footer.path} has numbers in partition column {column}, which is text in the table's schema"
+    return None
+
+
+def _only_copy(plan: Plan, storage: Storage, numbers: str, *, merge_on_read: bool, can_copy: bool) -> Engine:
+    """The copy that keeps ``numbers``; raises Rejected where there is none."""
+    if plan.kind is PlanKind.COMPACTION:
+        obstacle: str | None = _MERGED
+    elif plan.options.engine not in {"auto", "stitch"}:
+        obstacle = f"engine = {plan.options.engine} is set; set engine = auto"
+    else:
+        obstacle = _obstacle(plan, merge_on_read=merge_on_read, can_copy=can_copy)
+        obstacle = obstacle or _differing(_footers(plan, storage))
+    if obstacle:
+        raise Rejected(
+            f"{plan.table.name}: {numbers}, and only a copy keeps them, but {obstacle}; otherwise write the table "
+            "anew, without UPDATE in Spark SQL, or leave it out"
+        )
+    return Engine(copies=True, reason=f"{numbers}, and only a copy keeps them")
 
 
 def _obstacle(plan: Plan, *, merge_on_read: bool, can_copy: bool) -> str | None:

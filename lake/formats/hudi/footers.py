@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from lake.formats.hudi.storage import Storage
 
 _BLOOM_TYPE = b"hoodie_bloom_filter_type_code"
+_NUMBERS = frozenset({"INT32", "INT64", "FLOAT", "DOUBLE"})
 _BLOOM_FILTERS = (b"org.apache.hudi.bloomfilter", b"com.uber.hoodie.bloomfilter")
 
 
@@ -19,7 +20,8 @@ _BLOOM_FILTERS = (b"org.apache.hudi.bloomfilter", b"com.uber.hoodie.bloomfilter"
 class Footer:
     """One file's footer: its Parquet schema as text, how its data is cut, the type of its bloom filter.
 
-    ``file_bytes`` is the size of the file, ``data_bytes`` that of its compressed column chunks.
+    ``file_bytes`` is the size of the file, ``data_bytes`` that of its compressed column chunks; ``numbers`` are the
+    columns, nested ones by their dotted paths, that hold plain numbers.
     """
 
     path: str
@@ -28,6 +30,7 @@ class Footer:
     row_groups: int
     data_bytes: int
     bloom_filter: str | None
+    numbers: frozenset[str]
 
 
 def read_footers(storage: Storage, paths: Sequence[str]) -> Iterator[Footer]:
@@ -49,7 +52,16 @@ def read_footers(storage: Storage, paths: Sequence[str]) -> Iterator[Footer]:
             for i in range(footer.num_row_groups)
             for j in range(footer.num_columns)
         )
-        return Footer(path, file_bytes, schema, footer.num_row_groups, data_bytes, bloom.decode() if bloom else None)
+        leaves = map(footer.schema.column, range(footer.num_columns))
+        return Footer(
+            path,
+            file_bytes,
+            schema,
+            footer.num_row_groups,
+            data_bytes,
+            bloom.decode() if bloom else None,
+            frozenset(leaf.path for leaf in leaves if leaf.physical_type in _NUMBERS),
+        )
 
     with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1)), "footers") as pool:
         yield from (footer for footer in pool.map(read, paths) if footer is not None)
