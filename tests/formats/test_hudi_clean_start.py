@@ -96,6 +96,21 @@ def test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out
     assert len(same_for_both(trips)) == 180 + 18
 
 
+def test_f7_on_version_6_archiving_goes_on_once_the_writers_cleaner_has_been_silent_for_long(
+    spark: Any, tmp_path: Path
+) -> None:
+    trips = Table(spark, tmp_path / "six", SIX | {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "6"})
+    small_files(spark, trips.base, commits=3, rows_each=60, options=SIX)
+    first, second = (trips.run(trips.plan(f"0198-{name}", partitions=[name])) for name in (ONE, TWO))
+    delete(trips, first)
+    insert(trips, 6, **ARCHIVING)
+    assert trips.timeline().find(first.instant) is not None, "the writer's cleaner, if there is one, needs it"
+    delete(trips, second)
+    insert(trips, 3, start=2000, **ARCHIVING)
+    assert [trips.timeline().find(commit.instant) for commit in (first, second)] == [None, None]
+    assert len(same_for_both(trips)) == 180 + 18
+
+
 def test_f1_the_tables_own_clean_service_by_file_versions_keeps_a_pending_clusterings_inputs_too(
     table: NewTable,
 ) -> None:

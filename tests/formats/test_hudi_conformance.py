@@ -175,14 +175,15 @@ def test_a_withdrawn_plan_leaves_no_file_and_no_instant(run: Run, spark: Any, tm
 
 
 @pytest.mark.parametrize("run", ARCHIVED, ids=_name, indirect=True)
+@pytest.mark.usefixtures("nothing_unseen")
 def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_no_row_back(
     run: Run, spark: Any, tmp_path: Path
 ) -> None:
-    table = Table(spark, copy(run.template, tmp_path / "t"), QUICK_LOCK)
+    quick = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
+    table = Table(spark, copy(run.template, tmp_path / "t"), QUICK_LOCK | quick)
     first, second = (table.run(table.plan(f"0198-day-{day}", partitions=[f"dt=2026-01-0{day}"])) for day in (1, 2))
     with table.writer() as writer:
         writer.delete(first.superseded, second.superseded)
-    quick = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
     for number in range(5):
         more = rows(spark, 1000 + number * 2, 1002 + number * 2).coalesce(1)
         write(more, table.base, "insert", merge_on_read=run.case.merge_on_read, options=run.case.options | quick)

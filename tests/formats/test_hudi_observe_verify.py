@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from hudi_templates import PLAN_ID, Templates, data_files, edit_properties, ref, replace, timeline_file
+from hudi_templates import PLAN_ID, Templates, data_files, edit_avro, edit_properties, ref, replace, timeline_file
 
 from lake.errors import Rejected
 from lake.formats.hudi import FORMAT
@@ -118,10 +118,25 @@ def test_superseded_files_that_are_live_again_are_resurrected(templates: Templat
     base = templates.copy("clustered", tmp_path / "t")
     commit = FORMAT.committed(ref(base), PLAN_ID)
     assert commit is not None
+    edit_avro(
+        timeline_file(base, f"{commit.instant}_*.replacecommit"),
+        lambda record: record.update(partitionToReplaceFileIds={}),
+    )
+    result = FORMAT.verify(ref(base), commit.superseded, rows=False)
+    assert result.resurrected == tuple(sorted(s.path for s in commit.superseded))
+    assert result.unowned == ()
+
+
+def test_what_an_undone_commit_replaced_is_rightly_live_and_what_it_wrote_is_unowned(
+    templates: Templates, tmp_path: Path
+) -> None:
+    base = templates.copy("clustered", tmp_path / "t")
+    commit = FORMAT.committed(ref(base), PLAN_ID)
+    assert commit is not None
     for file in (base / ".hoodie/timeline").glob(f"*{commit.instant}*"):
         file.unlink()
     result = FORMAT.verify(ref(base), commit.superseded, rows=False)
-    assert result.resurrected == tuple(sorted(s.path for s in commit.superseded))
+    assert result.resurrected == ()
     assert result.unowned == tuple(sorted(o.path for o in commit.outputs))
 
 

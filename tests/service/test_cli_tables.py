@@ -354,7 +354,8 @@ def test_c4_clean_closes_what_the_table_knows_no_replacement_of_and_says_so(lake
     commit = Commit(plan_id=claim.plan.plan_id, instant=undone, outputs=(), superseded=(superseded,))
     store.complete(claim, commit, [], {})
     store.close()
-    assert "1 superseded" in lakefold("clean", "orders", "-n")
+    assert path in lakefold("clean", "orders", "-n")
+    assert "1 superseded file," in lakefold.error
     text = lakefold("clean", "orders")
     assert f"waits no longer {path}: instant {undone} that replaced it is not among the table's commits" in text
     assert (lakefold.base / path).exists()
