@@ -255,7 +255,10 @@ def _refuse_taken_over(client: HudiClient, prepared: Prepared) -> None:
 
 
 def _taken_over(prepared: Prepared) -> Conflict:
-    return Conflict(f"{prepared.plan.table.name}: another process took over {prepared.instant}")
+    return Conflict(
+        f"{prepared.plan.table.name}: another process took over {prepared.instant}, or took back what was written of "
+        "it; what was begun here is no longer pending"
+    )
 
 
 def _blame(client: HudiClient, prepared: Prepared, error: Exception, cancelled: threading.Event) -> LakefoldError:
