@@ -140,7 +140,7 @@ def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(scheduled:
         with pytest.raises(Conflict, match="took back what was written"):
             sleeper.commit(written)
         commit = successor.commit(again)
-        with pytest.raises(Conflict, match="was executed or withdrawn"):
+        with pytest.raises(Conflict, match="took over"):
             sleeper.commit(written)
         assert sleeper.discard(plan.plan_id, None, adopted=plan.adopted) == 0
     assert (table.rows(), commit.instant) == (before, plan.adopted)
