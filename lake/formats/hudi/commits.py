@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which commits are ours, and which superseded files nobody needs any more."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from lake.formats.hudi.attempts import attempts
@@ -26,8 +26,8 @@ from lake.plan import Commit, OutputFile, SupersededVersion
 _OURS = ("clustering", "compaction", "replacecommit")
 
 
-#: whose plan a completed instant names never changes; by table and file of the timeline
-_names: dict[tuple[str, str], str | None] = {}
+#: whose plan a completed instant names; by table and by what identifies the content of the file that completed it
+_names: dict[tuple[str, Hashable], str | None] = {}
 _MOST_NAMES = 100_000
 #: files that a completed clean of others deleted, which never change either
 _cleaned: Kept[frozenset[str]] = Kept(300_000)
@@ -56,7 +56,7 @@ def landed(storage: Storage, timeline: Timeline, plan_ids: Collection[str]) -> d
 
 
 def _plan_of(timeline: Timeline, instant: Instant) -> str | None:
-    key = (timeline.storage.location, f"{instant.completed_file} {instant.completed_at}")
+    key = timeline.storage.location, timeline.stamp(instant)
     if key in _names:
         return _names[key]
     metadata = timeline.metadata(instant)
