@@ -13,7 +13,7 @@ from hudi_templates import edit_avro, timeline_file
 from hudi_writing import FORMAT, Table, ignore
 
 from lake.errors import Conflict, Transient
-from lake.formats.hudi.attempts import DIRECTORY
+from lake.formats.hudi import attempts
 from lake.formats.hudi.timeline import PLAN_KEY, InstantState, extra_metadata
 from lake.plan import Plan, PlanKind, RewriteOptions
 from lake.ports import Unfinished
@@ -42,6 +42,12 @@ def adopted(table: Table, plan_id: str = "0198-adopted") -> Plan:
         snapshot_instant="",
         adopted=entry.instant,
     )
+
+
+def silence(table: Table) -> None:
+    """Let every attempt look as if it had not been renewed for long; all are of this process, which lives."""
+    for file in (Path(table.base) / attempts.DIRECTORY).iterdir():
+        os.utime(file, (1e9, 1e9))
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +96,10 @@ def test_a_clustering_that_a_writer_scheduled_is_executed_on_its_own_instant(sch
     assert len(table.rows()) == len(before), "the writer goes on"
 
 
-def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(spark: Any, tmp_path: Path) -> None:
+def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "_RENEWAL_SECONDS", 3600)
     base = tmp_path / "trips"
     for version in range(3):
         changed = rows(spark, 0, 60, version=version).where(f"{version} = 0 or id % 4 = {version}").coalesce(1)
@@ -108,6 +117,9 @@ def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(spa
         assert not [path for path in table.files_of(entry.instant) if path.endswith(".parquet")]
         with pytest.raises(Conflict, match="took back what was written"):
             dead.commit(written)
+        with pytest.raises(Transient, match="may still be writing"):
+            successor.prepare(plan, 2)
+        silence(table)
         again = successor.rewrite(successor.prepare(plan, 2), ignore)
         assert (table.rows(), table.other_rows()) == (before, other)
         table.upsert(0, 60, 9, "id % 7 = 0")
@@ -119,7 +131,10 @@ def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(spa
     assert {v.path for v in commit.superseded} >= {s.path for g in plan.groups for s in g.slices}
 
 
-def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(scheduled: Scheduled) -> None:
+def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(
+    scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "_RENEWAL_SECONDS", 3600)
     table, plan = scheduled()
     before = table.rows()
     with table.writer() as sleeper, table.writer() as successor:
@@ -134,8 +149,7 @@ def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(scheduled:
             sleeper.commit(written)
         with pytest.raises(Transient, match="may still be writing"):
             successor.prepare(plan, 2)
-        for file in (table.base / DIRECTORY).iterdir():
-            os.utime(file, (1e9, 1e9))
+        silence(table)
         again = successor.rewrite(successor.prepare(plan, 2), ignore)
         with pytest.raises(Conflict, match="took back what was written"):
             sleeper.commit(written)
@@ -154,7 +168,7 @@ def test_a_clustering_that_somebody_else_began_and_left_is_taken_back_by_an_oper
         dead.rewrite(dead.prepare(plan, 1), ignore)
     with table.writer() as writer, pytest.raises(Conflict, match="is alive, its last sign of life is of"):
         writer.roll_back(str(plan.adopted))
-    assert list((table.base / DIRECTORY).iterdir()) == [], "its attempt is over"
+    assert list((table.base / attempts.DIRECTORY).iterdir()) == [], "its attempt is over"
     for file in [*(table.base / ".hoodie/timeline").glob("*.clustering.*"), *(table.base / ".hoodie/.temp").rglob("*")]:
         os.utime(file, (1e9, 1e9))
     with table.writer() as writer:

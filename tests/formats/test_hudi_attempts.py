@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,6 +84,22 @@ def test_an_attempt_is_over_when_its_process_has_ended_or_after_half_an_hour_of_
     refuse_living(storage, "t", T3)
     forget_ended(storage, T3)
     assert list((table.base / DIRECTORY).iterdir()) == []
+
+
+def test_an_attempt_whose_first_sign_is_reported_as_not_written_leaves_none_behind(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, write, before = Storage(str(table.base)), Storage.write, set(threading.enumerate())
+
+    def write_and_hear_no_answer(storage: Storage, relative: str, content: bytes) -> None:
+        write(storage, relative, content)
+        raise Transient("no answer")
+
+    monkeypatch.setattr(Storage, "write", write_and_hear_no_answer)
+    with pytest.raises(Transient, match="no answer"):
+        begin(table)
+    assert attempts(storage) == {}
+    assert set(threading.enumerate()) <= before, "nobody renews it"
 
 
 def test_a_file_that_a_crash_tore_says_nothing_and_a_dropped_table_does_not_come_back(table: ByHand) -> None:

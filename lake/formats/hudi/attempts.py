@@ -114,9 +114,13 @@ class OpenAttempt:
         self._storage = storage
         self._path = f"{DIRECTORY}/{instant}-{uuid.uuid4().hex}.json"
         self._ended = threading.Event()
-        storage.write(self._path, json.dumps(asdict(self.attempt)).encode())
         self._thread = threading.Thread(target=self._renewing, name=f"attempt {instant}", daemon=True)
         self._thread.start()
+        try:
+            storage.write(self._path, json.dumps(asdict(self.attempt)).encode())
+        except BaseException:
+            self.end()  # what was written may be there all the same
+            raise
 
     def is_superseded(self) -> bool:
         """Whether another attempt at the same instant has begun since; asked under the table's lock.
