@@ -299,6 +299,7 @@ class Table:
             for lock in locks:
                 while lock.holder is not None and not lock.holder.dead:
                     if self.scheduler.now >= until:
+                        process.hindered = True
                         raise Transient(f"the lock of {self.name} is held by {lock.holder.name}")
                     self.scheduler.sleep(_LOOK_AGAIN_SECONDS)
                 lock.holder = process
