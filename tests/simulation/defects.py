@@ -97,12 +97,6 @@ def _withdraw_whatever_there_is(left: Any) -> None:
     left._withdraw(None)
 
 
-@contextmanager
-def _without_withdrawal() -> Iterator[None]:
-    with patch.object(Leftovers, "withdraw_all", lambda self: True), patch.object(Leftovers, "pending", _no):
-        yield
-
-
 def _no(*_: object) -> bool:
     return False
 
@@ -161,7 +155,6 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "retention-by-the-hosts-clock": replaced(ModelStore, "retention_now", _hosts_clock),
         "no-second-look": replaced(ModelWriter, "look_again", lambda writer, prepared: None),
         "sweep-takes-live-work": replaced(executors.rescue, "LIVE_STATES", frozenset()),
-        "rescue-without-withdrawal": _without_withdrawal,
         "superseded-not-recorded": replaced(ModelStore, "replaced", _nothing_replaced),
         "cleaner-asks-nobody": _asks_nobody,
         "partitions-held-twice": replaced(ModelStore, "taken", _twice_held),
