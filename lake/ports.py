@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -37,6 +38,24 @@ SparkProvider = Callable[[], "SparkSession"]
 
 Report = Callable[[Progress], None]
 """Called from time to time during a rewrite; must not raise."""
+
+
+class Capability(StrEnum):
+    """What a table format can do beyond observing, rewriting and deleting; whoever needs it asks for it first.
+
+    A table of a format without it is served all the same. What asks for it, a plan's kind, a strategy, a service or a
+    command, is refused for that table with this reason.
+    """
+
+    COMPACTION = "compaction"  #: slices may have deltas, and a plan of that kind folds them into base files
+    ADOPTION = "adoption"  #: rewrites that another process scheduled on the table can be executed as a plan
+    TABLE_SERVICES = "table_services"  #: clean, archival and rollback of the table itself can be run for it
+    ROLL_BACK = "roll_back"  #: what another process began on the table and left can be taken back
+    SAVEPOINTS = "savepoints"  #: owners can keep versions of the table, which nothing deletes
+    MERGED_READS = "merged_reads"  #: rows are told by merging a slice's files, not by the data files alone
+    REPAIR = "repair"  #: replaced files can become live again, and are then found and taken out
+    NATIVE_GROUPS = "native_groups"  #: a strategy named after the format groups slices as the format's own service does
+    SORTING = "sorting"  #: a rewrite can order the rows by columns, in the layouts of the policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +261,8 @@ class TableFormat(Protocol):
     name: str
     #: top-level columns of data files that a rewrite may change, such as the name of the file a row is in
     volatile_columns: frozenset[str]
+    #: what its tables can be asked for beyond this protocol's own
+    capabilities: frozenset[Capability]
 
     def discover(self, location: str) -> Iterator[TableRef]:
         """Tables at ``location`` (a table, or a directory searched for tables), names from the table itself."""

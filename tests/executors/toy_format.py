@@ -37,7 +37,7 @@ from lake.plan import (
     RewriteOptions,
     SupersededVersion,
 )
-from lake.ports import Prepared, Report, Rewrite, SparkProvider, Unfinished, Verification
+from lake.ports import Capability, Prepared, Report, Rewrite, SparkProvider, Unfinished, Verification
 
 Hook = Callable[[], None]
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -49,6 +49,12 @@ class ToyFormat:
 
     name = "toy"
     volatile_columns = frozenset({"_file"})
+    capabilities = frozenset(
+        {
+            Capability.COMPACTION, Capability.ADOPTION, Capability.TABLE_SERVICES, Capability.ROLL_BACK,
+            Capability.SAVEPOINTS, Capability.MERGED_READS,
+        }
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.hooks: dict[str, Hook] = {}

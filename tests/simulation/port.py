@@ -16,7 +16,7 @@ import pyarrow as pa
 from lake.errors import Conflict, Integrity, Transient
 from lake.model import SLICES_SCHEMA, Concurrency, FileSlice, Snapshot, TableRef
 from lake.plan import ClusteringGroup, Commit, LeftOut, OutputFile, Plan, Progress, SupersededVersion
-from lake.ports import Prepared, Report, Rewrite, Unfinished
+from lake.ports import Capability, Prepared, Report, Rewrite, Unfinished
 from simulation.table import Instant, Slice, Table, TableLock, holds_damage, sum_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class ModelFormat:
 
     name = "model"
     volatile_columns: frozenset[str] = frozenset()
+    capabilities = frozenset({Capability.ROLL_BACK})
 
     def __init__(self, world: "World") -> None:
         self.world = world

@@ -20,7 +20,7 @@ from lake.formats.hudi.verify import verify_table
 from lake.locations import canonical_location
 from lake.model import Snapshot, TableRef
 from lake.plan import Commit, SupersededVersion
-from lake.ports import Resurrected, SparkProvider, TableWriter, Unfinished, Verification
+from lake.ports import Capability, Resurrected, SparkProvider, TableWriter, Unfinished, Verification
 
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -37,6 +37,7 @@ class HudiFormat:
 
     name = "hudi"
     volatile_columns = frozenset({"_hoodie_file_name"})
+    capabilities = frozenset(Capability)
 
     def discover(self, location: str) -> Iterator[TableRef]:
         """See ``TableFormat``. Searches four levels, never inside a table.
