@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from lake.plan import Plan
-from service import exitcodes
-from service.exitcodes import CommandError, Problem
-from service.output import plain
+from service import problems
+from service.problems import CommandError, Problem
+from service.text import plain
 
-_SLUGS: Mapping[str, Problem] = {problem.slug: problem for problem in exitcodes.PROBLEMS}
+_SLUGS: Mapping[str, Problem] = {problem.slug: problem for problem in problems.PROBLEMS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +54,15 @@ class Answer:
         return cls(
             table=table,
             outcome="problem",
-            text=exitcodes.one_line(error),
-            problem=exitcodes.classify(error).slug,
+            text=problems.one_line(error),
+            problem=problems.classify(error).slug,
             facts=dict(plain(getattr(error, "facts", {}))),
         )
 
     def raise_problem(self) -> None:
         """Raise what a command would have raised, where the answer is a problem."""
         if self.problem is not None:
-            raise CommandError(_SLUGS.get(self.problem, exitcodes.ERROR), self.text, **self.facts)
+            raise CommandError(_SLUGS.get(self.problem, problems.ERROR), self.text, **self.facts)
 
 
 def describe_plan(plan: Plan, estimate: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lake.errors import LakefoldError
 from lake.plan import PlanKind
 from planner.policy import PolicyError
-from service import exitcodes
+from service import problems
 from service.answer import Answer
 from service.config import Config
-from service.exitcodes import CommandError
-from service.holding import holding
+from service.leadership import SCAN_ROLE, holding
 from service.planning import refusal, scan_and_plan, taken
+from service.problems import CommandError
 from service.rules import ConfiguredTable, configure
 from service.store.views import Request
 
 if TYPE_CHECKING:
     from service.store import Store
 
-#: the leader row under which scans run and requests are answered
-SCAN_ROLE = "scan"
 _ANSWER_POLL_SECONDS = 0.2
 
 
@@ -48,7 +46,7 @@ def answer_request(config: Config, store: "Store", tables: Resolver, request: Re
     try:
         answer = scan_and_plan(config, store, tables.find(request.table), request=request, actor=request.actor)
     except (LakefoldError, PolicyError, OSError) as error:
-        if exitcodes.classify(error) is exitcodes.DATABASE:
+        if problems.classify(error) is problems.DATABASE:
             raise
         answer = Answer.of_error(request.table, error)
     store.answer_request(request.request_id, plan_ids=answer.plan_ids, answer=answer.document())
@@ -114,7 +112,7 @@ def ask(
         if time.monotonic() > deadline:
             leader = next((leader.holder for leader in store.leaders() if leader.role == SCAN_ROLE), "nobody")
             raise CommandError(
-                exitcodes.TRANSIENT,
+                problems.TRANSIENT,
                 f"the scheduler ({leader}) has not answered request {request_id} in {timeout_seconds:.0f} s; it stays "
                 "open; raise --timeout to wait longer",
                 request_id=request_id,

@@ -17,10 +17,11 @@ from lake.formats import FORMATS, load_format
 from lake.locations import canonical_location, is_local, place_of
 from lake.model import TableRef
 from lake.ports import SparkProvider
-from service.config import Config, nearest
-from service.exitcodes import NOT_FOUND, USAGE, CommandError
+from service.config import Config
+from service.problems import NOT_FOUND, USAGE, CommandError
 from service.rules import ConfiguredTable, configure
 from service.settings import Source
+from service.text import nearest
 
 
 class Known(Protocol):

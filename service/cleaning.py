@@ -13,7 +13,7 @@ from lake.formats import load_format
 from lake.ports import SparkProvider
 from lake.units import format_bytes
 from service.config import Config
-from service.exitcodes import one_line
+from service.problems import one_line
 from service.rules import configure
 from service.store import Figures, Store, StoreError, TableState
 

@@ -14,8 +14,8 @@ from typer.exceptions import TyperException
 
 from service.commands import notifications, operate, plans, settings, tables, tokens, upkeep
 from service.commands.common import remote_url
-from service.exitcodes import USAGE, CommandError, ExitCode, classify, exit_codes
-from service.output import Output
+from service.commands.output import Output
+from service.problems import USAGE, CommandError, ExitCode, classify, exit_codes
 
 app = typer.Typer(
     name="lakefold",

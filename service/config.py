@@ -8,9 +8,9 @@ the file's sections, and a matching ``[[tables]]`` rule wins over ``[defaults]``
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from lake import s3
 from lake.errors import LakefoldError
 from service.api.settings import Http
 from service.notify.settings import Notify
-from service.secrets import is_secret, remember_those_of
+from service.redaction import is_secret, remember_settings
 from service.sections import Section, Texts, flatten
 from service.settings import Daemon, Database, Source, TableRule
 from service.telemetry.settings import OpenLineage, OpenTelemetry
+from service.text import nearest
 
 FILE_NAME = "lakefold.toml"
 ENV_PREFIX = "LAKEFOLD_"
@@ -32,12 +33,6 @@ ENV_PREFIX = "LAKEFOLD_"
 
 class ConfigError(LakefoldError):
     """The configuration can't be used; one line that names the place, the value and the remedy."""
-
-
-def nearest(word: str, known: Mapping[str, Any] | list[str] | tuple[str, ...]) -> str:
-    """``; did you mean 'x'?`` for the known word most like ``word``, or nothing."""
-    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 #: the sections that are one table of known keys
@@ -108,6 +103,11 @@ class Config:
         """How messages call the file."""
         return self.file.name if self.file else FILE_NAME
 
+    def settings(self) -> Iterator[tuple[str, Any]]:
+        """Every setting by its name, those of all sections and rules, as typed values."""
+        sections = (self.database, self.daemon, self.http, self.notify, self.openlineage, self.opentelemetry)
+        yield from chain(*sections, self.spark.items(), *(rule.write_options.items() for rule in self.tables))
+
     def rule_layer(self, number: int) -> Layer:
         """The knobs of the rule with this index."""
         return Layer(origin=self.rule_origin(number), settings=self.tables[number].knobs, where=("tables", number))
@@ -169,7 +169,7 @@ def load(chosen: Path | None = None) -> Config:
         default_layers=tuple(layer for layer in layers if layer.settings),
         origins=_section_origins(document, name),
     )
-    remember_those_of(config)
+    remember_settings(config.settings())
     s3.configure(config.spark)
     return config
 

@@ -29,18 +29,17 @@ from service.api.context import Context
 from service.api.security import check_exposure
 from service.api.server import HttpServer
 from service.api.tokens import TokenCache
-from service.asking import SCAN_ROLE
 from service.catalog import Catalog
 from service.cleaning import Cleaning
 from service.config import Config
-from service.exitcodes import ExitCode, one_line
 from service.lately import Lately
-from service.leader import Leadership
+from service.leadership import CLEAN_ROLE, NOTIFY_ROLE, SCAN_ROLE, SWEEP_ROLE, Leadership
 from service.metrics import Metrics
 from service.metrics_page import MetricsPage
-from service.notify.delivery import NOTIFY_ROLE, Delivery, open_webhook
+from service.notify.delivery import Delivery, open_webhook
 from service.notify.heartbeat import Heartbeat
 from service.observed import observed
+from service.problems import ExitCode, one_line
 from service.rules import check_rules, default_policy
 from service.scanning import Scanning
 from service.schedule import Ticks
@@ -51,7 +50,6 @@ from service.wiring import open_store, start_spark
 logger = logging.getLogger(__name__)
 
 ROLES = ("all", "scheduler", "executor", "api")
-CLEAN_ROLE, SWEEP_ROLE = "clean", "sweep"
 _SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
 _PRUNE_TICK = timedelta(minutes=10)
 #: a loop that keeps failing in the same way says so again after a while

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON documents of plans, tables, settings and the service: the same for ``--json``, HTTP and page.
 
-Values are Python's; ``service.output.plain`` makes them what JSON can hold. Bytes are raw integers, times aware.
+Values are Python's; ``service.text.plain`` makes them what JSON can hold. Bytes are raw integers, times aware.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from service.output import plural, size
-from service.secrets import hide, shown
+from service.redaction import hide, shown
+from service.text import plural, size
 
 if TYPE_CHECKING:
     from lake.plan import PlanState

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lake.plan import PlanState
-from service.exitcodes import one_line
+from service.problems import one_line
 from service.store import Figures, Leader, PlanView, ScanRecord, Store
 
 logger = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ from lake.formats import FORMATS
 from lake.plan import Claim, PlanKind, Step
 from lake.version import __version__
 from planner.candidates import Reason
+from service.leadership import CLEAN_ROLE, SCAN_ROLE, SWEEP_ROLE
 from service.metrics_names import SPECS
 from service.metrics_stored import StoredFigures
 
@@ -62,7 +63,7 @@ class Metrics(NullObserver):
         """Make every series whose labels are known beforehand appear as 0 instead of not at all."""
         for state in ("busy", "free"):
             self._gauge("executor_slots", state=state)
-        for role in ("scan", "clean", "sweep"):
+        for role in (SCAN_ROLE, CLEAN_ROLE, SWEEP_ROLE):
             self._gauge("leader", role=role)
         for reason in _LEFT_ALONE:
             self._counter("planner_partitions_skipped_total", reason=reason)

@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Any, cast
 
 from lake.errors import LeaseLost
-from service.exitcodes import one_line
 from service.metrics import Metrics
+from service.problems import one_line
 from service.store import DatabaseUnreachable, SchemaBehind, Store, StoreError
 
 logger = logging.getLogger(__name__)

@@ -22,16 +22,16 @@ from lake.version import __version__
 from planner.candidates import Reason
 from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
-from service import exitcodes
+from service import problems
 from service.account import Account, Line, scan_record
 from service.adoption import adopt
 from service.answer import Answer, describe_plan
-from service.config import Config, nearest
-from service.exitcodes import CommandError
-from service.output import plain
+from service.config import Config
+from service.problems import CommandError
 from service.rules import ConfiguredTable, configure
 from service.store.errors import PartitionsTaken
 from service.store.views import Request, ScanRecord, TableState
+from service.text import nearest, plain
 
 if TYPE_CHECKING:
     from service.store import Store
@@ -133,7 +133,7 @@ def refused_tables(tables: Collection[ConfiguredTable]) -> dict[str, str]:
         try:
             load_format(table.ref.format).check(table.ref)
         except (LakefoldError, OSError) as error:
-            return exitcodes.one_line(error)
+            return problems.one_line(error)
         return None
 
     scanned = [table for table in tables if table.mode != "off"]
@@ -324,19 +324,17 @@ def refusal(config: Config, store: "Store", table: ConfiguredTable, state: Table
         came = "the default" if where == "default" else f"from {where}"
         rule = f'[[tables]] match = "{table.name}" mode = "compact" in {config.file_name}'
         return CommandError(
-            exitcodes.NOT_SERVED, f"{table.name} is in mode {table.mode} ({came}); set {rule}", mode=table.mode
+            problems.NOT_SERVED, f"{table.name} is in mode {table.mode} ({came}); set {rule}", mode=table.mode
         )
     if state.halted:
         return CommandError(
-            exitcodes.NOT_SERVED,
+            problems.NOT_SERVED,
             f"{table.name} is halted: {state.halted_reason}; after looking into it: lakefold resume {table.name}",
             halted_at=state.halted_at,
         )
     if (pause := state.pause or store.service_pause()) is not None:
         what, argument = (table.name, f" {table.name}") if state.paused else ("lakefold", "")
-        return CommandError(
-            exitcodes.NOT_SERVED, f"{what} is paused {pause.words}; to go on: lakefold resume{argument}"
-        )
+        return CommandError(problems.NOT_SERVED, f"{what} is paused {pause.words}; to go on: lakefold resume{argument}")
     return None
 
 
@@ -355,7 +353,7 @@ def _snapshot(
                     taken_at=datetime.now(UTC),
                     seconds=time.monotonic() - began,
                     outcome="error",
-                    error=exitcodes.one_line(error),
+                    error=problems.one_line(error),
                 )
             )
         raise
@@ -374,7 +372,7 @@ def _partitions_asked(
         if name not in known:
             hint = nearest(name, sorted(known)) or f"; it has {len(known)}"
             raise CommandError(
-                exitcodes.NOT_FOUND, f"{snapshot.table.name} has no partition {name!r}{hint}", partition=name
+                problems.NOT_FOUND, f"{snapshot.table.name} has no partition {name!r}{hint}", partition=name
             )
     return asked
 
@@ -411,4 +409,4 @@ def taken(table: str, holders: Mapping[str, str]) -> CommandError:
     named = ", ".join(plans[:3]) + (f" and {len(plans) - 3} more" if len(plans) > 3 else "")
     what = "plan" if len(plans) == 1 else "plans"
     text = f"every partition asked for of {table} is held by live {what} {named}; lakefold plans watch {plans[0]}"
-    return CommandError(exitcodes.LIVE_PLAN, text, holders=dict(holders))
+    return CommandError(problems.LIVE_PLAN, text, holders=dict(holders))

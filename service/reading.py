@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lake.errors import LakefoldError
 from lake.formats import load_format
 from service import documents
-from service.exitcodes import DATABASE, classify, one_line
+from service.problems import DATABASE, classify, one_line
 
 if TYPE_CHECKING:
     from service.rules import ConfiguredTable

@@ -16,9 +16,9 @@ from service.adoption import DeadWork, abandoned
 from service.asking import answer_request
 from service.catalog import Catalog
 from service.config import Config
-from service.exitcodes import one_line
 from service.metrics import Metrics
 from service.planning import Answer, Look, plan_written, scan_and_plan
+from service.problems import one_line
 from service.rules import ConfiguredTable
 from service.schedule import Lanes
 from service.store import Request, ScanRecord, Store, StoreError, WrittenPartition

@@ -11,7 +11,7 @@ from fastapi.security import APIKeyHeader
 from pydantic import BaseModel, Field, ValidationError
 from starlette.responses import Response
 
-from service import exitcodes
+from service import problems
 from service.api.bodies import MOST_PARTITIONS, Body, PartitionPath, Partitions, TableName
 from service.api.context import Context, Here
 from service.api.naming import located, named_or_located
@@ -80,9 +80,9 @@ def callback_key(here: Here, key: _Key) -> Caller:
     """A dependency that lets only the bearer of the key of ``[http] hudi_callback_key`` through."""
     expected = here.config.http.hudi_callback_key
     if expected is None:
-        raise ProblemError(exitcodes.UNAUTHENTICATED, "Hudi's callback is off; set [http] hudi_callback_key")
+        raise ProblemError(problems.UNAUTHENTICATED, "Hudi's callback is off; set [http] hudi_callback_key")
     if not hmac.compare_digest((key or "").encode(), expected.get_secret_value().encode()):
-        raise ProblemError(exitcodes.UNAUTHENTICATED, f"the key in the header {KEY_HEADER} is missing or wrong")
+        raise ProblemError(problems.UNAUTHENTICATED, f"the key in the header {KEY_HEADER} is missing or wrong")
     return _CALLER
 
 

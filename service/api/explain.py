@@ -7,13 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from service import exitcodes, planning
+from service import planning, problems
 from service.account import explanation
 from service.api.context import Here
 from service.api.naming import named
 from service.api.paging import document
 from service.api.problems import ProblemError
-from service.exitcodes import CommandError
+from service.problems import CommandError
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
@@ -37,17 +37,17 @@ def explain(
     """
     found = named(here, table)
     if not _listing.acquire(blocking=False):
-        raise ProblemError(exitcodes.TOO_MANY, f"{_MOST_AT_ONCE} tables are being listed already", {"Retry-After": "2"})
+        raise ProblemError(problems.TOO_MANY, f"{_MOST_AT_ONCE} tables are being listed already", {"Retry-After": "2"})
     try:
         decided = planning.explain(here.store, found, None if partition is None else partition.strip("/"))
     except OSError as error:
-        why = f"{exitcodes.one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
-        raise CommandError(exitcodes.TRANSIENT, f"{found.name} can't be listed here: {why}") from error
+        why = f"{problems.one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
+        raise CommandError(problems.TRANSIENT, f"{found.name} can't be listed here: {why}") from error
     finally:
         _listing.release()
     if files and decided.decisions.num_rows > _MOST_FILES:
         too_many = (
             f"{found.name} has {decided.decisions.num_rows} file slices, more than the {_MOST_FILES} of one answer"
         )
-        raise CommandError(exitcodes.SETTING, f"{too_many}; name a partition, or leave out files")
+        raise CommandError(problems.SETTING, f"{too_many}; name a partition, or leave out files")
     return document(explanation(found, decided, files=files))

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lake.errors import LakefoldError
-from service import exitcodes
+from service import problems
 from service.api import security
 from service.api.context import Context
 from service.api.limits import RateLimit, limited, too_large
@@ -55,7 +55,7 @@ class Guard:
             if not request.url.path.startswith("/-/"):
                 await self._admit(scope, request)
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
-                raise ProblemError(exitcodes.USAGE, "no address has a NUL in it")  # nor can PostgreSQL look for one
+                raise ProblemError(problems.USAGE, "no address has a NUL in it")  # nor can PostgreSQL look for one
             if _length(request) > most:
                 raise too_large(most)
         except LakefoldError as error:
@@ -68,7 +68,7 @@ class Guard:
     async def _admit(self, scope: Scope, request: Request) -> None:
         host = (request.url.hostname or "").lower()
         if self._hosts is not None and host not in self._hosts:
-            raise ProblemError(exitcodes.HOST, f"this is not {host!r}; names are added with http.hosts", host=host)
+            raise ProblemError(problems.HOST, f"this is not {host!r}; names are added with http.hosts", host=host)
         token, by_cookie = security.token_of(request)
         caller = await self._caller(token)
         state: dict[str, Any] = scope.setdefault("state", {})
@@ -76,7 +76,7 @@ class Guard:
         wait = self._rate.take(f"token {caller.name}" if caller else f"from {client[0] if client else ''}")
         if wait:
             detail = f"more than {self._context.config.http.rate_limit:g} requests a second; see http.rate_limit"
-            raise ProblemError(exitcodes.TOO_MANY, detail, {"Retry-After": str(math.ceil(wait))})
+            raise ProblemError(problems.TOO_MANY, detail, {"Retry-After": str(math.ceil(wait))})
         if caller is not None and by_cookie:
             security.check_same_origin(scope["method"], request.headers)
         if caller is None and token is None and security.reads_are_open(self._context, host, request.headers):
@@ -96,7 +96,7 @@ def _length(request: Request) -> int:
     """The announced length of the body; 0 where it comes in pieces."""
     announced = request.headers.get("content-length", "0")
     if not announced.isdecimal() or len(announced) > _MOST_DIGITS:
-        raise ProblemError(exitcodes.USAGE, f"content-length is {announced!r} and not a number")
+        raise ProblemError(problems.USAGE, f"content-length is {announced!r} and not a number")
     return int(announced)
 
 

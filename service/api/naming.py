@@ -8,13 +8,12 @@ import os
 import re
 
 from lake.locations import canonical_location, is_local, place_of
-from service import exitcodes
+from service import problems
 from service.api.context import Context
-from service.config import nearest
-from service.exitcodes import CommandError
-from service.output import plural
+from service.problems import CommandError
 from service.rules import ConfiguredTable
 from service.store import NotFound
+from service.text import nearest, plural
 
 
 def named(here: Context, word: str) -> ConfiguredTable:
@@ -24,7 +23,7 @@ def named(here: Context, word: str) -> ConfiguredTable:
     except NotFound:
         known = [state.name for state in here.store.tables()]
     hint = nearest(word, known) or f"; {plural(len(known), 'table')} known"
-    raise CommandError(exitcodes.NOT_FOUND, f"no table {word!r}{hint}", table=word)
+    raise CommandError(problems.NOT_FOUND, f"no table {word!r}{hint}", table=word)
 
 
 def located(here: Context, location: str) -> ConfiguredTable:
@@ -35,7 +34,7 @@ def located(here: Context, location: str) -> ConfiguredTable:
         place = place_of(wanted)
         found = next((s for s in states if is_local(s.location) and place_of(s.location) == place), None)
     if found is None:
-        raise CommandError(exitcodes.NOT_FOUND, f"no table is known at {location!r}", location=location)
+        raise CommandError(problems.NOT_FOUND, f"no table is known at {location!r}", location=location)
     return here.configured(found)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from service.output import to_json
+from service.text import to_json
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many items.")]
 

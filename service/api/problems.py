@@ -12,21 +12,21 @@ from starlette.responses import Response
 
 from lake.errors import LakefoldError
 from planner.policy import PolicyError
-from service import exitcodes
-from service.exitcodes import CommandError, Problem
-from service.output import to_json
+from service import problems
+from service.problems import CommandError, Problem
+from service.text import to_json
 
 logger = logging.getLogger(__name__)
 
 _BY_STATUS: Mapping[int, Problem] = {
-    401: exitcodes.UNAUTHENTICATED,
-    403: exitcodes.FORBIDDEN,
-    404: exitcodes.NOT_FOUND,
-    405: exitcodes.METHOD,
-    413: exitcodes.TOO_LARGE,
-    421: exitcodes.HOST,
-    422: exitcodes.INVALID,
-    429: exitcodes.TOO_MANY,
+    401: problems.UNAUTHENTICATED,
+    403: problems.FORBIDDEN,
+    404: problems.NOT_FOUND,
+    405: problems.METHOD,
+    413: problems.TOO_LARGE,
+    421: problems.HOST,
+    422: problems.INVALID,
+    429: problems.TOO_MANY,
 }
 
 
@@ -40,8 +40,8 @@ class ProblemError(CommandError):
 
 def problem_response(error: BaseException, instance: str) -> Response:
     """``error`` as a response; ``instance`` is the path asked for."""
-    document = exitcodes.problem_object(error)
-    if exitcodes.classify(error) is exitcodes.ERROR:  # its text may tell what is nobody's business
+    document = problems.problem_object(error)
+    if problems.classify(error) is problems.ERROR:  # its text may tell what is nobody's business
         document["detail"] = "an error nobody foresaw; the log of lakefold has it"
     return _response(document | {"instance": instance}, getattr(error, "headers", None))
 
@@ -55,7 +55,7 @@ def add_handlers(app: FastAPI) -> None:
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    if exitcodes.classify(error) in (exitcodes.ERROR, exitcodes.INTEGRITY):
+    if problems.classify(error) in (problems.ERROR, problems.INTEGRITY):
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem_response(error, request.url.path)
 
@@ -63,13 +63,13 @@ async def _on_error(request: Request, error: Exception) -> Response:
 async def on_http_error(request: Request, error: Exception) -> Response:
     """The problem document of an HTTP error that a router or FastAPI raised."""
     assert isinstance(error, HTTPException)
-    problem = _BY_STATUS.get(error.status_code, exitcodes.USAGE)
+    problem = _BY_STATUS.get(error.status_code, problems.USAGE)
     detail = str(error.detail)
     if error.status_code == 404:
         detail = f"there is nothing at {request.url.path}"
     elif error.status_code == 405:
         detail = f"{request.method} is not for {request.url.path}"
-    document = exitcodes.problem_object(CommandError(problem, detail)) | {"status": error.status_code}
+    document = problems.problem_object(CommandError(problem, detail)) | {"status": error.status_code}
     return _response(document | {"instance": request.url.path}, error.headers)
 
 
@@ -79,7 +79,7 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
         {"where": ".".join(str(part) for part in entry["loc"]), "message": entry["msg"]} for entry in error.errors()
     ]
     first = errors[0]
-    invalid = CommandError(exitcodes.INVALID, f"{first['where']}: {first['message']}", errors=errors)
+    invalid = CommandError(problems.INVALID, f"{first['where']}: {first['message']}", errors=errors)
     return problem_response(invalid, request.url.path)
 
 

@@ -13,12 +13,12 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
 from lake.plan import LIVE_STATES
-from service import exitcodes
+from service import problems
 from service.api.context import Here
 from service.api.problems import ProblemError
 from service.documents import plan_progress
-from service.output import to_json
 from service.store import PlanView, Store, StoreError
+from service.text import to_json
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix="/plans", tags=["plans"])
@@ -104,7 +104,7 @@ async def plan_progress_events(
         return Response(status_code=204)
     if hub.full:
         detail = f"{MOST_STREAMS} streams are open; ask for the plan itself from time to time"
-        raise ProblemError(exitcodes.TRANSIENT, detail, {"Retry-After": "10"})
+        raise ProblemError(problems.TRANSIENT, detail, {"Retry-After": "10"})
     return EventSourceResponse(_events(hub, plan, last_event_id), ping=_HEARTBEAT_SECONDS, sep="\n")
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
 from lake.plan import PlanKind
-from service import asking, exitcodes
+from service import asking, problems
 from service.answer import Answer
 from service.api.bodies import Body, Partitions, TableName
 from service.api.context import Context, Here, changes_the_lake
@@ -19,7 +19,7 @@ from service.api.naming import named
 from service.api.paging import document
 from service.api.problems import ProblemError
 from service.api.security import Caller, require
-from service.exitcodes import CommandError
+from service.problems import CommandError
 from service.store import Request
 
 router = APIRouter(prefix="/requests", tags=["requests"])
@@ -116,7 +116,7 @@ def _raise_problem(request: Request, answer: Answer) -> None:
 
 def _linked(error: CommandError) -> CommandError:
     """A refusal because of live plans with a link to them."""
-    if error.problem is not exitcodes.LIVE_PLAN:
+    if error.problem is not problems.LIVE_PLAN:
         return error
     plans = sorted(set(error.facts.get("holders", {}).values()))[:_MOST_LINKS]
     links = ", ".join(f'</v1/plans/{plan_id}>; rel="related"' for plan_id in plans)

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
 from lake.errors import Rejected
-from service import exitcodes
+from service import problems
 from service.api.context import Context
 from service.api.problems import ProblemError
 
@@ -64,7 +64,7 @@ def require(scope: str) -> Any:
                 what = "writing needs a token of scope write: Authorization: Bearer …"
                 raise _unauthenticated(what, 'scope="write"')
             detail = f"token {caller.name!r} has scope {caller.scope}; this needs scope {scope}"
-            raise ProblemError(exitcodes.FORBIDDEN, detail, scope=scope)
+            raise ProblemError(problems.FORBIDDEN, detail, scope=scope)
         return caller
 
     required.scope = scope  # type: ignore[attr-defined]
@@ -73,7 +73,7 @@ def require(scope: str) -> Any:
 
 def _unauthenticated(what: str, more: str) -> ProblemError:
     challenge = ", ".join(filter(None, ('Bearer realm="lakefold"', more)))
-    return ProblemError(exitcodes.UNAUTHENTICATED, what, {"WWW-Authenticate": challenge})
+    return ProblemError(problems.UNAUTHENTICATED, what, {"WWW-Authenticate": challenge})
 
 
 def token_of(connection: HTTPConnection) -> tuple[str | None, bool]:
@@ -93,7 +93,7 @@ def check_same_origin(method: str, headers: Headers) -> None:
     origin = urlsplit(headers.get("origin", "")).netloc
     if site == "same-origin" or (site is None and origin and origin == headers.get("host")):
         return
-    raise ProblemError(exitcodes.FORBIDDEN, "a write with the page's cookie must come from the page itself")
+    raise ProblemError(problems.FORBIDDEN, "a write with the page's cookie must come from the page itself")
 
 
 def is_loopback(address: str) -> bool:

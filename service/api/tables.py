@@ -8,12 +8,12 @@ import pyarrow.compute as pc
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service import exitcodes, reading
+from service import problems, reading
 from service.api.context import Here
 from service.api.naming import named
 from service.api.paging import LISTED, Limit, document, page
 from service.documents import table_summary
-from service.exitcodes import CommandError
+from service.problems import CommandError
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
@@ -46,7 +46,7 @@ def _position(after: str | None) -> tuple[int, str] | None:
         return None
     backlog, colon, name = after.partition(":")
     if not colon or not backlog.isdecimal() or len(backlog) > _MOST_DIGITS:
-        raise CommandError(exitcodes.INVALID, f"query.after: {after!r} is not the next of a list of tables")
+        raise CommandError(problems.INVALID, f"query.after: {after!r} is not the next of a list of tables")
     return -int(backlog), name
 
 

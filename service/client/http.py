@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import httpx
 
 from lake.version import __version__
-from service import exitcodes
-from service.exitcodes import CommandError, ExitCode, Problem
+from service import problems
+from service.problems import CommandError, ExitCode, Problem
 
 TOKEN_VARIABLE = "LAKEFOLD_TOKEN"
 #: how long a command waits before each further attempt of a call that may be repeated
@@ -45,7 +45,7 @@ class Http:
         try:
             self._client = httpx.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT, transport=transport)
         except (OSError, ssl.SSLError) as error:
-            raise CommandError(exitcodes.UNREACHABLE, f"SSL_CERT_FILE or SSL_CERT_DIR: {error}") from error
+            raise CommandError(problems.UNREACHABLE, f"SSL_CERT_FILE or SSL_CERT_DIR: {error}") from error
 
     def close(self) -> None:
         """Close the connections."""
@@ -109,19 +109,19 @@ class Http:
         try:
             return response.json()
         except ValueError as error:
-            raise CommandError(exitcodes.ERROR, self._stranger(response)) from error
+            raise CommandError(problems.ERROR, self._stranger(response)) from error
 
     def _refused(self, response: httpx.Response) -> NoReturn:
         if response.is_redirect:
             there = response.headers.get("Location", "elsewhere")
-            raise CommandError(exitcodes.USAGE, f"{self.url} redirects to {there}; give that address to --url")
+            raise CommandError(problems.USAGE, f"{self.url} redirects to {there}; give that address to --url")
         try:
             document = response.json()
             kind, detail = str(document["type"]), str(document["detail"])
         except (ValueError, KeyError, TypeError) as error:
             gone = response.status_code in _UNAVAILABLE
             raise CommandError(
-                exitcodes.UNREACHABLE if gone else exitcodes.ERROR, self._stranger(response), url=self.url
+                problems.UNREACHABLE if gone else problems.ERROR, self._stranger(response), url=self.url
             ) from error
         if response.status_code == httpx.codes.UNAUTHORIZED and not self._has_token:
             detail = f"{self.url} asks for a token and {TOKEN_VARIABLE} is not set; lakefold tokens add makes one there"
@@ -135,7 +135,7 @@ class Http:
         )
 
     def _unreachable(self, error: httpx.TransportError) -> NoReturn:
-        raise CommandError(exitcodes.UNREACHABLE, f"{self.url}: {why_unreachable(error)}", url=self.url) from error
+        raise CommandError(problems.UNREACHABLE, f"{self.url}: {why_unreachable(error)}", url=self.url) from error
 
 
 def token_of_environment() -> str | None:
@@ -184,7 +184,7 @@ def _patience(response: httpx.Response, pause: float | None, *, repeatable: bool
 def _problem(kind: str, status: int, document: Mapping[str, Any]) -> Problem:
     """The kind of problem a document is of; one of a newer lakefold as its own exit code says."""
     slug = kind.rpartition("#")[2]
-    known = next((problem for problem in exitcodes.PROBLEMS if problem.slug == slug), None)
+    known = next((problem for problem in problems.PROBLEMS if problem.slug == slug), None)
     if known is not None:
         return known
     try:
@@ -203,19 +203,19 @@ def _checked_url(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise CommandError(exitcodes.USAGE, f"--url {url!r}: {error}") from error
+        raise CommandError(problems.USAGE, f"--url {url!r}: {error}") from error
     if parsed.userinfo:
-        raise CommandError(exitcodes.USAGE, f"--url has a login in it; the token belongs into {TOKEN_VARIABLE}")
+        raise CommandError(problems.USAGE, f"--url has a login in it; the token belongs into {TOKEN_VARIABLE}")
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise CommandError(
-            exitcodes.USAGE, f"--url {url!r} is not http://HOST or https://HOST, such as http://localhost:9464"
+            problems.USAGE, f"--url {url!r} is not http://HOST or https://HOST, such as http://localhost:9464"
         )
     if parsed.query or parsed.fragment:
-        raise CommandError(exitcodes.USAGE, f"--url {url!r} has a query or fragment; give only the service's address")
+        raise CommandError(problems.USAGE, f"--url {url!r} has a query or fragment; give only the service's address")
     return parsed
 
 
 def _checked_token(token: str) -> str:
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise CommandError(exitcodes.USAGE, f"{TOKEN_VARIABLE} has characters that no token has")
+        raise CommandError(problems.USAGE, f"{TOKEN_VARIABLE} has characters that no token has")
     return token

@@ -13,8 +13,8 @@ from service.catalog import Catalog
 from service.client import Document, SettingList, TableList
 from service.config import Config, load
 from service.lately import read_lake
-from service.output import plain
 from service.rules import configure
+from service.text import plain
 from service.wiring import open_store
 
 if TYPE_CHECKING:

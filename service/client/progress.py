@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 
 import httpx
 
-from service import exitcodes
+from service import problems
 from service.client import Document
 from service.client.http import Http
 from service.documents import PROGRESS, TERMINAL
-from service.exitcodes import CommandError
+from service.problems import CommandError
 
 #: the service sends at least a comment this often; longer silence is a broken connection
 _SILENCE_SECONDS = 45.0
@@ -21,7 +21,7 @@ _POLL_SECONDS = 2.0
 _MUTE_STREAMS = 2
 #: nothing heard for this long ends in the error; a service restarts faster
 _PATIENCE_SECONDS = 300.0
-_PASSING = (exitcodes.UNREACHABLE, exitcodes.TRANSIENT, exitcodes.DATABASE)
+_PASSING = (problems.UNREACHABLE, problems.TRANSIENT, problems.DATABASE)
 
 
 def progress(http: Http, plan_id: str) -> Iterator[Document]:

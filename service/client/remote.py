@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from service import exitcodes
+from service import problems
 from service.client import Document, SettingList, TableList
 from service.client.http import Http
 from service.client.progress import progress
-from service.exitcodes import CommandError
+from service.problems import CommandError
 
 _PAGE = 1000
 #: how long the service holds a call back for an answer; then polling goes on
@@ -42,7 +42,7 @@ class RemoteClient:
             try:
                 return self._document(f"/v1/tables/{quote(table, safe='')}")
             except CommandError as error:
-                if error.problem is not exitcodes.NOT_FOUND:
+                if error.problem is not problems.NOT_FOUND:
                     raise
         return self._document(f"/v1/tables/{quote(self._find(table), safe='')}")
 
@@ -101,7 +101,7 @@ class RemoteClient:
         while document["answer"] is None:
             if time.monotonic() > deadline:
                 raise CommandError(
-                    exitcodes.TRANSIENT,
+                    problems.TRANSIENT,
                     f"the scheduler has not answered request {document['request_id']} in {timeout_seconds:.0f} s; it "
                     "stays open; raise --timeout to wait longer",
                     request_id=document["request_id"],
@@ -167,7 +167,7 @@ class RemoteClient:
     def _find(self, word: str) -> str:
         """The name of the table whose end or location ``word`` is, looked up in the service's list."""
         from service.catalog import unique_end
-        from service.config import nearest
+        from service.text import nearest
 
         locations: dict[str, str] = {table["table"]: table["location"] for table in self.tables().tables}
         for name, location in locations.items():
@@ -176,7 +176,7 @@ class RemoteClient:
         found = unique_end(word, locations)
         if found is None:
             hint = nearest(word, list(locations)) or f"; {len(locations)} tables are known, see lakefold tables list"
-            raise CommandError(exitcodes.NOT_FOUND, f"no table {word!r}{hint}", table=word)
+            raise CommandError(problems.NOT_FOUND, f"no table {word!r}{hint}", table=word)
         return found
 
 

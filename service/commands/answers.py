@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from service.commands.common import Run, partition_name, plural
-from service.output import Column, size
+from service.commands.output import Column
+from service.text import size
 
 if TYPE_CHECKING:
     from service.planning import Answer

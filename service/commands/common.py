@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.exitcodes import LIVE_PLAN, NOT_FOUND, USAGE, CommandError
-from service.output import Output, partition_name, plural
+from service.commands.output import Output
+from service.problems import LIVE_PLAN, NOT_FOUND, USAGE, CommandError
+from service.text import partition_name, plural
 
 if TYPE_CHECKING:
     from service.catalog import Catalog

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from service.commands.common import ConfigFile, Json, Run, command, plural
-from service.exitcodes import TRANSIENT, USAGE, CommandError, ExitCode, exit_codes
-from service.output import Column, age, moment
+from service.commands.output import Column
+from service.problems import TRANSIENT, USAGE, CommandError, ExitCode, exit_codes
+from service.text import age, moment
 
 app = typer.Typer(help="Messages to the webhook: sent, waiting, given up.", no_args_is_help=True)
 _CODES = exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE)

@@ -12,8 +12,9 @@ import typer
 
 from service import documents
 from service.commands.common import ConfigFile, Json, MaybeTable, Run, Yes, command, only_here, plural
-from service.exitcodes import ExitCode, exit_codes
-from service.output import Column, age, moment, size
+from service.commands.output import Column
+from service.problems import ExitCode, exit_codes
+from service.text import age, moment, size
 
 
 class Role(StrEnum):

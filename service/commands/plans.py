@@ -20,9 +20,10 @@ from service.commands.common import (
     partition_name,
     plural,
 )
+from service.commands.output import Column
 from service.documents import TERMINAL
-from service.exitcodes import USAGE, CommandError, ExitCode, exit_codes
-from service.output import Column, age, moment, size
+from service.problems import USAGE, CommandError, ExitCode, exit_codes
+from service.text import age, moment, size
 
 app = typer.Typer(help="Plans: requested, inflight, completed, failed, cancelled.", no_args_is_help=True)
 PATIENCE_SECONDS = 15
@@ -49,7 +50,7 @@ def list_(
 ) -> int:
     """List plans, newest first."""
     from lake.plan import PlanState
-    from service.config import nearest
+    from service.text import nearest
 
     with command(json, config) as run:
         states = [known.value for known in PlanState]
@@ -209,7 +210,7 @@ def request(
     from lake.plan import PlanKind
     from lake.units import parse_duration
     from service.answer import Answer
-    from service.config import nearest
+    from service.text import nearest
 
     with command(json, config) as run:
         overrides = _overrides(setting or [])

@@ -20,8 +20,9 @@ from service.commands.common import (
     partition_name,
     plural,
 )
-from service.exitcodes import ExitCode, exit_codes
-from service.output import Column, age, bar_chart, moment, size
+from service.commands.output import Column, bar_chart
+from service.problems import ExitCode, exit_codes
+from service.text import age, moment, size
 
 if TYPE_CHECKING:
     from lake.ports import Resurrected, Unfinished

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from service.commands.common import ConfigFile, Json, actor, command
-from service.exitcodes import USAGE, CommandError, ExitCode, exit_codes
-from service.output import Column, age
+from service.commands.output import Column
+from service.problems import USAGE, CommandError, ExitCode, exit_codes
+from service.text import age
 
 app = typer.Typer(help="Tokens of the HTTP API: several at a time, each with a scope.", no_args_is_help=True)
 _SCOPES = ("read", "write")

@@ -7,16 +7,14 @@ import typer
 
 from lake.units import format_duration
 from service.commands.common import ConfigFile, Json, MaybeTable, Run, Table, actor, command, plural
-from service.exitcodes import TRANSIENT, CommandError, ExitCode, exit_codes
-from service.holding import holding
-from service.output import Column, size
+from service.commands.output import Column
+from service.leadership import CLEAN_ROLE, holding
+from service.problems import TRANSIENT, CommandError, ExitCode, exit_codes
+from service.text import size
 
 if TYPE_CHECKING:
     from executors.cleaner import CleanJob, CleanReport
     from lake.ports import Verification
-
-#: the leader row under which superseded versions are deleted
-CLEAN_ROLE = "clean"
 
 
 def add_to(root: typer.Typer) -> None:

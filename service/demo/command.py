@@ -24,13 +24,13 @@ from lake.model import TableRef
 from lake.plan import LIVE_STATES, PlanState
 from lake.units import format_bytes, format_duration
 from service.commands.common import plural
+from service.commands.output import Output
 from service.demo import look, settings
 from service.demo.children import Child
 from service.demo.ledger import Comparison, Ledger, compare, read_table
 from service.demo.news import WriterNews
 from service.demo.show import Seen, Show
-from service.exitcodes import USAGE, CommandError, ExitCode
-from service.output import Output
+from service.problems import USAGE, CommandError, ExitCode
 
 if TYPE_CHECKING:
     from lake.ports import Due

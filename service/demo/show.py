@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lake.units import format_bytes, format_duration
 from service.commands.common import plural
+from service.commands.output import Output
 from service.commands.tables import histogram_lines
-from service.output import Output, to_json
+from service.text import to_json
 
 if TYPE_CHECKING:
     from rich.live import Live

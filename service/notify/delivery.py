@@ -12,17 +12,15 @@ from typing import Any
 from urllib.parse import quote
 
 from service.config import Config, ConfigError
-from service.exitcodes import one_line
 from service.metrics import Metrics
 from service.notify.settings import Notify, signing_keys
 from service.notify.webhook import GONE, Answer, Webhook
-from service.secrets import remember
+from service.problems import one_line
+from service.redaction import remember
 from service.store import Notification, Store
 
 logger = logging.getLogger(__name__)
 
-#: the leader row under which messages are delivered
-NOTIFY_ROLE = "notify"
 _FIRST_WAIT = timedelta(seconds=5)
 _LONGEST_WAIT = timedelta(hours=6)
 _JITTER_SHARE = 0.2

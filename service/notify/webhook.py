@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 
 from lake.version import __version__
-from service.exitcodes import one_line
-from service.secrets import hide_address
+from service.problems import one_line
+from service.redaction import hide_address
 
 GONE = 410
 #: a receiver may ask for more patience, but not for ever

@@ -22,7 +22,7 @@ from executors.observer import NullObserver
 from executors.outcome import Outcome, Result
 from lake.plan import Claim
 from lake.version import __version__
-from service.secrets import hide
+from service.redaction import hide
 from service.telemetry.background import Background
 from service.telemetry.settings import OpenLineage
 

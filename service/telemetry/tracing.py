@@ -22,7 +22,7 @@ from executors.outcome import Outcome, Result
 from lake.plan import Claim, Step
 from lake.trace import traced
 from lake.version import __version__
-from service.secrets import hide
+from service.redaction import hide
 from service.telemetry.settings import OpenTelemetry
 
 _FLUSH_MILLISECONDS = 5_000

@@ -7,8 +7,8 @@ from datetime import date, timedelta
 from itertools import groupby
 
 from lake.units import format_bytes
-from service.output import plural
 from service.store import DeletionDay
+from service.text import plural
 from service.web.charts import Columns, columns
 
 #: days drawn; the table below lists them all

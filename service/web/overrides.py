@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 from planner.policy import KNOBS, PolicyError, setting_name
 from service import documents
 from service.config import Config
-from service.exitcodes import one_line
-from service.output import plural
+from service.problems import one_line
 from service.rules import ConfiguredTable, configure
+from service.text import plural
 from service.web.rendering import table_path
 
 #: settings with a field of their own: what people try out first

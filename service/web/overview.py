@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 from lake.units import format_bytes
 from service import documents
 from service.api.context import Context
-from service.asking import SCAN_ROLE
 from service.lately import Lake
-from service.output import plural
+from service.leadership import SCAN_ROLE
 from service.store import PlanView, ScanRecord, TableState
+from service.text import plural
 from service.web.charts import Spark, sparkline
 from service.web.rendering import table_path
 from service.web.words import ago, count, median_bytes, percent, roughly, share_of, shell

@@ -12,9 +12,9 @@ from service import reading
 from service.api.bodies import LARGEST
 from service.api.context import Here
 from service.api.naming import named
-from service.asking import SCAN_ROLE
 from service.documents import service_settings, table_settings
-from service.exitcodes import NOT_FOUND, CommandError
+from service.leadership import SCAN_ROLE
+from service.problems import NOT_FOUND, CommandError
 from service.store import NotificationState
 from service.web.cleaning import cleaning_page
 from service.web.notifications import notifications_page

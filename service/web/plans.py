@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from lake.plan import LIVE_STATES, PlanState, Step
-from service.output import partition_name
 from service.store import Figures, PlanEvent, PlanView, Store
+from service.text import partition_name
 from service.web.charts import Span, spans
 from service.web.words import shell
 

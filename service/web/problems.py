@@ -12,9 +12,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import RedirectResponse, Response
 
-from service import exitcodes
+from service import problems
 from service.api.problems import on_http_error
-from service.exitcodes import CommandError, classify, one_line
+from service.problems import CommandError, classify, one_line
 from service.web.rendering import render
 
 logger = logging.getLogger(__name__)
@@ -44,9 +44,9 @@ class PageRoute(APIRoute):
                 return await handler(request)
             except RequestValidationError as error:
                 where, message = error.errors()[0]["loc"][-1], error.errors()[0]["msg"]
-                return problem_page(request, CommandError(exitcodes.INVALID, f"{where}: {message}"))
+                return problem_page(request, CommandError(problems.INVALID, f"{where}: {message}"))
             except Exception as error:
-                if classify(error) is exitcodes.UNAUTHENTICATED:
+                if classify(error) is problems.UNAUTHENTICATED:
                     return to_login(request)
                 return problem_page(request, error)
 
@@ -69,10 +69,10 @@ def problem_page(request: Request, error: Exception) -> Response:
     """``error`` as a page with its status."""
     problem = classify(error)
     detail = one_line(error)
-    if problem is exitcodes.ERROR:  # its text may tell what is nobody's business
+    if problem is problems.ERROR:  # its text may tell what is nobody's business
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         detail = "Nobody foresaw this error; the log of lakefold has it."
-    commands = ("lakefold db check",) if problem is exitcodes.DATABASE else ()
+    commands = ("lakefold db check",) if problem is problems.DATABASE else ()
     page = ProblemPage(status=problem.status, title=problem.title, detail=detail, commands=commands)
     return render(request, "problem.html", page, status=problem.status)
 
@@ -85,5 +85,5 @@ def is_for_people(request: Request) -> bool:
 async def on_not_found(request: Request, error: Exception) -> Response:
     """A page for a person who typed a wrong address, the problem document for every program."""
     if is_for_people(request):
-        return problem_page(request, CommandError(exitcodes.NOT_FOUND, f"There is nothing at {request.url.path}"))
+        return problem_page(request, CommandError(problems.NOT_FOUND, f"There is nothing at {request.url.path}"))
     return await on_http_error(request, error)

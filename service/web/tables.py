@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from lake.units import format_bytes
 from service import documents
-from service.output import partition_name, plural
 from service.rules import ConfiguredTable
 from service.store import PartitionLayout, PlanView, ScanRecord, TableState
+from service.text import partition_name, plural
 from service.web.charts import Histogram, Trend, heat, histogram, trend
 from service.web.overrides import RequestForm
 from service.web.overview import Notice

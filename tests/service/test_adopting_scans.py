@@ -23,8 +23,8 @@ from service.cleaning import Cleaning
 from service.commands.tables import _may_roll_back
 from service.config import load
 from service.daemon import Daemon
-from service.exitcodes import CommandError
 from service.metrics import Metrics
+from service.problems import CommandError
 from service.rules import ConfiguredTable, configure
 from service.store import Store
 

@@ -13,10 +13,10 @@ from uuid_utils import uuid7
 
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
-from service.output import plain
 from service.planning import scan_and_plan
 from service.rules import configure
 from service.store import ScanRecord, tables
+from service.text import plain
 
 RULES = '[defaults]\nsmall_file_limit = "1MiB"\nquiet_period = "0s"\n[[tables]]\nmatch = "sales.*"\nmode = "compact"\n'
 

@@ -13,7 +13,7 @@ from lake.locations import place_of
 from lake.model import TableRef
 from service.catalog import Catalog
 from service.config import load
-from service.exitcodes import CommandError, ExitCode
+from service.problems import CommandError, ExitCode
 
 
 def table(base: Path, name: str = "t") -> Path:

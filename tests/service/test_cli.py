@@ -19,8 +19,9 @@ from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
 from planner.policy import PolicyError
 from service import cli
+from service.commands.output import Column, Output, bar_chart
 from service.config import ConfigError, load
-from service.exitcodes import (
+from service.problems import (
     MEANING,
     PROBLEM_BASE,
     PROBLEMS,
@@ -30,8 +31,8 @@ from service.exitcodes import (
     one_line,
     problem_object,
 )
-from service.output import Column, Output, bar_chart, plain, to_json
 from service.store import Ambiguous, DatabaseUnreachable, NotFound, PartitionsTaken, SchemaBehind, WrongState
+from service.text import plain, to_json
 from service.wiring import open_store
 
 ROOT = Path(__file__).parents[2]

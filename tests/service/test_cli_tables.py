@@ -26,8 +26,9 @@ from lake.plan import (
     SupersededVersion,
 )
 from service import cli
-from service.asking import SCAN_ROLE, answer_request
+from service.asking import answer_request
 from service.config import load
+from service.leadership import SCAN_ROLE
 from service.store import Store
 from service.wiring import open_store
 

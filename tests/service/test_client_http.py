@@ -10,12 +10,12 @@ import threading
 import httpx
 import pytest
 
-from service import exitcodes
+from service import problems
 from service.client import http as client_http
 from service.client import progress as client_progress
 from service.client.http import Http
 from service.client.progress import progress
-from service.exitcodes import CommandError, ExitCode
+from service.problems import CommandError, ExitCode
 
 URL = "https://lake.example"
 
@@ -61,7 +61,7 @@ def refusal(http, method="GET", **options):
     return caught.value
 
 
-@pytest.mark.parametrize("kind", exitcodes.PROBLEMS, ids=lambda kind: kind.slug)
+@pytest.mark.parametrize("kind", problems.PROBLEMS, ids=lambda kind: kind.slug)
 def test_each_problem_of_the_service_becomes_the_same_error_with_the_same_exit_code_here(kind):
     http, _ = http_of(problem(kind, "because of this", plan_id="p1"))
     error = refusal(http)
@@ -85,7 +85,7 @@ def test_a_call_that_may_be_repeated_is_repeated_where_the_service_is_away_for_a
 @pytest.mark.parametrize("answer", [httpx.Response(503), httpx.ReadError("cut"), httpx.ReadTimeout("slow")])
 def test_a_write_that_may_have_happened_is_not_repeated(answer, naps):
     http, calls = http_of(answer, ok())
-    assert refusal(http, "POST").problem is exitcodes.UNREACHABLE
+    assert refusal(http, "POST").problem is problems.UNREACHABLE
     assert (len(calls), naps) == (1, [])
 
 
@@ -98,9 +98,9 @@ def test_a_write_that_was_not_taken_is_tried_again(answer, naps):
 
 
 def test_a_service_that_asks_for_long_patience_is_reported_at_once(naps):
-    busy = problem(exitcodes.TOO_MANY, "too many requests")
+    busy = problem(problems.TOO_MANY, "too many requests")
     busy.headers["Retry-After"] = "600"
-    assert refusal(http_of(busy)[0]).problem is exitcodes.TOO_MANY
+    assert refusal(http_of(busy)[0]).problem is problems.TOO_MANY
     assert naps == []
 
 
@@ -125,8 +125,8 @@ UNTRUSTED.verify_message = "self-signed certificate"
         (httpx.Response(404, text="<html>"), "error", "/x answered 404 Not Found, and not as lakefold does; is --url"),
         (httpx.Response(200, text="<html>hello"), "error", "answered 200 OK, and not as lakefold does"),
         (httpx.Response(302, headers={"Location": "https://sso.example"}), "usage", "redirects to https://sso.example"),
-        (problem(exitcodes.FORBIDDEN, "token 'ci' has scope read"), "forbidden", "token 'ci' has scope read"),
-        (problem(exitcodes.UNAUTHENTICATED, "the token is wrong"), "unauthenticated", "the token is wrong"),
+        (problem(problems.FORBIDDEN, "token 'ci' has scope read"), "forbidden", "token 'ci' has scope read"),
+        (problem(problems.UNAUTHENTICATED, "the token is wrong"), "unauthenticated", "the token is wrong"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )  # fmt: skip
@@ -138,7 +138,7 @@ def test_every_way_not_to_answer_is_one_line_that_says_which(answer, kind, words
 
 
 def test_without_a_token_the_refusal_names_the_variable_to_set():
-    http, calls = http_of(problem(exitcodes.UNAUTHENTICATED, "a token is needed"), token=None)
+    http, calls = http_of(problem(problems.UNAUTHENTICATED, "a token is needed"), token=None)
     assert "LAKEFOLD_TOKEN is not set" in str(refusal(http))
     assert "Authorization" not in calls[0].headers
 
@@ -166,7 +166,7 @@ def test_the_token_travels_in_its_header_and_appears_in_no_error():
 def test_an_address_that_is_none_is_wrong_usage(url, words):
     with pytest.raises(CommandError, match=words) as caught:
         Http(url, None)
-    assert caught.value.problem is exitcodes.USAGE
+    assert caught.value.problem is problems.USAGE
 
 
 def test_only_a_token_that_leaves_the_machine_unencrypted_is_warned_of():
@@ -203,7 +203,7 @@ def test_a_service_without_tls_behind_an_https_address_is_told_in_a_line():
 
         threading.Thread(target=answer, daemon=True).start()
         error = refusal(Http(f"https://127.0.0.1:{listener.getsockname()[1]}", None))
-    assert error.problem is exitcodes.UNREACHABLE
+    assert error.problem is problems.UNREACHABLE
     assert "no TLS connection: " in str(error)
 
 
@@ -246,6 +246,6 @@ def test_where_no_stream_comes_through_progress_is_polled():
 
 
 def test_following_a_plan_ends_where_the_token_is_revoked():
-    http, _ = http_of(problem(exitcodes.UNAUTHENTICATED, "the token is wrong, expired or revoked"))
+    http, _ = http_of(problem(problems.UNAUTHENTICATED, "the token is wrong, expired or revoked"))
     with pytest.raises(CommandError, match="revoked"):
         list(progress(http, "p1"))

@@ -22,8 +22,8 @@ from lake.errors import Rejected, Transient
 from lake.plan import PlanState
 from service.config import load
 from service.daemon import Daemon
-from service.exitcodes import ExitCode
 from service.logs import JsonFormatter
+from service.problems import ExitCode
 from service.store import DatabaseUnreachable, SchemaBehind, Store
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from service.leader import Leadership
+from service.leadership import Leadership
 from service.logs import JsonFormatter, TextFormatter, configure
 from service.schedule import Lanes, Ticks
 
@@ -161,7 +161,7 @@ def test_a_leader_cut_off_from_the_database_stops_leading_by_itself():
 
 
 def test_gaining_and_losing_the_lead_is_one_log_line_each(caplog):
-    caplog.set_level(logging.INFO, "service.leader")
+    caplog.set_level(logging.INFO, "service.leadership")
     leadership = Leadership(Rows(), "a", ["scan"], timedelta(seconds=30))
     for _ in range(3):
         leadership.renew()

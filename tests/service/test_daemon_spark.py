@@ -12,7 +12,8 @@ from executors import sessions
 from lake.errors import Transient
 from lake.plan import PlanState
 from service.config import load
-from service.daemon import CLEAN_ROLE, SWEEP_ROLE, Daemon
+from service.daemon import Daemon
+from service.leadership import CLEAN_ROLE, SWEEP_ROLE
 from service.store import Store
 
 DIED = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does where memory runs out"

@@ -26,8 +26,8 @@ from toy_format import ToyFormat, create
 import lake.formats
 from lake.plan import PlanState
 from service import cli
-from service.exitcodes import ExitCode
 from service.metrics_names import SPECS
+from service.problems import ExitCode
 from service.store import SchemaBehind, Store
 from service.store.engine import Database
 from service.store.schema import alembic_config

@@ -13,15 +13,15 @@ from toy_format import ToyFormat, create
 
 import lake.formats
 from lake.errors import Transient
-from service import cli, secrets
+from service import cli, redaction
 from service.api.context import Context
 from service.api.tokens import TokenCache
 from service.config import ConfigError, load
-from service.exitcodes import problem_object
 from service.lately import Lately
 from service.logs import JsonFormatter, TextFormatter
 from service.metrics import Metrics
 from service.metrics_page import MetricsPage
+from service.problems import problem_object
 from service.store import Store
 from service.wiring import open_store
 
@@ -49,7 +49,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
     daemon_toys.install(ToyFormat())
     create(tmp_path / "lake" / "t", name="t")
-    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(redaction, "_known", set())
     config = tmp_path / "lakefold.toml"
     config.write_text(
         f"""
@@ -100,7 +100,7 @@ def test_no_command_prints_a_secret(home, capsys, form):
         output = "".join(capsys.readouterr())
         assert planted_in(output) == [], command
         if command[:2] == ("config", "show"):
-            assert secrets.HIDDEN in output
+            assert redaction.HIDDEN in output
     cli.run(("config", "show", "t", *form))
     assert "the_name_of_a_lock" in capsys.readouterr().out, "a lock's name is no secret"
 
@@ -122,7 +122,7 @@ def test_no_page_and_no_answer_over_http_tells_a_secret(home):
             answer = client.get(path)
             assert answer.status_code == 200, path
             assert planted_in(answer.text) == [], path
-        assert secrets.HIDDEN in client.get("/v1/settings").text
+        assert redaction.HIDDEN in client.get("/v1/settings").text
     store.close()
 
 
@@ -150,7 +150,7 @@ def test_no_log_line_tells_a_secret_whoever_wrote_it(home, formatter):
     assert planted_in(line) == []
     assert "short" not in line
     if isinstance(formatter, JsonFormatter):
-        assert json.loads(line)["message"] == " ".join(["with", *[secrets.HIDDEN] * len(PLANTED)])
+        assert json.loads(line)["message"] == " ".join(["with", *[redaction.HIDDEN] * len(PLANTED)])
 
 
 def test_problems_and_the_database_s_texts_tell_no_secret(home):
@@ -212,5 +212,5 @@ def test_what_only_looks_a_little_like_a_secret_is_left_as_it_is(home):
         "hoodie.write.lock.zookeeper.lock_key = sales.orders",
         "jdbc:hive2://hive:10000/default;user=h",
     ):
-        assert secrets.hide(text) == text
-    assert secrets.hide("Authorization: Bearer lkf_0123456789") == "Authorization: Bearer ***"
+        assert redaction.hide(text) == text
+    assert redaction.hide("Authorization: Bearer lkf_0123456789") == "Authorization: Bearer ***"

@@ -8,10 +8,7 @@ in a text, such as in an error that a library wrote.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
-
-if TYPE_CHECKING:
-    from service.config import Config
+from typing import Any, Protocol, runtime_checkable
 
 HIDDEN = "***"
 #: settings whose value is a secret; what Spark and Hadoop hide by default, and the names of object stores and of Hudi
@@ -75,20 +72,14 @@ def remember(values: Iterable[str]) -> None:
     _known.update(value for value in values if len(value) >= _SHORTEST and not value.isalpha())
 
 
-def remember_those_of(config: "Config") -> None:
-    """``remember`` every secret that a configuration holds."""
-    sections = (
-        config.database, config.daemon, config.http, config.notify, config.openlineage, config.opentelemetry,
-    )  # fmt: skip
-    for section in sections:
-        for name, value in section:
-            for secret in value.values() if isinstance(value, Mapping) else (value,):
-                if isinstance(secret, _Secret):
-                    remember(_parts(secret.get_secret_value()))
-                elif isinstance(secret, str) and is_secret(name):
-                    remember([secret])
-    for settings in (config.spark, *(rule.write_options for rule in config.tables)):
-        for name, value in settings.items():
+def remember_settings(settings: Iterable[tuple[str, Any]]) -> None:
+    """``remember`` the secrets among settings (name, value): by kind, by name, and the passwords inside values."""
+    for name, value in settings:
+        if isinstance(value, Mapping):
+            remember_settings((f"{name}.{key}", item) for key, item in value.items())
+        elif isinstance(value, _Secret):
+            remember(_parts(value.get_secret_value()))
+        elif isinstance(value, str):
             remember([value] if is_secret(name) else _inside(value))
 
 

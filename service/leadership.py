@@ -1,14 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which process runs a loop that must run once: a row with an expiry in the database, held and renewed."""
+"""Which process does what only one may do: leader rows with an expiry, held by a daemon or for one command."""
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Protocol
 
+from lake.errors import LakefoldError
+
 logger = logging.getLogger(__name__)
+
+#: scans run and requests are answered under it
+SCAN_ROLE = "scan"
+#: superseded versions are deleted under it
+CLEAN_ROLE = "clean"
+#: what silent executors left is withdrawn under it
+SWEEP_ROLE = "sweep"
+#: messages to the webhook are delivered under it
+NOTIFY_ROLE = "notify"
+
+#: how long a role stays taken after a command was killed
+_COMMAND_TTL = timedelta(seconds=30)
 
 
 class LeaderStore(Protocol):
@@ -86,3 +101,28 @@ class Leadership:
             if now != self._known[role]:
                 self._known[role] = now
                 logger.info("%s the leader of %s", "now" if now else "no longer", role)
+
+
+@contextmanager
+def holding(store: LeaderStore, role: str, holder: str) -> Iterator[bool]:
+    """Hold the leader row ``role`` while the block runs, renewing it; False where a live process has it."""
+    if not store.acquire_leader(role, holder, _COMMAND_TTL):
+        yield False
+        return
+    done = threading.Event()
+
+    def renew() -> None:
+        while not done.wait(_COMMAND_TTL.total_seconds() / 3):
+            with suppress(
+                LakefoldError
+            ):  # the row has two more thirds to live; what needs the database fails by itself
+                store.acquire_leader(role, holder, _COMMAND_TTL)
+
+    renewing = threading.Thread(target=renew, name=f"holding {role}", daemon=True)
+    renewing.start()
+    try:
+        yield True
+    finally:
+        done.set()
+        renewing.join()
+        store.release_leader(role, holder)

@@ -6,46 +6,16 @@ colours and progress appear only on a terminal; a pipe gets plain aligned column
 """
 
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from enum import Enum
-from pathlib import Path
 from typing import Any
 
-from lake.units import format_bytes
-from service.exitcodes import one_line, problem_object
+from service.problems import one_line, problem_object
+from service.text import to_json
 
 Row = Sequence[Any]
 Advance = Callable[[int, int], None]
-
-
-def plain(value: Any) -> Any:
-    """``value`` as what JSON can hold: ISO timestamps, durations in seconds, enums by value, dataclasses as objects."""
-    if value is None or (isinstance(value, (bool, int, float)) and not isinstance(value, Enum)):
-        return value
-    if isinstance(value, Enum):
-        return plain(value.value)
-    if isinstance(value, (str, Path)):
-        return str(value)
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(plain(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, Iterable):
-        return [plain(item) for item in value]
-    return str(value)
-
-
-def to_json(value: Any) -> str:
-    """One line of JSON."""
-    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -186,32 +156,3 @@ def bar_chart(rows: Sequence[tuple[str, int]], *, width: int = 40, marks: Mappin
             f"{label.rjust(label_width)} │{bar} {count:,}{mark}" if count else f"{label.rjust(label_width)} │{mark}"
         )
     return lines
-
-
-def moment(text: str) -> datetime:
-    """The time that ``plain`` has written."""
-    return datetime.fromisoformat(text)
-
-
-def age(then: datetime | None, now: datetime) -> str:
-    """How long ago, such as ``3 min ago``; ``never`` for None."""
-    from lake.units import format_duration
-
-    if then is None:
-        return "never"
-    return f"{format_duration(max(now - then, timedelta(0)))} ago"
-
-
-def size(count: int | None) -> str:
-    """Bytes for people; empty for None."""
-    return "" if count is None else format_bytes(count)
-
-
-def plural(count: int, noun: str) -> str:
-    """``1 file``, ``3 files``; nouns that take an s."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def partition_name(partition: str) -> str:
-    """How people see a partition; the whole table has an empty path."""
-    return partition or "(unpartitioned)"

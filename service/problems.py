@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient
-from service.secrets import hide
+from service.redaction import hide
 
 
 class ExitCode(IntEnum):

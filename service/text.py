@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values as text: what JSON can hold for scripts; sizes, ages and counts in words for people."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from lake.units import format_bytes, format_duration
+
+
+def plain(value: Any) -> Any:
+    """``value`` as what JSON can hold: ISO timestamps, durations in seconds, enums by value, dataclasses as objects."""
+    if value is None or (isinstance(value, (bool, int, float)) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, (str, Path)):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, Iterable):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def to_json(value: Any) -> str:
+    """One line of JSON."""
+    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def moment(text: str) -> datetime:
+    """The time that ``plain`` has written."""
+    return datetime.fromisoformat(text)
+
+
+def age(then: datetime | None, now: datetime) -> str:
+    """How long ago, such as ``3 min ago``; ``never`` for None."""
+    if then is None:
+        return "never"
+    return f"{format_duration(max(now - then, timedelta(0)))} ago"
+
+
+def size(count: int | None) -> str:
+    """Bytes for people; empty for None."""
+    return "" if count is None else format_bytes(count)
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 file``, ``3 files``; nouns that take an s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def partition_name(partition: str) -> str:
+    """How people see a partition; the whole table has an empty path."""
+    return partition or "(unpartitioned)"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` for the known word most like ``word``, or nothing."""
+    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
