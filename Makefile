@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/classes.jsa
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo servers test soak lint format bench bench-hudi bench-surface openapi config-doc lock clean
+.PHONY: help setup demo servers test soak lint format bench bench-hudi bench-surface openapi metrics-doc config-doc lock clean
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -60,10 +60,13 @@ bench-surface: $(READY) ## how fast metrics, plans and the page answer with 1,00
 	@$(BIN)/python bench/surface.py
 
 openapi: $(READY) ## renew docs/openapi.json
-	@$(BIN)/python -m service.api.openapi
+	@$(BIN)/python -m service.http.openapi
+
+metrics-doc: $(READY) ## renew docs/metrics.md
+	@$(BIN)/python -m service.observability.metrics_doc
 
 config-doc: $(READY) ## renew the tables of docs/configuration.md
-	@$(BIN)/python -m service.config_doc
+	@$(BIN)/python -m service.config.reference_doc
 
 lock: $(READY) ## renew requirements/*.lock
 	@for set in runtime dev; do \

@@ -166,9 +166,9 @@ def _by_hudi(spark: "SparkSession", table: Path) -> dict[str, float]:
 
 def _by_lakefold(engine: str, work: Path) -> Callable[["SparkSession", Path], dict[str, float]]:
     from executors.worker import Worker
-    from service.catalog import Catalog
-    from service.config import load
-    from service.planning import scan_and_plan
+    from service.config.catalog import Catalog
+    from service.config.loader import load
+    from service.planning.scan import scan_and_plan
     from service.wiring import make_store
 
     config_file = work / "lakefold.toml"

@@ -29,9 +29,9 @@ import pyarrow as pa
 from sqlalchemy import insert, text
 
 from lake.model import FileSlice, SizeHistogram, TableRef
-from service.lately import read_lake
-from service.metrics import Metrics
-from service.metrics_page import MetricsPage
+from service.documents.lake_cache import read_lake
+from service.observability.metrics import Metrics
+from service.observability.metrics_page import MetricsPage
 from service.store import ScanRecord, Store
 from service.store.blobs import pack
 from service.store.engine import Database

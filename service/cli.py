@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 from service.commands import notifications, operate, plans, settings, tables, tokens, upkeep
 from service.commands.common import remote_url
 from service.commands.output import Output
+from service.demo import entry as demo
 from service.problems import USAGE, CommandError, ExitCode, classify, exit_codes
 
 app = typer.Typer(
@@ -59,6 +60,7 @@ def _root(
 
 
 operate.add_to(app)
+demo.add_to(app)
 tables.add_to(app)
 plans.add_to(app)
 upkeep.add_to(app)

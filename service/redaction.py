@@ -59,6 +59,15 @@ def hide_address(url: str) -> str:
     return f"{scheme}{separator}{host}/{HIDDEN}" if separator else HIDDEN
 
 
+def without_password(url: str) -> str:
+    """A database URL that may be shown."""
+    scheme, separator, rest = url.partition("://")
+    login, at, host = rest.rpartition("@")
+    if not at:
+        return hide(url)
+    return hide(f"{scheme}{separator}{login.partition(':')[0]}{':***' if ':' in login else ''}@{host}")
+
+
 def hide(text: str) -> str:
     """``text`` without passwords in URLs and settings, and without any secret of the configuration in force."""
     text = _IN_VALUE.sub(rf"\1{HIDDEN}", _IN_URL.sub(rf"\1{HIDDEN}", text))

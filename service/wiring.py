@@ -4,8 +4,8 @@
 from typing import Any
 
 from lake.model import TableRef
-from service.config import Config
-from service.rules import default_policy
+from service.config.loader import Config
+from service.config.tables import default_policy
 from service.store import Store, StoreSettings
 
 

@@ -19,8 +19,8 @@ from sqlalchemy import create_engine, text
 from support import HEAP
 
 from executors.worker import Worker, WorkerSettings
-from service.config import load
-from service.rules import default_policy
+from service.config.loader import load
+from service.config.tables import default_policy
 from service.wiring import open_store
 
 LAKEFOLD = [str(Path(sys.executable).with_name("lakefold"))]

@@ -15,9 +15,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from service.config import load
+from service.config.loader import load
+from service.config.tables import check_rules
 from service.demo.settings import config_text
-from service.rules import check_rules
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from service import cli
-from service.config import load
-from service.rules import check_rules
+from service.config.loader import load
+from service.config.tables import check_rules
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent

@@ -8,11 +8,11 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from service.api.tokens import TokenCache
-from service.config import Config
-from service.lately import Lately
-from service.metrics import Metrics
-from service.metrics_page import MetricsPage
-from service.rules import ConfiguredTable, configure
+from service.config.loader import Config
+from service.config.tables import ConfiguredTable, configure
+from service.documents.lake_cache import LakeCache
+from service.observability.metrics import Metrics
+from service.observability.metrics_page import MetricsPage
 from service.store import Store, TableState
 
 #: roles that serve ``/v1`` and the page besides metrics and health
@@ -27,7 +27,7 @@ class Context:
     store: Store
     metrics: Metrics
     page: MetricsPage
-    lately: Lately
+    lake_cache: LakeCache
     not_ready: Callable[[], str | None]
     role: str
     tokens: TokenCache
@@ -58,7 +58,7 @@ def _changing(here: Here) -> Iterator[None]:
     try:
         yield
     finally:
-        here.lately.changed()
+        here.lake_cache.changed()
 
 
 changes_the_lake = Depends(_changing, scope="function")

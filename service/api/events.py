@@ -14,11 +14,11 @@ from starlette.responses import Response
 from service import problems
 from service.api.bodies import MOST_PARTITIONS, Body, PartitionPath, Partitions, TableName
 from service.api.context import Context, Here
-from service.api.naming import located, named_or_located
 from service.api.paging import document
 from service.api.problems import ProblemError
 from service.api.security import Caller, require
-from service.rules import ConfiguredTable
+from service.api.table_lookup import located, named_or_located
+from service.config.tables import ConfiguredTable
 
 router = APIRouter(prefix="/events", tags=["events"])
 #: without the demand for a token: Hudi's callback has a key of its own

@@ -7,12 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from service import planning, problems
-from service.account import explanation
+from service import problems
 from service.api.context import Here
-from service.api.naming import named
 from service.api.paging import document
 from service.api.problems import ProblemError
+from service.api.table_lookup import named
+from service.planning import scan
+from service.planning.account import explanation
 from service.problems import CommandError
 
 router = APIRouter(prefix="/tables", tags=["tables"])
@@ -39,7 +40,7 @@ def explain(
     if not _listing.acquire(blocking=False):
         raise ProblemError(problems.TOO_MANY, f"{_MOST_AT_ONCE} tables are being listed already", {"Retry-After": "2"})
     try:
-        decided = planning.explain(here.store, found, None if partition is None else partition.strip("/"))
+        decided = scan.explain(here.store, found, None if partition is None else partition.strip("/"))
     except OSError as error:
         why = f"{problems.one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
         raise CommandError(problems.TRANSIENT, f"{found.name} can't be listed here: {why}") from error

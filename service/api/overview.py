@@ -6,10 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service import documents, reading
+from service import documents
 from service.api.context import Here
-from service.api.naming import named
 from service.api.paging import LISTED, document, page
+from service.api.table_lookup import named
+from service.documents import readings
 
 router = APIRouter(tags=["service"])
 
@@ -17,7 +18,7 @@ router = APIRouter(tags=["service"])
 @router.get("/status")
 def status(here: Here) -> Response:
     """How the lake is, who works on it and what needs a person, as it was `taken_at`, a second ago at most."""
-    return document(documents.status(here.lately.lake(fresh=True)))
+    return document(documents.status(here.lake_cache.lake(fresh=True)))
 
 
 @router.get("/cleaning", responses=LISTED)
@@ -26,7 +27,7 @@ def cleaning(here: Here, request: Request) -> Response:
 
     Days in the past are what the cleaner has not come to yet, or keeps for a reason that `lakefold clean -n` tells.
     """
-    return page(request, reading.deletion_days(here.store, here.configured))
+    return page(request, readings.deletion_days(here.store, here.configured))
 
 
 @router.get("/settings", responses=LISTED)

@@ -11,14 +11,15 @@ from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
 from lake.plan import PlanKind
-from service import asking, problems
-from service.answer import Answer
+from service import problems
 from service.api.bodies import Body, Partitions, TableName
 from service.api.context import Context, Here, changes_the_lake
-from service.api.naming import named
 from service.api.paging import document
 from service.api.problems import ProblemError
 from service.api.security import Caller, require
+from service.api.table_lookup import named
+from service.planning import requests
+from service.planning.answer import Answer
 from service.problems import CommandError
 from service.store import Request
 
@@ -89,10 +90,10 @@ def _submit(here: Context, wanted: WantedPlans, actor: str, key: str | None) -> 
     # What is known without a scan is said at once, but a repeated request gets the first one's answer.
     if not wanted.dry_run and not (key is not None and here.store.has_request(key)):
         try:
-            asking.refuse_now(here.config, here.store, table, wanted.partitions)
+            requests.refuse_now(here.config, here.store, table, wanted.partitions)
         except CommandError as error:
             raise _linked(error) from error
-    request_id = asking.submit(
+    request_id = requests.submit(
         here.config,
         here.store,
         table,

@@ -8,11 +8,11 @@ import pyarrow.compute as pc
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service import problems, reading
+from service import problems
 from service.api.context import Here
-from service.api.naming import named
 from service.api.paging import LISTED, Limit, document, page
-from service.documents import table_summary
+from service.api.table_lookup import named
+from service.documents import readings, table_summary
 from service.problems import CommandError
 
 router = APIRouter(prefix="/tables", tags=["tables"])
@@ -53,7 +53,7 @@ def _position(after: str | None) -> tuple[int, str] | None:
 @router.get("/{table}")
 def show_table(here: Here, table: str) -> Response:
     """One table: its last scan, the facts its format tells, and its policy."""
-    return document(reading.table(here.store, named(here, table)))
+    return document(readings.table(here.store, named(here, table)))
 
 
 @router.get("/{table}/partitions", responses=LISTED)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lake.plan import PlanKind, PlanState
-from service import documents, reading
-from service.catalog import Catalog
+from service import documents
 from service.client import Document, SettingList, TableList
-from service.config import Config, load
-from service.lately import read_lake
-from service.rules import configure
+from service.config.catalog import Catalog
+from service.config.loader import Config, load
+from service.config.tables import configure
+from service.documents import readings
+from service.documents.lake_cache import read_lake
 from service.text import plain
 from service.wiring import open_store
 
@@ -64,14 +65,14 @@ class LocalClient:
         )
 
     def table(self, table: str) -> Document:
-        return _document(reading.table(self.store, self.catalog.find(table)))
+        return _document(readings.table(self.store, self.catalog.find(table)))
 
     def explain(self, table: str, partition: str | None, *, files: bool) -> Document:
-        from service import planning
-        from service.account import explanation
+        from service.planning import scan
+        from service.planning.account import explanation
 
         found = self.catalog.find(table)
-        decided = planning.explain(self.store, found, None if partition is None else partition.strip("/"))
+        decided = scan.explain(self.store, found, None if partition is None else partition.strip("/"))
         document = explanation(found, decided, files=files)
         # A table may have millions of files: they are made as they are printed.
         return _document(document | {"items": ()}) | {"items": map(_document, document["items"])}
@@ -113,7 +114,7 @@ class LocalClient:
         idempotency_key: str | None,
         timeout_seconds: float,
     ) -> Document:
-        from service.asking import ask
+        from service.planning.requests import ask
 
         return ask(
             self.config, self.store, self.catalog.find(table), partitions=partitions, overrides=overrides,

@@ -166,7 +166,7 @@ class RemoteClient:
 
     def _find(self, word: str) -> str:
         """The name of the table whose end or location ``word`` is, looked up in the service's list."""
-        from service.catalog import unique_end
+        from service.config.catalog import unique_end
         from service.text import nearest
 
         locations: dict[str, str] = {table["table"]: table["location"] for table in self.tables().tables}

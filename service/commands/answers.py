@@ -9,7 +9,7 @@ from service.commands.output import Column
 from service.text import size
 
 if TYPE_CHECKING:
-    from service.planning import Answer
+    from service.planning.answer import Answer
 
 _FILES_SHOWN = 5
 

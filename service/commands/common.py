@@ -18,11 +18,11 @@ from service.problems import LIVE_PLAN, NOT_FOUND, USAGE, CommandError
 from service.text import partition_name, plural
 
 if TYPE_CHECKING:
-    from service.catalog import Catalog
     from service.client import Client
     from service.client.local import LocalClient
-    from service.config import Config
-    from service.rules import ConfiguredTable
+    from service.config.catalog import Catalog
+    from service.config.loader import Config
+    from service.config.tables import ConfiguredTable
     from service.store import Store
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout; errors as problem objects.")]

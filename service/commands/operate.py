@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold serve``, ``worker``, ``status``, ``pause``, ``resume`` and ``demo``: running it, and one look at it."""
+"""``lakefold serve``, ``worker``, ``status``, ``pause`` and ``resume``: running it, and one look at it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from service import documents
-from service.commands.common import ConfigFile, Json, MaybeTable, Run, Yes, command, only_here, plural
+from service.commands.common import ConfigFile, Json, MaybeTable, Run, Yes, command, plural
 from service.commands.output import Column
 from service.problems import ExitCode, exit_codes
 from service.text import age, moment, size
@@ -34,7 +34,6 @@ def add_to(root: typer.Typer) -> None:
         ("status", status, (ExitCode.PENDING, ExitCode.DATABASE), "Say in one line how the lake is."),
         ("pause", pause, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "Start no more plans."),
         ("resume", resume, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "End a pause or a halt."),
-        ("demo", demo, (ExitCode.PARTIAL,), "Watch a real table getting healthy."),
     ):
         root.command(name, epilog=exit_codes(*codes), short_help=short)(function)
 
@@ -142,22 +141,8 @@ def worker(
 
 
 def _serve(role: Role, *, once: bool, json: bool, config: Path | None) -> int:
-    from service.daemon import serve as run_daemon
+    from service.daemon.process import serve as run_daemon
 
     with command(json, config) as run:
         daemon = run.config.daemon.model_copy(update={"log_format": "json"}) if json else run.config.daemon
         return int(run_daemon(replace(run.config, daemon=daemon), role.value, once))
-
-
-def demo(
-    workdir: Annotated[
-        Path | None, typer.Option("--workdir", metavar="DIR", help="Where table, database and logs go.")
-    ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave writer and service running at the end.")] = False,
-    json: Json = False,
-) -> int:
-    """Watch a real Hudi table being written with small files, compacted, cleaned and compared, in three minutes."""
-    from service.demo.command import run as run_demo
-
-    only_here()
-    return int(run_demo(workdir=workdir, keep=keep, json=json) or ExitCode.OK)

@@ -209,7 +209,7 @@ def request(
     """
     from lake.plan import PlanKind
     from lake.units import parse_duration
-    from service.answer import Answer
+    from service.planning.answer import Answer
     from service.text import nearest
 
     with command(json, config) as run:

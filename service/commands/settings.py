@@ -7,8 +7,8 @@ import typer
 
 from service.commands.common import ConfigFile, Json, command, plural
 from service.commands.output import Column
-from service.documents import without_password
 from service.problems import ExitCode, exit_codes
+from service.redaction import without_password
 
 config_app = typer.Typer(help="The configuration: is it right, and what is in force where.", no_args_is_help=True)
 db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
@@ -27,9 +27,9 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
     That is a source that can't be resolved, and a table that is refused or can't be read. Needs no database: tables of
     a catalog database, which only a process with Spark can list, are not searched.
     """
-    from service.catalog import Catalog
-    from service.planning import refused_tables
-    from service.rules import check_rules, matching
+    from service.config.catalog import Catalog
+    from service.config.tables import check_rules, matching
+    from service.planning.refusals import refused_tables
 
     with command(json, config) as run:
         loaded = run.config

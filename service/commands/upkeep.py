@@ -49,7 +49,7 @@ def clean(
 
 
 def _jobs(run: Run, names: list[str]) -> "list[CleanJob]":
-    from service.cleaning import clean_jobs
+    from service.daemon.upkeep import clean_jobs
 
     return clean_jobs(run.config, run.store.figures(), names)
 

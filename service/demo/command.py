@@ -224,7 +224,7 @@ class _Demo:
 
     @contextmanager
     def _opened_store(self) -> Iterator["Store"]:
-        from service.config import load
+        from service.config.loader import load
         from service.wiring import open_store
 
         store = open_store(load(self._config))

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from service.config import Config, ConfigError
-from service.metrics import Metrics
-from service.notify.settings import Notify, signing_keys
+from service.config.loader import Config, ConfigError
+from service.config.notify import Notify, signing_keys
 from service.notify.webhook import GONE, Answer, Webhook
+from service.observability.metrics import Metrics
 from service.problems import one_line
 from service.redaction import remember
 from service.store import Notification, Store

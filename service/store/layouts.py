@@ -14,7 +14,7 @@ from service.store.views import PartitionLayout, ScanRecord
 _COUNTS = (
     "files", "bytes", "small_files", "small_bytes", "log_files", "log_bytes", "backlog_files", "backlog_bytes",
 )  # fmt: skip
-#: slices of one partition that share a reason, as ``service.account.Line`` documents them
+#: slices of one partition that share a reason, as ``service.planning.account.Line`` documents them
 LINE_FIELDS = [
     pa.field("reason", pa.string()),
     pa.field("text", pa.string()),

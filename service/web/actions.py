@@ -13,11 +13,11 @@ from starlette.responses import RedirectResponse, Response
 
 from lake.plan import PlanKind
 from planner.policy import PolicyError
-from service import asking
 from service.api.bodies import MOST_PARTITIONS, PartitionPath, Reason, RowNumber
 from service.api.context import Here, changes_the_lake
-from service.api.naming import named
 from service.api.security import Caller, require
+from service.api.table_lookup import named
+from service.planning import requests
 from service.web.login import own_path
 from service.web.overrides import MOST_OVERRIDES, checked_overrides, form_path
 from service.web.problems import PageRoute
@@ -56,8 +56,8 @@ def request_plans(
         given = zip(key or (), value or (), strict=False)
         return _to(form_path(name, partitions[0] if partitions else None, kind, given))
     if not dry_run:
-        asking.refuse_now(here.config, here.store, table, partitions)
-    request_id = asking.submit(
+        requests.refuse_now(here.config, here.store, table, partitions)
+    request_id = requests.submit(
         here.config, here.store, table, partitions=partitions, overrides=overrides, dry_run=dry_run,
         idempotency_key=None, actor=caller.actor, kind=kind or None,
     )  # fmt: skip

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 from planner.policy import KNOBS, PolicyError, setting_name
 from service import documents
-from service.config import Config
+from service.config.loader import Config
+from service.config.tables import ConfiguredTable, configure
 from service.problems import one_line
-from service.rules import ConfiguredTable, configure
 from service.text import plural
 from service.web.rendering import table_path
 

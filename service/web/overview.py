@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from lake.units import format_bytes
 from service import documents
 from service.api.context import Context
-from service.lately import Lake
+from service.documents.lake_cache import Lake
 from service.leadership import SCAN_ROLE
 from service.store import PlanView, ScanRecord, TableState
 from service.text import plural

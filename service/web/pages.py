@@ -8,11 +8,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from lake.plan import PlanKind, PlanState
-from service import reading
 from service.api.bodies import LARGEST
 from service.api.context import Here
-from service.api.naming import named
-from service.documents import service_settings, table_settings
+from service.api.table_lookup import named
+from service.documents import readings, service_settings, table_settings
 from service.leadership import SCAN_ROLE
 from service.problems import NOT_FOUND, CommandError
 from service.store import NotificationState
@@ -49,7 +48,7 @@ def show_overview(
 ) -> Response:
     """The lake in one line, and the tables."""
     now = datetime.now(UTC)
-    shown = overview(here, here.lately.lake(), search=q, state=state, number=page, now=now)
+    shown = overview(here, here.lake_cache.lake(), search=q, state=state, number=page, now=now)
     return render(request, "overview.html", shown, section="/", now=now)
 
 
@@ -85,7 +84,7 @@ def show_plans(
     here: Here, request: Request, table: str = "", state: PlanState | None = None, after: str | None = None
 ) -> Response:
     """Plans, newest first."""
-    page = plan_list(here.store, here.lately.lake().figures, table=table, state=state, after=after)
+    page = plan_list(here.store, here.lake_cache.lake().figures, table=table, state=state, after=after)
     return render(request, "plans.html", page, section="/plans")
 
 
@@ -108,7 +107,7 @@ def show_request(here: Here, request: Request, request_id: str) -> Response:
 def show_cleaning(here: Here, request: Request) -> Response:
     """What disappears when."""
     now = datetime.now(UTC)
-    page = cleaning_page(reading.deletion_days(here.store, here.configured), now.date())
+    page = cleaning_page(readings.deletion_days(here.store, here.configured), now.date())
     return render(request, "cleaning.html", page, section="/cleaning", now=now)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.answer import Answer
+from service.planning.answer import Answer
 from service.store import Request
 from service.web.overrides import as_text, form_path
 from service.web.words import shell

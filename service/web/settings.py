@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.config import Config
+from service.config.loader import Config
 
 _GROUPS = {
     "database": "Database",

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lake.units import format_bytes
 from service import documents
-from service.rules import ConfiguredTable
+from service.config.tables import ConfiguredTable
 from service.store import PartitionLayout, PlanView, ScanRecord, TableState
 from service.text import partition_name, plural
 from service.web.charts import Histogram, Trend, heat, histogram, trend

@@ -22,9 +22,9 @@ from lake.errors import Conflict, Transient
 from lake.formats.hudi.attempts import DIRECTORY
 from lake.identity import Process
 from lake.plan import Claim, Plan
-from service.adoption import adopt
-from service.config import load
-from service.rules import configure
+from service.config.loader import load
+from service.config.tables import configure
+from service.planning.adoption import adopt
 from service.store import Store
 
 pytestmark = pytest.mark.spark

@@ -22,8 +22,8 @@ from lake.formats.hudi.storage import Storage
 from lake.locations import bucket_and_key, canonical_location
 from lake.model import Concurrency, TableRef
 from lake.s3 import S3Access
-from service.catalog import Catalog
-from service.config import load
+from service.config.catalog import Catalog
+from service.config.loader import load
 
 KEYS = {"access.key": "AKIA", "secret.key": "s3cret"}
 

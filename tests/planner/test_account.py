@@ -13,7 +13,7 @@ from plan_inputs import GIB, MIB, NOW, File, plan, snapshot
 from planner.candidates import READY, Reason
 from planner.planner import plan_table
 from planner.policy import SizingPolicy
-from service.account import Account, each_file, scan_record
+from service.planning.account import Account, each_file, scan_record
 from service.store import PARTITION_SCHEMA
 
 LIMIT = 300 * MIB

@@ -14,9 +14,9 @@ from executors.outcome import Result
 from executors.worker import Worker
 from lake.formats import load_format
 from lake.plan import PlanState
-from service.config import load
-from service.planning import scan_and_plan
-from service.rules import ConfiguredTable, configure
+from service.config.loader import load
+from service.config.tables import ConfiguredTable, configure
+from service.planning.scan import scan_and_plan
 from service.wiring import make_store
 
 pytestmark = pytest.mark.spark

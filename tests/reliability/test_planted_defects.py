@@ -79,7 +79,7 @@ def test_a_planted_defect_ends_in_integrity_and_a_halted_table(
 ):
     import executors.run
     from executors.worker import Worker
-    from service.config import load
+    from service.config.loader import load
     from service.wiring import open_store
 
     base = tmp_path / "lake" / "defects"

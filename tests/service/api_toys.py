@@ -6,13 +6,13 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from service.api.app import create_app
 from service.api.context import Context
 from service.api.tokens import TokenCache, digest, new_token
-from service.config import load
-from service.lately import Lately
-from service.metrics import Metrics
-from service.metrics_page import MetricsPage
+from service.config.loader import load
+from service.documents.lake_cache import LakeCache
+from service.http.app import create_app
+from service.observability.metrics import Metrics
+from service.observability.metrics_page import MetricsPage
 from service.store import Store
 
 
@@ -30,7 +30,7 @@ def context_at(home: Path, role: str = "all", rules: str = '[[tables]]\nmatch = 
         store=store,
         metrics=metrics,
         page=MetricsPage(metrics.registry),
-        lately=Lately(store),
+        lake_cache=LakeCache(store),
         not_ready=lambda: None,
         role=role,
         tokens=TokenCache(store),

@@ -108,8 +108,8 @@ def running(daemon: Any) -> Iterator[Any]:
 def main() -> int:
     """The program."""
     install(ToyFormat())
-    from service.config import load
-    from service.daemon import serve
+    from service.config.loader import load
+    from service.daemon.process import serve
 
     return serve(load(Path(sys.argv[1])), sys.argv[2], once="--once" in sys.argv)
 

@@ -18,14 +18,14 @@ from toy_format import ToyFormat, base, create, plan, schedule, table_rows
 from lake.model import TableRef
 from lake.plan import PlanKind, PlanState
 from lake.ports import Unfinished
-from service.adoption import DeadWork, abandoned, adopt
-from service.cleaning import Cleaning
 from service.commands.tables import _may_roll_back
-from service.config import load
-from service.daemon import Daemon
-from service.metrics import Metrics
+from service.config.loader import load
+from service.config.tables import ConfiguredTable, configure
+from service.daemon.process import Daemon
+from service.daemon.upkeep import Upkeep
+from service.observability.metrics import Metrics
+from service.planning.adoption import DeadWork, abandoned, adopt
 from service.problems import CommandError
-from service.rules import ConfiguredTable, configure
 from service.store import Store
 
 
@@ -164,15 +164,15 @@ def test_services_run_where_they_are_asked_for_and_not_more_often(
     policy = {"table_services": ["archive", "clean"], "table_services_interval": "1h"}
     config = load(write_config(tmp_path, policy=policy))
     store.register(configure(config, table).ref, "compact")
-    cleaning = Cleaning(config, store, no_spark, Metrics("all"))
+    cleaning = Upkeep(config, store, no_spark, Metrics("all"))
     assert cleaning.maintain() == ["t1: archive, keeping 0", "t1: clean, keeping 0"]
     assert cleaning.maintain() == []
     for held in (lambda: store.pause("t1", "operator"), lambda: store.pause(None, "operator")):
         held()
-        assert Cleaning(config, store, no_spark, Metrics("all")).maintain() == []
+        assert Upkeep(config, store, no_spark, Metrics("all")).maintain() == []
         store.resume("t1", "operator")
     store.resume(None, "operator")
-    assert Cleaning(load(write_config(tmp_path)), store, no_spark, Metrics("all")).maintain() == []
+    assert Upkeep(load(write_config(tmp_path)), store, no_spark, Metrics("all")).maintain() == []
 
 
 def test_a_scan_reads_the_timeline_s_unfinished_work_once(

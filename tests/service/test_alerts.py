@@ -14,7 +14,7 @@ from monitoring import RULES, RUNBOOK, commands, entry, metrics_in, rules, secti
 from support import needs_server
 
 from service.cli import app
-from service.metrics_names import SPECS
+from service.observability.metric_specs import SPECS
 
 HEADINGS = re.findall(r"^## (.+)$", RUNBOOK, re.MULTILINE)
 CASES = sorted(Path(__file__).parent.glob("rules_*test.yaml"))

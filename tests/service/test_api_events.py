@@ -15,10 +15,10 @@ from toy_format import ToyFormat, create, manifest, rows, write
 
 import lake.formats
 from lake.model import TableRef
-from service.api.guard import MOST_BODY
-from service.api.naming import same_location
-from service.config import ConfigError, load
-from service.daemon import Daemon
+from service.api.table_lookup import same_location
+from service.config.loader import ConfigError, load
+from service.daemon.process import Daemon
+from service.http.guard import MOST_BODY
 
 KEY = "a key that nobody guesses"
 TRIPS = TableRef(name="demo.trips", format="toy", location="/lake/demo/trips")

@@ -7,7 +7,7 @@ import pytest
 from api_toys import add_token, client_of, context_at
 
 from service import cli
-from service.notify.settings import EVENTS
+from service.config.notify import EVENTS
 from service.store import NotificationState, Store, StoreSettings
 
 
@@ -68,7 +68,7 @@ def test_messages_are_listed_by_state(client):
 def test_status_and_metrics_count_the_same(context, client):
     status = client.get("/v1/status").json()
     assert (status["notifications_waiting"], status["notifications_dead"]) == (3, 2)
-    context.metrics.stored.publish(context.lately.refresh())
+    context.metrics.stored.publish(context.lake_cache.refresh())
     value = context.metrics.registry.get_sample_value
     assert [value("lakefold_notifications", {"state": state}) for state in ("waiting", "dead")] == [3, 2]
 

@@ -18,9 +18,9 @@ from store_plans import TRIPS, add, commit_of, figures_of
 
 from lake.plan import Progress, Step
 from service.api import progress
-from service.api.app import create_app
-from service.api.server import HttpServer
-from service.api.settings import Http
+from service.config.http import Http
+from service.http.app import create_app
+from service.http.server import HttpServer
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from uuid_utils import uuid7
 
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
-from service.planning import scan_and_plan
-from service.rules import configure
+from service.config.tables import configure
+from service.planning.scan import scan_and_plan
 from service.store import ScanRecord, tables
 from service.text import plain
 

@@ -11,8 +11,8 @@ from daemon_toys import running, wait_for, write_config
 from toy_format import ToyFormat, create
 
 from lake.plan import PlanState
-from service.config import load
-from service.daemon import Daemon
+from service.config.loader import load
+from service.daemon.process import Daemon
 
 RARELY = {"scan_interval": "1h"}
 

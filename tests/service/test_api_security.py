@@ -14,9 +14,9 @@ from api_toys import add_token, client_of, context_at
 from fastapi.routing import iter_route_contexts
 
 from lake.model import TableRef
-from service.api.app import new_app
-from service.api.limits import RateLimit
 from service.api.security import COOKIE
+from service.http.app import new_app
+from service.http.limits import RateLimit
 
 #: nobody needs a token for these: health, what problems mean, and signing in to the page with what it looks like
 OPEN = {"/-/healthy", "/-/ready", "/metrics", "/docs/problems.md", "/static/{name}", "/login", "/logout"}
@@ -346,14 +346,14 @@ def test_a_client_that_asks_too_often_is_told_when_to_come_back(tmp_path):
 
 def test_the_limit_refills_with_time_and_forgets_clients(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("service.api.limits.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("service.http.limits.time.monotonic", lambda: now[0])
     limit = RateLimit(1)
     assert [limit.take("a") for _ in range(5)] == [0, 0, 0, 0, 1]
     assert limit.take("b") == 0
     now[0] += 1.5
     assert limit.take("a") == 0
     assert limit.take("a") == pytest.approx(0.5)
-    monkeypatch.setattr("service.api.limits._MOST_CLIENTS", 2)
+    monkeypatch.setattr("service.http.limits._MOST_CLIENTS", 2)
     limit.take("c")
     assert limit.take("d") == 0
     assert set(limit._buckets) == {"c", "d"}

@@ -11,8 +11,8 @@ from support import needs_server
 
 from lake.locations import place_of
 from lake.model import TableRef
-from service.catalog import Catalog
-from service.config import load
+from service.config.catalog import Catalog
+from service.config.loader import load
 from service.problems import CommandError, ExitCode
 
 

@@ -20,7 +20,7 @@ from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
 from planner.policy import PolicyError
 from service import cli
 from service.commands.output import Column, Output, bar_chart
-from service.config import ConfigError, load
+from service.config.loader import ConfigError, load
 from service.problems import (
     MEANING,
     PROBLEM_BASE,
@@ -322,7 +322,7 @@ def test_every_exit_code_and_command_is_in_the_scripting_page():
 def test_the_example_of_the_configuration_page_is_right(home):
     page = (ROOT / "docs/configuration.md").read_text()
     (home / "lakefold.toml").write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0])
-    from service.rules import check_rules
+    from service.config.tables import check_rules
 
     check_rules(load())
 

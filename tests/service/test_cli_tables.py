@@ -26,9 +26,9 @@ from lake.plan import (
     SupersededVersion,
 )
 from service import cli
-from service.asking import answer_request
-from service.config import load
+from service.config.loader import load
 from service.leadership import SCAN_ROLE
+from service.planning.requests import answer_request
 from service.store import Store
 from service.wiring import open_store
 
@@ -253,7 +253,7 @@ def test_a_live_scheduler_answers_and_a_silent_one_is_named(lakefold):
     done = threading.Event()
 
     def scheduler() -> None:
-        from service.catalog import Catalog
+        from service.config.catalog import Catalog
 
         while not done.is_set():
             for request in store.open_requests():

@@ -8,9 +8,9 @@ import pytest
 
 from lake.model import Concurrency, OnConflict, TableRef
 from planner.policy import KNOBS, PolicyError
-from service.config import ConfigError, find_file, line_of, load
-from service.config_doc import PAGE, render
-from service.rules import check_rules, configure, default_policy
+from service.config.loader import ConfigError, find_file, line_of, load
+from service.config.reference_doc import PAGE, render
+from service.config.tables import check_rules, configure, default_policy
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

@@ -20,9 +20,9 @@ from toy_format import ToyFormat, create, manifest, table_rows
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState
-from service.config import load
-from service.daemon import Daemon
-from service.logs import JsonFormatter
+from service.config.loader import load
+from service.daemon.process import Daemon
+from service.observability.logs import JsonFormatter
 from service.problems import ExitCode
 from service.store import DatabaseUnreachable, SchemaBehind, Store
 

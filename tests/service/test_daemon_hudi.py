@@ -19,8 +19,8 @@ from support import needs_server
 
 from lake.plan import PlanState, Step
 from lake.version import __version__
-from service.metrics_names import SPECS
-from service.metrics_stored import BUCKET_EDGES_BYTES
+from service.observability.metric_specs import SPECS
+from service.observability.stored_metrics import BUCKET_EDGES_BYTES
 
 pytestmark = pytest.mark.spark
 

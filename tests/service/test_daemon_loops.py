@@ -10,9 +10,10 @@ from datetime import timedelta
 
 import pytest
 
+from service.daemon.lanes import Lanes
+from service.daemon.ticks import Ticks
 from service.leadership import Leadership
-from service.logs import JsonFormatter, TextFormatter, configure
-from service.schedule import Lanes, Ticks
+from service.observability.logs import JsonFormatter, TextFormatter, configure
 
 TICK = timedelta(milliseconds=30)
 
@@ -170,7 +171,7 @@ def test_gaining_and_losing_the_lead_is_one_log_line_each(caplog):
 
 
 def record(message, *, exc_info=None, **extra):
-    made = logging.LogRecord("service.daemon", logging.INFO, __file__, 1, message, (), exc_info)
+    made = logging.LogRecord("service.daemon.process", logging.INFO, __file__, 1, message, (), exc_info)
     vars(made).update(extra)
     return made
 
@@ -180,7 +181,7 @@ def test_a_json_log_line_holds_the_message_its_origin_and_the_extra_facts():
     assert entry.pop("time").endswith("Z")
     assert entry == {
         "level": "info",
-        "logger": "service.daemon",
+        "logger": "service.daemon.process",
         "message": "plan completed",
         "plan": "0198",
         "bytes": 42,
@@ -205,7 +206,7 @@ def test_d9_a_name_with_a_line_break_splits_no_log_line():
 def test_a_text_log_line_begins_with_its_time_and_level():
     stamp, level, logger, message = TextFormatter().format(record("hello")).split(" ", 3)
     assert stamp.endswith("Z")
-    assert (level, logger, message) == ("INFO", "service.daemon:", "hello")
+    assert (level, logger, message) == ("INFO", "service.daemon.process:", "hello")
 
 
 @pytest.mark.parametrize(("level", "style"), [("loud", "text"), ("info", "xml")])

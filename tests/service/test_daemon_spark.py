@@ -11,8 +11,8 @@ from toy_format import ToyFormat, create
 from executors import sessions
 from lake.errors import Transient
 from lake.plan import PlanState
-from service.config import load
-from service.daemon import Daemon
+from service.config.loader import load
+from service.daemon.process import Daemon
 from service.leadership import CLEAN_ROLE, SWEEP_ROLE
 from service.store import Store
 
@@ -49,7 +49,7 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
             raise Transient(DIED)
         return Mock()
 
-    monkeypatch.setattr("service.daemon.start_spark", start)
+    monkeypatch.setattr("service.daemon.process.start_spark", start)
     monkeypatch.setattr(sessions, "_WAIT_SECONDS", 0.2)
     config = load(write_config(tmp_path, policy={"backoff": "1s", "max_attempts": 100}))
     if role == "executor":

@@ -8,7 +8,7 @@ import re
 import pytest
 from monitoring import DASHBOARDS, PANELS, metrics_in, queries
 
-from service.metrics_names import SPECS
+from service.observability.metric_specs import SPECS
 
 #: units of Grafana that the panels use
 UNITS = {"short", "bytes", "Bps", "ops", "s", "percentunit"}

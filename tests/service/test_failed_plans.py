@@ -14,10 +14,10 @@ from toy_format import ToyFormat, create
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState
-from service import planning
-from service.account import explanation
-from service.config import load
-from service.daemon import Daemon
+from service.config.loader import load
+from service.daemon.process import Daemon
+from service.planning import scan
+from service.planning.account import explanation
 from service.store import Store
 
 UNREADABLE = "the table's merger can't be run"
@@ -44,8 +44,8 @@ class Home:
     def explain(self) -> set[tuple[str, str]]:
         """Reasons and settings that ``tables explain`` prints."""
         with Daemon(load(write_config(self.path, policy=self.settings)), "scheduler") as daemon:
-            table = daemon.scanning._catalog.find("t1")
-            lines = explanation(table, planning.explain(self.store, table), files=False)["items"]
+            table = daemon.scheduler._catalog.find("t1")
+            lines = explanation(table, scan.explain(self.store, table), files=False)["items"]
             return {(line["text"], line["knob"]) for line in lines}
 
 
@@ -104,7 +104,7 @@ def test_f8_it_is_planned_again_as_soon_as_something_changed_or_somebody_wants_i
         other = dataclasses.replace(home.ref, write_options={"merger": "another"})
         monkeypatch.setattr(toys, "discover", lambda location: iter([other]))
     elif lift == "version":
-        monkeypatch.setattr(planning, "__version__", "99")
+        monkeypatch.setattr(scan, "__version__", "99")
     elif lift == "retry":
         home.store.retry(failed, "ada")
     else:

@@ -11,10 +11,10 @@ import pytest
 from api_toys import add_token, client_of, context_at
 
 from lake.errors import Rejected
-from service.api.app import create_app
 from service.api.security import check_exposure
-from service.api.server import HttpServer
-from service.api.settings import Http
+from service.config.http import Http
+from service.http.app import create_app
+from service.http.server import HttpServer
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from hudi_tables import rows, small_files, write
 from pyspark.sql import functions as f
 
 from lake.formats.hudi import FORMAT
-from service.api.app import create_app
-from service.api.server import HttpServer
-from service.api.settings import Http
-from service.config import load
-from service.daemon import Daemon
+from service.config.http import Http
+from service.config.loader import load
+from service.daemon.process import Daemon
+from service.http.app import create_app
+from service.http.server import HttpServer
 
 pytestmark = pytest.mark.spark
 KEY = "a key that nobody guesses"

@@ -32,11 +32,11 @@ from lake.plan import (
     SupersededVersion,
 )
 from service import documents
-from service.lately import read_lake
-from service.metrics import Metrics
-from service.metrics_doc import render
-from service.metrics_names import SPECS
-from service.metrics_stored import BUCKET_EDGES_BYTES
+from service.documents.lake_cache import read_lake
+from service.observability.metric_specs import SPECS
+from service.observability.metrics import Metrics
+from service.observability.metrics_doc import render
+from service.observability.stored_metrics import BUCKET_EDGES_BYTES
 from service.store import ScanRecord, Store
 
 TABLE = TableRef(name="sales.orders", format="hudi", location="/lake/orders")
@@ -430,7 +430,7 @@ def test_the_metrics_are_an_observer_of_executors(metrics):
 
 def test_the_documentation_page_is_current():
     page_of_docs = Path(__file__).parents[2] / "docs" / "metrics.md"
-    assert page_of_docs.read_text() == render(), "run: python -m service.metrics_doc"
+    assert page_of_docs.read_text() == render(), "run: make metrics-doc"
 
 
 def test_a_scrape_touches_no_database(metrics, store):

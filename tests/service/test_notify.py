@@ -14,13 +14,13 @@ from toy_format import ToyFormat, create
 
 import lake.formats
 from service import cli
-from service.config import ConfigError, load
-from service.daemon import Daemon
-from service.metrics import Metrics
+from service.config.loader import ConfigError, load
+from service.config.notify import EVENTS, Notify, signing_keys
+from service.daemon.process import Daemon
 from service.notify.delivery import Delivery, open_webhook, wait
 from service.notify.heartbeat import Heartbeat
-from service.notify.settings import EVENTS, Notify, signing_keys
 from service.notify.webhook import Webhook, signed
+from service.observability.metrics import Metrics
 from service.store import Store
 from service.wiring import open_store
 

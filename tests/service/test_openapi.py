@@ -11,7 +11,7 @@ from hypothesis.strategies import one_of
 from schemathesis import GenerationMode
 
 from lake.model import TableRef
-from service.api.openapi import PAGE, render
+from service.http.openapi import PAGE, render
 
 #: streams are for their own test; their end is not in the hands of the caller
 STREAMS = "/progress"

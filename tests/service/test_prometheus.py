@@ -26,7 +26,7 @@ from toy_format import ToyFormat, create
 import lake.formats
 from lake.plan import PlanState
 from service import cli
-from service.metrics_names import SPECS
+from service.observability.metric_specs import SPECS
 from service.problems import ExitCode
 from service.store import SchemaBehind, Store
 from service.store.engine import Database

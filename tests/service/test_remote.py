@@ -18,8 +18,8 @@ from toy_format import ToyFormat, create
 from lake.plan import PlanState
 from service import cli
 from service.commands import notifications, operate, plans, tables
-from service.config import load
-from service.daemon import Daemon
+from service.config.loader import load
+from service.daemon.process import Daemon
 from service.store import NotificationState, Store, StoreSettings
 
 pytestmark = pytest.mark.usefixtures("clean_environment")

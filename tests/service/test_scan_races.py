@@ -9,9 +9,9 @@ from toy_format import ToyFormat, create
 from executors.outcome import Result
 from executors.worker import Worker
 from lake.plan import PlanState
-from service.config import load
-from service.planning import scan_and_plan
-from service.rules import configure
+from service.config.loader import load
+from service.config.tables import configure
+from service.planning.scan import scan_and_plan
 from service.store import Store
 
 

@@ -16,11 +16,11 @@ from lake.errors import Transient
 from service import cli, redaction
 from service.api.context import Context
 from service.api.tokens import TokenCache
-from service.config import ConfigError, load
-from service.lately import Lately
-from service.logs import JsonFormatter, TextFormatter
-from service.metrics import Metrics
-from service.metrics_page import MetricsPage
+from service.config.loader import ConfigError, load
+from service.documents.lake_cache import LakeCache
+from service.observability.logs import JsonFormatter, TextFormatter
+from service.observability.metrics import Metrics
+from service.observability.metrics_page import MetricsPage
 from service.problems import problem_object
 from service.store import Store
 from service.wiring import open_store
@@ -113,7 +113,7 @@ def test_no_page_and_no_answer_over_http_tells_a_secret(home):
     metrics = Metrics("all")
     page = MetricsPage(metrics.registry)
     context = Context(
-        config=config, store=store, metrics=metrics, page=page, lately=Lately(store), not_ready=lambda: None,
+        config=config, store=store, metrics=metrics, page=page, lake_cache=LakeCache(store), not_ready=lambda: None,
         role="all", tokens=TokenCache(store),
     )  # fmt: skip
     paths = ("/v1/settings", "/v1/settings?table=t", "/v1/status", "/v1/tables/t", "/settings", "/settings?table=t")
@@ -191,7 +191,7 @@ def test_a_wrong_setting_is_named_and_never_quoted_where_it_may_be_a_secret(home
 
 def daemon_toys_ref(config):
     """The one table with its write options."""
-    from service.catalog import Catalog
+    from service.config.catalog import Catalog
 
     return Catalog(config).find("t").ref
 

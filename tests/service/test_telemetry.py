@@ -25,12 +25,12 @@ from lake.errors import Transient
 from lake.model import TableRef
 from lake.plan import Claim, Plan, PlanKind, PlanState, RewriteOptions
 from lake.trace import current_traceparent, traced
-from service.config import ConfigError, load
-from service.daemon import Daemon
+from service.config.loader import ConfigError, load
+from service.daemon.process import Daemon
+from service.observability.background import Background
+from service.observability.lineage import dataset_of, run_id
+from service.observability.observers import Telemetry
 from service.store import Store
-from service.telemetry.background import Background
-from service.telemetry.lineage import dataset_of, run_id
-from service.telemetry.wiring import Telemetry
 
 ASKED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -143,8 +143,8 @@ def claim_of(epoch):
 
 
 def test_receivers_that_are_away_or_hang_cost_the_plans_nothing(config, receiver, monkeypatch):
-    monkeypatch.setattr("service.telemetry.lineage._FLUSH_SECONDS", 0.2)
-    monkeypatch.setattr("service.telemetry.tracing._FLUSH_MILLISECONDS", 200)
+    monkeypatch.setattr("service.observability.lineage._FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr("service.observability.tracing._FLUSH_MILLISECONDS", 200)
     hanging = threading.Event()
     receiver.answer = lambda request: (hanging.wait(30), (404, {}))[1]
     with Daemon(config, "all") as daemon:
@@ -220,15 +220,15 @@ def test_a_request_over_http_keeps_its_caller_s_trace_context(config, tmp_path, 
 
 def test_without_the_extra_the_configuration_says_what_to_install(config, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    monkeypatch.delitem(sys.modules, "service.telemetry.tracing", raising=False)
-    monkeypatch.delattr("service.telemetry.tracing", raising=False)
+    monkeypatch.delitem(sys.modules, "service.observability.tracing", raising=False)
+    monkeypatch.delattr("service.observability.tracing", raising=False)
     with pytest.raises(ConfigError, match=r"pip install 'lakefold\[opentelemetry\]'"):
         Telemetry(config, "test")
 
 
 def test_neither_library_is_loaded_where_nothing_is_configured():
     script = (
-        "import sys\nfrom service.config import load\nfrom service.telemetry.wiring import Telemetry\n"
+        "import sys\nfrom service.config.loader import load\nfrom service.observability.observers import Telemetry\n"
         "Telemetry(load(), 'x')\n"
         "print([m for m in ('openlineage', 'opentelemetry.sdk', 'opentelemetry.exporter') if m in sys.modules])"
     )

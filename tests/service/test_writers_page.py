@@ -12,10 +12,10 @@ from api_toys import add_token, context_at
 from daemon_toys import write_config
 
 from lake.model import TableRef
-from service.api.app import create_app
-from service.api.server import HttpServer
-from service.api.settings import Http
-from service.config import load
+from service.config.http import Http
+from service.config.loader import load
+from service.http.app import create_app
+from service.http.server import HttpServer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "writers.md").read_text()
 

@@ -11,8 +11,8 @@ from toy_format import ToyFormat, create, rows, write
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState
-from service.config import load
-from service.daemon import Daemon
+from service.config.loader import load
+from service.daemon.process import Daemon
 from service.store import Store
 
 #: no full scan comes to help
@@ -151,7 +151,7 @@ def test_a_partition_held_by_a_live_plan_is_looked_at_when_the_plan_has_ended(to
 
 
 def test_partitions_without_room_for_another_plan_wait_for_it(toys, tmp_path, table, store, monkeypatch):
-    monkeypatch.setattr("service.planning._ROOM_AGAIN", timedelta(milliseconds=200))
+    monkeypatch.setattr("service.planning.scan._ROOM_AGAIN", timedelta(milliseconds=200))
     for number in range(4):
         write(table, f"dt={number}", rows(1000 * number, 1000 * number + 50))
     with scheduler(tmp_path, policy={"max_num_groups": 1, "scan_interval": "1h"}):
@@ -211,7 +211,7 @@ def test_the_partition_filter_holds_for_reports_and_sees_the_whole_table(toys, t
 
 @pytest.mark.parametrize("error", [Transient("storage is away"), OSError(5, "input/output error")])
 def test_a_table_that_does_not_answer_is_looked_at_again(toys, tmp_path, table, store, monkeypatch, error):
-    monkeypatch.setattr("service.scanning._TRY_AGAIN", timedelta(milliseconds=300))
+    monkeypatch.setattr("service.daemon.scheduler._TRY_AGAIN", timedelta(milliseconds=300))
     real, broken = toys.check, []
 
     def check(table):

@@ -80,7 +80,7 @@ class Daemon:
                 self._plan(table)
 
     def _plan(self, table: Table) -> None:
-        """A tick of ``service.planning.scan_and_plan`` for one table."""
+        """A tick of ``service.planning.scan.scan_and_plan`` for one table."""
         state = self.store.tables[table.name]
         if state.paused or state.halted is not None:
             return

@@ -8,7 +8,7 @@ import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from lake.errors import LeaseLost
-from service.notify.settings import EVENTS
+from service.config.notify import EVENTS
 from service.store import NotFound, NotificationState, ScanRecord, Store, StoreSettings, WrongState
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -10,9 +10,9 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from support import needs_server
 
-from service.api.app import create_app
 from service.api.context import Context
-from service.api.server import HttpServer
+from service.http.app import create_app
+from service.http.server import HttpServer
 
 #: screenshots of every run
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"

@@ -12,7 +12,7 @@ from conftest import SAME_ORIGIN
 from web_lake import RULES, add_plan, failed, messages, register
 
 from lake.plan import PlanKind, PlanState
-from service.answer import Answer
+from service.planning.answer import Answer
 from service.store import NotificationState
 
 TABLE = "sales.orders"

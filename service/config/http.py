@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``[http]``: where a process listens, and what it takes from whom."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+
+from lake.units import parse_bytes
+from service.config.values import Section
+
+#: what Hudi sends where nobody set a key
+_HUDIS_OWN_KEY = "hudi_write_commit_http_callback"
+_SHORTEST_KEY = 16
+
+
+def _secret_key(key: SecretStr) -> SecretStr:
+    value = key.get_secret_value()
+    if len(value) < _SHORTEST_KEY or value == _HUDIS_OWN_KEY:
+        raise ValueError(f"the key of Hudi's callback has {_SHORTEST_KEY} characters or more and is not Hudi's default")
+    return key
+
+
+class Http(Section):
+    """``[http]``: where a process listens, and what it takes from whom."""
+
+    address: str = Field(default="127.0.0.1", description="where it listens")
+    port: int = Field(default=9464, ge=0, le=65535, description="where it listens; port 0 takes a free one")
+    hosts: tuple[str, ...] = Field(
+        default=(),
+        description="names, without port, by which clients may call it besides `localhost`, `127.0.0.1` and `[::1]`; "
+        "on an address other than the loopback any name may be used unless some are listed",
+    )
+    metrics_token: bool = Field(default=False, description="`/metrics` needs a token too")
+    max_body: Annotated[int, BeforeValidator(parse_bytes)] = Field(
+        default=1024 * 1024, gt=0, description="larger bodies are refused with 413"
+    )
+    rate_limit: float = Field(
+        default=50.0,
+        ge=0,
+        description="requests a second of one token, or of one client without a token; more are refused with 429; "
+        "0 for no limit",
+    )
+    hudi_callback_key: Annotated[SecretStr, AfterValidator(_secret_key)] | None = Field(
+        default=None,
+        description="what a Hudi writer sends with its commit callback, 16 characters or more; without it "
+        "`/v1/events/hudi` is off",
+    )

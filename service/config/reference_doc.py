@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renews the tables of docs/configuration.md from the settings themselves: ``python -m service.config.reference_doc``.
+
+A table stands between ``<!-- generated: SECTION -->`` and ``<!-- end -->``; everything else is written by hand.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from lake.units import format_bytes, format_duration, parse_bytes
+from planner.policy import KNOBS, SizingPolicy, setting_name
+from planner.values import read_bytes
+from service.config.loader import SECTIONS
+from service.config.sections import Source, TableRule
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+_NOTHING = "–"
+_TABLE = re.compile(r"(?<=<!-- generated: )(?P<section>.*?)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+class _Key(NamedTuple):
+    name: str
+    default: str
+    meaning: str
+
+
+def _written(value: Any, *, size: bool) -> str:
+    """A default as a person writes it; what is not set, or made for each user, has a dash."""
+    if value is None or value in ("", ()):
+        return _NOTHING
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, timedelta):
+        return format_duration(value) if value else "0"
+    if isinstance(value, tuple):
+        return f"`{json.dumps(value)}`"
+    if isinstance(value, str):
+        return f"`{value}`"
+    return format_bytes(value).replace(".0 ", " ") if size else f"{value:.12g}"
+
+
+def _of_section(model: type[BaseModel]) -> Iterator[_Key]:
+    for name, key in model.model_fields.items():
+        size = any(getattr(rule, "func", None) is parse_bytes for rule in key.metadata)
+        default = None if key.is_required() or key.default_factory else key.default
+        yield _Key(name, _written(default, size=size), key.description or "")
+
+
+def _of_policy() -> Iterator[_Key]:
+    for knob in fields(SizingPolicy):
+        if knob.name in KNOBS:
+            default = _written(knob.default, size=KNOBS[knob.name] is read_bytes)
+            yield _Key(setting_name(knob.name), default, knob.metadata.get("meaning", ""))
+
+
+def _table(keys: Sequence[_Key]) -> str:
+    """A Markdown table; without a column of defaults where no key has one."""
+    if all(key.default == _NOTHING for key in keys):
+        return "| key | meaning |\n|---|---|\n" + "".join(f"| `{key.name}` | {key.meaning} |\n" for key in keys)
+    rows = "".join(f"| `{key.name}` | {key.default} | {key.meaning} |\n" for key in keys)
+    return f"| key | default | meaning |\n|---|---|---|\n{rows}"
+
+
+def tables() -> dict[str, str]:
+    """The table of each section, by what the page calls the section. ValueError for a key without a meaning."""
+    keys = {f"[{name}]": [*_of_section(model)] for name, model in SECTIONS.items()}
+    keys |= {
+        "[[sources]]": [*_of_section(Source)],
+        "[[tables]]": [*_of_section(TableRule)],
+        "[defaults]": [*_of_policy()],
+    }
+    if silent := [f"{section} {key.name}" for section, of in keys.items() for key in of if not key.meaning]:
+        raise ValueError(f"no description: {', '.join(silent)}")
+    return {section: _table(of) for section, of in keys.items()}
+
+
+def render(page: str) -> str:
+    """``page`` with every table renewed. ValueError unless it has a place for each section, once."""
+    new = tables()
+    places = [place["section"] for place in _TABLE.finditer(page)]
+    if sorted(places) != sorted(new):
+        raise ValueError(f"the page has places for {', '.join(places)}; the sections are {', '.join(new)}")
+    return _TABLE.sub(lambda place: f"{place['section']} -->\n\n{new[place['section']]}\n", page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``[database]``, ``[[sources]]``, ``[[tables]]`` and ``[daemon]`` of the configuration."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from service.config.values import Duration, Section, Texts, flatten
+
+Mode = Literal["observe", "compact", "off"]
+Knob = str | int | float | bool | tuple[str, ...]
+
+
+def default_database_url() -> str:
+    """The SQLite file in the user's data directory."""
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return f"sqlite:///{data / 'lakefold' / 'lakefold.db'}"
+
+
+class Database(Section):
+    """``[database]``: where plans live, as a SQLAlchemy URL."""
+
+    url: SecretStr = Field(
+        default_factory=lambda: SecretStr(default_database_url()),
+        description="where plans live: `sqlite:////absolute/path.db` or `postgresql+psycopg://user@host/name`; "
+        "without it an SQLite file in the user's data directory",
+    )
+    keep_finished: Duration = Field(
+        default=timedelta(days=90),
+        description="how long ended plans, with their groups and events, and answered requests with their idempotency "
+        "keys are kept; 0 for ever",
+    )
+
+
+class Source(Section):
+    """``[[sources]]``: a table's path, a directory to search, a pattern of paths, or a catalog database."""
+
+    path: str | None = Field(
+        default=None,
+        description="a table or a directory searched for tables, local or `s3a://…`, or a local pattern with `*`, `?`, "
+        "`[…]`; relative to the file",
+    )
+    name: str | None = Field(default=None, description="the name of the one table at `path`")
+    prefix: str = Field(default="", description="put before the names of all tables found")
+    format: str = Field(default="hudi", description="`hudi`")
+    catalog: str | None = Field(default=None, description="the catalog that `database` is in")
+    database: str | None = Field(
+        default=None,
+        description="the tables of a catalog database; listed by the processes that have a Spark session, known to "
+        "the others from the database once a process with a session has found them",
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Source":
+        if (self.path is None) == (self.database is None):
+            raise ValueError("a source has either path or database (with an optional catalog)")
+        if self.catalog is not None and self.database is None:
+            raise ValueError("catalog needs database")
+        if self.name is not None and (self.prefix or self.database):
+            raise ValueError("name is for one table by its path; use prefix for several")
+        return self
+
+
+class TableRule(BaseModel):
+    """``[[tables]]``: settings of the tables whose name matches; any other key is a policy knob."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    match: str = Field(description="a shell pattern for table names: `*`, `?`, `[…]`; every rule has one")
+    mode: Mode | None = Field(
+        default=None,
+        description="`observe` (default): scanned and explained, never planned · `compact`: planned and rewritten · "
+        "`off`: left out of scans and cleaning",
+    )
+    concurrency: Literal["single_writer", "occ"] | None = Field(
+        default=None,
+        description="`single_writer` (default): nobody else writes while lakefold does · `occ`: every writer uses "
+        "optimistic concurrency with the same lock",
+    )
+    on_conflict: Literal["plan_wins", "writer_wins"] | None = Field(
+        default=None,
+        description="who gives way where a writer changes what a plan is rewriting: `plan_wins` (default) or "
+        "`writer_wins`",
+    )
+    write_options: Texts = Field(
+        default_factory=dict,
+        repr=False,
+        description="handed to the table's own writer: lock provider and the like; rules add to each other key by key",
+    )
+
+    @property
+    def knobs(self) -> dict[str, Knob]:
+        """The rule's policy settings as written, dotted keys flat."""
+        return flatten(self.model_extra or {})
+
+
+class Daemon(Section):
+    """``[daemon]``: loops, slots and log of ``lakefold serve``."""
+
+    executor_slots: int = Field(default=1, ge=1, le=64, description="plans this process runs at once")
+    request_interval: Duration = Field(
+        default=timedelta(seconds=1), description="how often requests and partitions just written are looked for"
+    )
+    report_delay: Duration = Field(
+        default=timedelta(milliseconds=500),
+        description="how long reports of written partitions are collected before the scan of those partitions",
+    )
+    claim_interval: Duration = Field(
+        default=timedelta(seconds=1), description="how often an idle executor looks for a plan"
+    )
+    rescue_interval: Duration = Field(
+        default=timedelta(seconds=15), description="how often expired leases are looked for"
+    )
+    clean_interval: Duration = Field(default=timedelta(minutes=5), description="how often superseded files are deleted")
+    metrics_interval: Duration = Field(
+        default=timedelta(seconds=15), description="how often gauges are refreshed from the database"
+    )
+    discover_interval: Duration = Field(
+        default=timedelta(minutes=5), description="how often sources are searched for new tables"
+    )
+    leader_ttl: Duration = Field(
+        default=timedelta(seconds=30), description="how long a dead process stays leader of a loop"
+    )
+    log_format: Literal["text", "json"] = Field(default="text", description="`text` or `json`")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="`debug`, `info`, `warning`, `error`"
+    )
+
+    @model_validator(mode="after")
+    def _positive(self) -> "Daemon":
+        for name, value in self:
+            if isinstance(value, timedelta) and value <= timedelta(0):
+                raise ValueError(f"{name} must be above zero")
+        return self

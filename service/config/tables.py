@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wanted of one table: defaults, then every matching ``[[tables]]`` rule in file order, then the request.
+
+Each setting is known by its knob, whatever spelling it was written in, so that a rule's ``small_file_limit`` wins
+over a pasted ``hoodie.clustering.plan.strategy.small.file.limit`` of the defaults, and its origin says so.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from lake.model import Concurrency, OnConflict, TableRef
+from planner.aliases import ALIASES
+from planner.policy import DEFAULTS, KNOBS, PolicyError, SizingPolicy, setting_name
+from service.config.loader import Config, ConfigError, Layer, line_of
+from service.config.sections import Mode
+
+REQUEST = "request"
+DEFAULT = "default"
+#: keys of a layer that say something about it instead of setting a knob
+_DIALECT = "dialect"
+_TOGETHER = ("spark.hive.automerge.block.percent", "dfs.blocksize")
+_ONLY_IN_RULES = ("mode", "concurrency", "on_conflict", "write_options", "match")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where the value of a knob came from, and the key and value as written there; both empty for a default."""
+
+    place: str
+    key: str = ""
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredTable:
+    """A table with everything the configuration says about it. ``origins`` has every policy field and ``mode``."""
+
+    ref: TableRef
+    policy: SizingPolicy
+    mode: Mode
+    origins: Mapping[str, Origin]
+
+    @property
+    def name(self) -> str:
+        """The table's unique name."""
+        return self.ref.name
+
+
+def matching(config: Config, name: str) -> Iterator[int]:
+    """Indices of the rules that match a table's name, in file order."""
+    return (number for number, rule in enumerate(config.tables) if fnmatchcase(name, rule.match))
+
+
+def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None = None) -> ConfiguredTable:
+    """Apply the rules to ``ref``, ``overrides`` of a request last.
+
+    Raises ConfigError for a bad setting of file or environment, PolicyError for a bad override.
+    """
+    mode: Mode = "observe"
+    concurrency, on_conflict, write_options = ref.concurrency, ref.on_conflict, dict(ref.write_options)
+    layers = list(config.default_layers)
+    places = dict.fromkeys(("mode", "concurrency", "on_conflict", "write_options"), DEFAULT)
+    for number in matching(config, ref.name):
+        rule, place = config.tables[number], config.rule_origin(number)
+        layers.append(config.rule_layer(number))
+        if rule.mode is not None:
+            mode, places["mode"] = rule.mode, place
+        if rule.concurrency is not None:
+            concurrency, places["concurrency"] = Concurrency(rule.concurrency), place
+        if rule.on_conflict is not None:
+            on_conflict, places["on_conflict"] = OnConflict(rule.on_conflict), place
+        if rule.write_options:
+            write_options |= rule.write_options
+            places["write_options"] = place
+    if overrides:
+        layers.append(Layer(origin=REQUEST, settings=dict(overrides)))
+    policy, origins = _policy(config, layers)
+    return ConfiguredTable(
+        ref=replace(ref, concurrency=concurrency, on_conflict=on_conflict, write_options=write_options),
+        policy=policy,
+        mode=mode,
+        origins=origins | {key: Origin(place=place) for key, place in places.items()},
+    )
+
+
+def default_policy(config: Config) -> SizingPolicy:
+    """The policy of a table that no rule matches. Raises ConfigError."""
+    return _policy(config, list(config.default_layers))[0]
+
+
+def check_rules(config: Config) -> None:
+    """Raise ConfigError for the first rule that could not be used, whether or not a table matches it today."""
+    default_policy(config)
+    for rule in config.tables:
+        sample = re.sub(r"\[!?(.)[^]]*]|[*?]", lambda match: match.group(1) or "x", rule.match)
+        configure(config, TableRef(name=sample, format="hudi", location=f"/{sample}"))
+
+
+def knob_of(key: str) -> str | None:
+    """The policy field that ``key`` sets under any spelling; None for a key that sets none by itself."""
+    if key in ALIASES:
+        return ALIASES[key].knob
+    return next((knob for knob in (key, f"{key}_bytes") if knob in KNOBS), None)
+
+
+def _policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, dict[str, Origin]]:
+    """The policy of the layers together, and the origin of each of its fields."""
+    chosen: dict[str, tuple[Origin, Layer]] = {}
+    for layer in layers:
+        for key, value in layer.settings.items():
+            if key in _ONLY_IN_RULES:
+                raise _fault(config, layer, key, f'{key} is set for tables: [[tables]] match = "…" {key} = …')
+            slot = knob_of(key) or key
+            chosen.pop(slot, None)  # the later one also comes later where two spellings meet
+            chosen[slot] = Origin(place=layer.origin, key=key, value=value), layer
+    settings = {origin.key: origin.value for slot, (origin, _) in chosen.items() if slot != _DIALECT}
+    dialect = chosen[_DIALECT][0] if _DIALECT in chosen else None
+    try:
+        policy = SizingPolicy.from_settings(settings, dialect=dialect.value if dialect else "spark")
+    except PolicyError as error:
+        if any(layer.origin == REQUEST for layer in layers):
+            _policy(config, [layer for layer in layers if layer.origin != REQUEST])  # raises where the fault is there
+            raise
+        raise _blame(config, chosen, error) from error
+    origins = {}
+    for knob in KNOBS:
+        if knob in chosen:
+            origins[knob] = chosen[knob][0]
+        elif getattr(policy, knob) == DEFAULTS[knob]:
+            origins[knob] = Origin(place=DEFAULT)
+        else:  # set by keys that only mean something together, or by the dialect
+            together = [origin for slot, (origin, _) in chosen.items() if slot not in KNOBS and slot in _TOGETHER]
+            origins[knob] = (together or [dialect or Origin(place=DEFAULT)])[0]
+    return policy, origins
+
+
+def _blame(config: Config, chosen: Mapping[str, tuple[Origin, Layer]], error: PolicyError) -> Exception:
+    """The error with the places of the settings its text names."""
+    text = str(error)
+    words = set(re.findall(r"[\w.]+", text))
+    named = [
+        (origin, layer)
+        for slot, (origin, layer) in chosen.items()
+        if origin.key in words
+        or (slot in KNOBS and setting_name(slot) in words)
+        or (not re.fullmatch(r"[\w.]+", origin.key) and origin.key in text)  # no word, so no setting
+    ]
+    if len(named) == 1:
+        origin, layer = named[0]
+        return _fault(config, layer, origin.key, text)
+    places = "; ".join(f"{origin.key} from {origin.place}" for origin, _ in named)
+    return ConfigError(f"{text}" + (f" ({places})" if places else ""))
+
+
+def _fault(config: Config, layer: Layer, key: str, text: str) -> Exception:
+    if layer.origin == REQUEST:
+        return PolicyError(text)
+    if config.file is None or not layer.where:
+        return ConfigError(f"{layer.origin}: {text}")
+    line = line_of(config.file.read_text(encoding="utf-8"), (*layer.where, key))
+    return ConfigError(f"{config.file}:{line}: {text}" if line else f"{layer.origin}: {text}")

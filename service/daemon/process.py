@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold serve``: one process, its loops, and how it ends.
+
+SIGTERM or SIGINT drains: nothing new begins, the plans under way end, leader rows are given up. A second signal
+stops the plans before their commits and requeues them. A third has the system's own effect.
+"""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from types import FrameType, TracebackType
+
+from executors.outcome import Result
+from executors.rescue import rescue_one
+from executors.sessions import Sessions
+from executors.worker import Worker, WorkerSettings
+from lake.errors import LakefoldError
+from lake.formats import load_format
+from lake.identity import executor_name
+from lake.units import format_duration
+from lake.version import __version__
+from service.api.context import Context
+from service.api.security import check_exposure
+from service.api.tokens import TokenCache
+from service.config.catalog import Catalog
+from service.config.loader import Config
+from service.config.tables import check_rules, default_policy
+from service.daemon.scheduler import Scheduler
+from service.daemon.ticks import Ticks
+from service.daemon.upkeep import Upkeep
+from service.daemon.watched_store import observed
+from service.documents.lake_cache import LakeCache
+from service.http.app import create_app
+from service.http.server import HttpServer
+from service.leadership import CLEAN_ROLE, NOTIFY_ROLE, SCAN_ROLE, SWEEP_ROLE, Leadership
+from service.notify.delivery import Delivery, open_webhook
+from service.notify.heartbeat import Heartbeat
+from service.observability import logs
+from service.observability.metrics import Metrics
+from service.observability.metrics_page import MetricsPage
+from service.observability.observers import Telemetry
+from service.problems import ExitCode, one_line
+from service.store import DatabaseUnreachable, SchemaBehind, StoreError
+from service.wiring import open_store, start_spark
+
+logger = logging.getLogger(__name__)
+
+ROLES = ("all", "scheduler", "executor", "api")
+_SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
+_PRUNE_TICK = timedelta(minutes=10)
+#: a loop that keeps failing in the same way says so again after a while
+_TELL_AGAIN_SECONDS = 300
+#: figures older than so many refreshes mean that the database does not answer
+_READY_REFRESHES = 3
+
+
+class Daemon:
+    """One process in one role, from opening its database to closing it. Use as a context manager.
+
+    Raises ConfigError for a bad rule, DatabaseUnreachable or SchemaBehind where the database can't be used,
+    ValueError for an unknown role.
+    """
+
+    def __init__(self, config: Config, role: str) -> None:
+        if role not in ROLES:
+            raise ValueError(f"role {role!r} is unknown; use {', '.join(ROLES)}")
+        check_rules(config)
+        self.config, self.role = config, role
+        self.name = executor_name()
+        self._schedules, self._executes = role in ("all", "scheduler"), role in ("all", "executor")
+        settings, policy = config.daemon, default_policy(config)
+        self.metrics = Metrics(role)
+        self._page = MetricsPage(self.metrics.registry)
+        self._telemetry = Telemetry(config, self.name)
+        self._observer = self._telemetry.beside(self.metrics)
+        webhook = open_webhook(config) if self._schedules else None
+        self._opened = open_store(config)
+        slots = settings.executor_slots if self._executes else 0
+        self.store, self._show_slots = observed(self._opened, self.metrics, slots=slots, lease=policy.lease)
+        self._lake_cache = LakeCache(self.store)
+        roles = (SCAN_ROLE,) * self._schedules + (CLEAN_ROLE, SWEEP_ROLE) * self._executes
+        roles += (NOTIFY_ROLE,) * (webhook is not None)
+        self.sessions = Sessions(lambda: start_spark(config))
+        self.leadership = Leadership(self.store, self.name, roles, settings.leader_ttl, able=self._able)
+        self._scan_beat = Heartbeat(config.notify.heartbeat_url, config.notify.heartbeat_interval)
+        self._clean_beat = Heartbeat(config.notify.clean_heartbeat_url, config.notify.heartbeat_interval)
+        catalog = Catalog(config, known=self.store.tables, spark=self.sessions if self._executes else None)
+        self.scheduler = Scheduler(
+            config, self.store, catalog, self.metrics, leads=self._leads(SCAN_ROLE), actor=f"scheduler {self.name}",
+            succeeded=self._scan_beat.beat, planning=self._telemetry.planning,
+        )  # fmt: skip
+        self.upkeep = Upkeep(config, self.store, self.sessions, self._observer, succeeded=self._clean_beat.beat)
+        self._webhook = webhook
+        self.delivery = (
+            Delivery(config.notify, self.store, webhook, self.metrics, leads=self._delivers) if webhook else None
+        )
+        self.worker = Worker(
+            store=self.store,
+            spark=self.sessions,
+            usable=self.sessions.usable,
+            executor=self.name,
+            observer=self._observer,
+            settings=WorkerSettings(slots=max(1, slots), heartbeat=policy.heartbeat, idle=settings.claim_interval),
+        )
+        self._work, self._upkeep = Ticks(self._tick_failed), Ticks(self._tick_failed)
+        self._sweep_interval = policy.sweep_interval
+        self._figures_at: datetime | None = None
+        self._told: dict[str, tuple[str, float]] = {}
+        self._draining, self._aborted, self._broken = threading.Event(), False, False
+
+    def __enter__(self) -> "Daemon":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.sessions.close()
+        self._scan_beat.close()
+        self._clean_beat.close()
+        if self._webhook is not None:
+            self._webhook.close()
+        self._telemetry.close()
+        self._opened.close()
+
+    def run(self) -> ExitCode:
+        """Work until told to end. Raises Rejected where the address can't be bound, or may not be without a token."""
+        context = self._context()
+        check_exposure(context)
+        app = create_app(context)
+        with HttpServer(self.config.http, app, on_stop=app.state.progress.close) as server:
+            logger.info(
+                "lakefold %s, role %s, as %s on %s; listening on %s",
+                *(__version__, self.role, self.name, self.store.url, server.url),
+            )
+            if context.serves_api:
+                logger.info("the page is at %s/", server.url)
+            self._begin()
+            worker = threading.Thread(target=self._run_worker, name="worker")
+            if self._executes:
+                worker.start()
+            self._draining.wait()
+            logger.info("draining")
+            self._work.stop()
+            self.scheduler.stop()
+            self._release()
+            if self._executes:
+                worker.join()
+            self._upkeep.stop()
+        logger.info("ended")
+        if self._broken:
+            return ExitCode.ERROR
+        return ExitCode.INTERRUPTED if self._aborted else ExitCode.OK
+
+    def run_once(self) -> ExitCode:
+        """Scan and answer requests, run every plan, then clean; each part as the role has it. Serves no metrics.
+
+        The result is partial where a plan failed or is left. Parts that another process leads are left to it.
+        """
+        self._renew()
+        if self._schedules and self.leadership.holds(SCAN_ROLE):
+            self.scheduler.tick(everything=True)
+            self.scheduler.answer_requests()
+            self.scheduler.look_at_written()
+            self.scheduler.wait()
+            self._prune()
+        result = ExitCode.OK
+        if self._executes:
+            self._upkeep.every(self._renewal, "leader", self._renew)
+            self._upkeep.start()
+            tally = self.worker.run_once()
+            if tally[Result.FAILED] or self.store.due_in() is not None:
+                result = ExitCode.PARTIAL
+            if self.role == "all" and not self._draining.is_set():
+                self._sweep()
+                self._clean()
+            self._upkeep.stop()
+        if self.delivery is not None:
+            self.delivery.tick()
+        self.scheduler.stop()
+        self._release()
+        return ExitCode.INTERRUPTED if self._draining.is_set() else result
+
+    def drain(self) -> None:
+        """Begin nothing new; ``run`` returns when what is under way has ended."""
+        self._draining.set()
+        self.worker.drain()
+
+    def abort(self) -> None:
+        """Stop the plans under way before their commits, too."""
+        self._aborted = True
+        self.drain()
+        self.worker.abort()
+
+    def not_ready(self) -> str | None:
+        """None when the database answered lately and nothing else keeps the role from its work, else why not."""
+        if self._executes and (broken := self.sessions.broken) is not None:
+            return broken
+        if self._figures_at is None:
+            return "the database has not answered yet"
+        age = datetime.now(UTC) - self._figures_at
+        if age > _READY_REFRESHES * self.config.daemon.metrics_interval + timedelta(seconds=1):
+            return f"the database has not answered for {age.total_seconds():.0f} s"
+        return None
+
+    def install_signals(self) -> None:
+        """SIGTERM and SIGINT drain at first, abort the second time, and end the process the third. Main thread only."""
+
+        received = 0
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            nonlocal received
+            received += 1
+            again = received > 1
+            if again:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+            # In a thread of its own: the interrupted main thread may hold the very lock that setting an event needs.
+            threading.Thread(target=self._signalled, args=(signal.Signals(number).name, again)).start()
+
+        signal.signal(signal.SIGTERM, on_signal)
+        signal.signal(signal.SIGINT, on_signal)
+
+    def _signalled(self, name: str, again: bool) -> None:
+        if again:
+            logger.warning("%s again: stopping the current plans; once more ends the process at once", name)
+            self.abort()
+        else:
+            logger.info("%s: finishing the current plans; send it again to stop them", name)
+            self.drain()
+
+    def _context(self) -> Context:
+        return Context(
+            config=self.config,
+            store=self.store,
+            metrics=self.metrics,
+            page=self._page,
+            lake_cache=self._lake_cache,
+            not_ready=self.not_ready,
+            role=self.role,
+            tokens=TokenCache(self.store),
+        )
+
+    # The loops.
+
+    def _begin(self) -> None:
+        daemon = self.config.daemon
+        self._upkeep.every(self._renewal, "leader", self._renew)
+        self._upkeep.every(daemon.metrics_interval, "metrics", self._refresh)
+        if self._schedules:
+            self._work.every(_SCAN_TICK, "scan", self.scheduler.tick)
+            self._work.every(_PRUNE_TICK, "prune", self._prune)
+            self._work.every(daemon.request_interval, "requests", self.scheduler.answer_requests)
+            self._work.every(daemon.request_interval, "written", self.scheduler.look_at_written)
+        if self.delivery is not None:
+            self._work.every(_NOTIFY_TICK, "notify", self.delivery.tick)
+        if self._executes:
+            self._work.every(daemon.rescue_interval, "rescue", self._rescue)
+            self._work.every(daemon.clean_interval, "clean", self._clean)
+            self._work.every(self._sweep_interval, "sweep", self._sweep)
+        with suppress(StoreError):  # the store has told; the next renewal comes
+            self._renew()
+        self._upkeep.start()
+        self._work.start()
+
+    @property
+    def _renewal(self) -> timedelta:
+        return self.config.daemon.leader_ttl / 3
+
+    def _able(self, role: str) -> bool:
+        return role not in (CLEAN_ROLE, SWEEP_ROLE) or self.sessions.broken is None
+
+    def _leads(self, role: str) -> Callable[[], bool]:
+        return lambda: self.leadership.holds(role)
+
+    def _delivers(self) -> bool:
+        return self.leadership.holds(NOTIFY_ROLE) and not self._draining.is_set()
+
+    def _renew(self) -> None:
+        try:
+            self.leadership.renew()
+        finally:
+            self._show_leads()
+
+    def _show_leads(self) -> None:
+        for role in {SCAN_ROLE, CLEAN_ROLE, SWEEP_ROLE, *self.leadership.roles}:
+            self.metrics.leads(role, self.leadership.holds(role))
+
+    def _release(self) -> None:
+        with suppress(StoreError):  # without a database the rows expire by themselves
+            self.leadership.release()
+        self._show_leads()
+
+    def _refresh(self) -> None:
+        self._show_slots()
+        self._show_leads()
+        try:
+            lake = self._lake_cache.refresh()
+            tables = lake.figures.tables
+            self.metrics.tables_known(
+                {table.name: table.format for table in tables},
+                [table.name for table in tables if table.mode == "compact"],
+            )
+            self.metrics.stored.publish(lake)
+            self._figures_at = datetime.now(UTC)
+        finally:  # what this process counted is news without a database, too
+            self._page.render()
+
+    def _run_worker(self) -> None:
+        try:
+            self.worker.run()
+        except BaseException:
+            logger.exception("the executor ended in an error nobody handled")
+        if not self._draining.is_set():
+            self._broken = True
+            self.drain()
+
+    def _rescue(self) -> None:
+        """Silent executors' plans are taken over even while all slots of this one are busy."""
+        while (
+            not self._draining.is_set()
+            and self.sessions.broken is None
+            and rescue_one(
+                self.name,
+                formats=load_format,
+                store=self.store,
+                spark=self.sessions,
+                observer=self._observer,
+                heartbeat=default_policy(self.config).heartbeat,
+            )
+            is not None
+        ):
+            pass
+
+    def _prune(self) -> None:
+        keep, forgotten = self.config.database.keep_finished, 0
+        while keep and self.leadership.holds(SCAN_ROLE) and not self._draining.is_set():
+            pruned = self.store.prune(keep)
+            forgotten += pruned
+            if not pruned:
+                break
+        if forgotten:
+            logger.info("forgot %d plans and requests that ended more than %s ago", forgotten, format_duration(keep))
+
+    def _clean(self) -> None:
+        if self.leadership.holds(CLEAN_ROLE):
+            self.upkeep.clean()
+            self.upkeep.maintain()
+
+    def _sweep(self) -> None:
+        if self.leadership.holds(SWEEP_ROLE):
+            self.upkeep.sweep()
+
+    def _tick_failed(self, name: str, error: Exception) -> None:
+        """One line when a loop begins to fail or fails otherwise; the store tells of its outages itself."""
+        if isinstance(error, (DatabaseUnreachable, SchemaBehind)):
+            return
+        text, last = one_line(error), self._told.get(name, ("", 0.0))
+        if text == last[0] and time.monotonic() - last[1] < _TELL_AGAIN_SECONDS:
+            return
+        self._told[name] = text, time.monotonic()
+        foreseen = isinstance(error, (LakefoldError, OSError))
+        logger.error("loop %s: %s; it goes on at its next tick", name, text, exc_info=None if foreseen else error)
+
+
+def serve(config: Config, role: str, once: bool = False) -> int:
+    """Run one process in ``role`` (all, scheduler, executor or api) to its end; its exit code. Main thread only.
+
+    With ``once`` it does what there is to do now and ends. Raises what ``Daemon`` and ``Daemon.run`` raise.
+    """
+    logs.configure(config.daemon.log_level, config.daemon.log_format)
+    with Daemon(config, role) as daemon:
+        daemon.install_signals()
+        return daemon.run_once() if once else daemon.run()

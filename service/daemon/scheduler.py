@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler's loops: find tables, scan those that are due, answer requests. Only the leader of scans acts."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+
+from lake.errors import LakefoldError, Transient
+from lake.formats import load_format
+from lake.logfields import log_fields
+from planner.candidates import Reason
+from service.config.catalog import Catalog
+from service.config.loader import Config
+from service.config.tables import ConfiguredTable
+from service.daemon.lanes import Lanes
+from service.observability.metrics import Metrics
+from service.planning.adoption import DeadWork, abandoned
+from service.planning.answer import Answer
+from service.planning.requests import answer_request
+from service.planning.scan import Look, plan_written, scan_and_plan
+from service.problems import one_line
+from service.store import Request, ScanRecord, Store, StoreError, WrittenPartition
+
+logger = logging.getLogger(__name__)
+
+#: scans wait for storage more than they compute; requests have lanes of their own so that no scan delays a person
+_SCAN_LANES = 4
+_REQUEST_LANES = 2
+_WRITTEN_LANES = 2
+#: when to look again at reported partitions of a table that did not answer
+_TRY_AGAIN = timedelta(seconds=30)
+
+
+class Scheduler:
+    """Ticks of the scan loop and of the requests loop. One table's failure is its own."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        catalog: Catalog,
+        metrics: Metrics,
+        *,
+        leads: Callable[[], bool],
+        actor: str,
+        succeeded: Callable[[], None] = lambda: None,
+        planning: Callable[[str, str | None], AbstractContextManager[None]] = lambda table, traceparent: nullcontext(),
+    ) -> None:
+        self._config, self._store, self._catalog, self._metrics = config, store, catalog, metrics
+        self._leads, self._actor, self._succeeded, self._planning = leads, actor, succeeded, planning
+        self._scans, self._requests = Lanes("scan", _SCAN_LANES), Lanes("request", _REQUEST_LANES)
+        self._looks = Lanes("written", _WRITTEN_LANES)
+        self._tables: dict[str, ConfiguredTable] = {}
+        self._due: dict[str, float] = {}
+        self._discover_at = 0.0
+        self._problems: list[str] = []
+        self._failing: set[str] = set()
+        self._dead = DeadWork()
+
+    def discover(self) -> None:
+        """Look for tables and register the new and changed ones; each new one is due as its last scan says."""
+        tables = {table.name: table for table in self._catalog.tables()}
+        self._tell_problems()
+        known = {state.name: state for state in self._store.tables()}
+        for table in tables.values():
+            state = known.get(table.name)
+            if state is None or (state.ref, state.mode) != (table.ref, table.mode):
+                self._store.register(table.ref, table.mode)
+                logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
+        last = self._store.last_scans()
+        now, today = time.monotonic(), datetime.now(UTC)
+        for name, table in tables.items():
+            if name in self._due:
+                continue
+            waited = (today - last[name].taken_at).total_seconds() if name in last else float("inf")
+            self._due[name] = now + max(0.0, table.policy.scan_interval.total_seconds() - waited)
+        self._due = {name: at for name, at in self._due.items() if name in tables}
+        self._tables = tables
+        if not tables:
+            self._metrics.planner_alive()
+            self._succeeded()
+
+    def tick(self, *, everything: bool = False) -> None:
+        """Hand every table that is due to a lane; looks for tables when that is due. Raises what the store raises.
+
+        With ``everything`` all tables are looked for and due.
+        """
+        if not self._leads():
+            return
+        now = time.monotonic()
+        if everything or now >= self._discover_at:
+            self._discover_at = now + self._config.daemon.discover_interval.total_seconds()
+            self.discover()
+        for name, table in self._tables.items():
+            due = table.mode != "off" and (everything or now >= self._due[name])
+            if due and self._scans.submit(name, self._scan_one(table)):
+                self._due[name] = now + table.policy.scan_interval.total_seconds()
+
+    def answer_requests(self) -> None:
+        """Hand every open request to a lane. Raises what the store raises."""
+        if not self._leads():
+            return
+        for request in self._store.open_requests():
+            self._requests.submit(request.request_id, self._answer_one(request))
+
+    def look_at_written(self) -> None:
+        """Hand every table with reported partitions that are due to a lane. Raises what the store raises."""
+        if not self._leads():
+            return
+        for name, written in self._store.due_written().items():
+            self._looks.submit(name, self._look_at(name, written))
+
+    def wait(self) -> None:
+        """Block until everything handed out so far has ended."""
+        for lanes in (self._scans, self._requests, self._looks):
+            lanes.wait()
+
+    def stop(self) -> None:
+        """Drop what waits and return when what is under way has ended."""
+        for lanes in (self._scans, self._requests, self._looks):
+            lanes.stop()
+
+    def _scan_one(self, table: ConfiguredTable) -> Callable[[], None]:
+        def scan() -> None:
+            if not self._leads():
+                return
+            began = time.monotonic()
+            try:
+                unfinished = cache(partial(load_format(table.ref.format).unfinished, table.ref))
+                answer = scan_and_plan(self._config, self._store, table, actor=self._actor, unfinished=unfinished)
+                self._dead.tell(table.name, abandoned(self._store, table.name, unfinished()))
+            except Exception as error:
+                self._metrics.scanned(table.ref.format, "error", time.monotonic() - began, {})
+                self._scan_failed(table, error, time.monotonic() - began)
+            else:
+                self._metrics.scanned(table.ref.format, "ok", time.monotonic() - began, _skipped(answer))
+                self._succeeded()
+                if table.name in self._failing:
+                    self._failing.discard(table.name)
+                    logger.info("table %s: can be scanned again", table.name)
+                _tell_plans(table.name, answer.plan_ids)
+
+        return self._traced(table.name, scan)
+
+    def _answer_one(self, request: Request) -> Callable[[], None]:
+        def answer() -> None:
+            if not self._leads():
+                return
+            try:
+                given = answer_request(self._config, self._store, self._catalog, request)
+            except StoreError as error:
+                logger.warning("request %s: %s; it will be tried again", request.request_id, one_line(error))
+                return
+            except Exception as error:
+                # Nobody foresaw this; the request must not come back every second for ever.
+                logger.exception("request %s for %s", request.request_id, request.table)
+                given = Answer.of_error(request.table, error)
+                with suppress(StoreError):
+                    self._store.answer_request(request.request_id, plan_ids=(), answer=given.document())
+            logger.info("request %s by %s for %s: %s", request.request_id, request.actor, request.table, given.text)
+            _tell_plans(given.table, given.plan_ids)
+
+        return self._traced(request.table, log_fields(request=request.request_id)(answer), request.traceparent)
+
+    def _look_at(self, name: str, written: Collection[WrittenPartition]) -> Callable[[], None]:
+        partitions = {entry.partition for entry in written if entry.partition is not None}
+
+        def look() -> None:
+            if not self._leads():
+                return
+            again_in: Mapping[str | None, timedelta] = {}
+            try:
+                table = self._tables.get(name) or self._catalog.find(name)
+                if len(partitions) < len(written) and table.mode != "off":  # a writer reported the table as a whole
+                    self._scan_one(table)()
+                if partitions:
+                    found = self._look(table, partitions)
+                    again_in = found.again_in
+                    _tell_plans(name, found.plan_ids, ", partitions just written")
+            except (Transient, OSError) as error:
+                again_in = dict.fromkeys((entry.partition for entry in written), _TRY_AGAIN)
+                wait = _TRY_AGAIN.total_seconds()
+                logger.warning("table %s: written partitions, again in %.0f s: %s", name, wait, one_line(error))
+            except StoreError as error:
+                logger.warning("table %s: written partitions: %s; again at once", name, one_line(error))
+                return
+            except Exception as error:
+                # A full scan will say the same and keep it; the report must not come back every second for ever.
+                foreseen = isinstance(error, LakefoldError)
+                logger.warning("table %s: written partitions: %s", name, one_line(error), exc_info=not foreseen)
+            with suppress(StoreError):
+                self._store.looked_at(written, again_in)
+
+        return self._traced(name, look)
+
+    def _look(self, table: ConfiguredTable, partitions: Collection[str]) -> Look:
+        """Plan what writers reported, counted. Raises what ``plan_written`` raises."""
+        began = time.monotonic()
+        try:
+            found = plan_written(self._config, self._store, table, partitions, actor=self._actor)
+        except Exception:
+            self._metrics.looked(table.ref.format, "error", time.monotonic() - began, len(partitions))
+            raise
+        if found.looked:
+            self._metrics.looked(table.ref.format, "ok", time.monotonic() - began, len(partitions))
+        return found
+
+    def _traced(self, table: str, work: Callable[[], None], traceparent: str | None = None) -> Callable[[], None]:
+        def in_trace() -> None:
+            with log_fields(table=table), self._planning(table, traceparent):
+                work()
+
+        return in_trace
+
+    def _scan_failed(self, table: ConfiguredTable, error: Exception, seconds: float) -> None:
+        """One line when a table begins to fail, not one at each scan; a traceback where nobody foresaw the error."""
+        if isinstance(error, StoreError):
+            logger.warning("table %s: scan not recorded: %s", table.name, one_line(error))
+            return
+        foreseen = isinstance(error, (LakefoldError, OSError))
+        if not foreseen:  # what the scan foresees it has recorded itself
+            with suppress(StoreError):
+                self._store.record_scan(
+                    ScanRecord(
+                        table=table.name,
+                        taken_at=datetime.now(UTC),
+                        seconds=seconds,
+                        outcome="error",
+                        error=one_line(error),
+                    )
+                )
+        if table.name not in self._failing:
+            self._failing.add(table.name)
+            logger.warning(
+                "table %s: scan failed: %s", table.name, one_line(error), exc_info=None if foreseen else error
+            )
+
+    def _tell_problems(self) -> None:
+        for problem in self._catalog.problems:
+            if problem not in self._problems:
+                logger.warning("%s", problem)
+        self._problems = list(self._catalog.problems)
+
+
+def _tell_plans(table: str, plan_ids: Collection[str], why: str = "") -> None:
+    for plan_id in plan_ids:
+        fields = {"plan": plan_id, "table": table, "epoch": 0}
+        logger.info("plan %s: requested for table %s%s", plan_id, table, why, extra=fields)
+
+
+def _skipped(answer: Answer) -> dict[str, int]:
+    """Partitions by the reason for which slices in them were left alone."""
+    skipped = {str(line["reason"]): int(line["partitions"]) for line in answer.reasons}
+    # The reasons are those after planning, when this very run's plans hold what they chose.
+    planned = {group["partition"] for plan in answer.plans for group in plan["groups"]}
+    if Reason.HELD in skipped:
+        skipped[Reason.HELD] -= len(planned)
+    return {reason: partitions for reason, partitions in skipped.items() if partitions > 0}

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loops that tidy tables: delete what retention has released, withdraw what stragglers left behind."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable
+
+from executors.cleaner import CleanJob, CleanReport, clean_tables
+from executors.observer import Observer
+from executors.rescue import sweep
+from lake.formats import load_format
+from lake.ports import SparkProvider
+from lake.units import format_bytes
+from service.config.loader import Config
+from service.config.tables import configure
+from service.problems import one_line
+from service.store import Figures, Store, StoreError, TableState
+
+logger = logging.getLogger(__name__)
+
+
+def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = None) -> list[CleanJob]:
+    """One job for each table with superseded versions (of ``names`` only), with the retention now in force.
+
+    How the table's writers are kept apart is what it is registered with, for every process alike. Halted, paused and
+    switched-off tables are held. Raises ConfigError for a bad rule.
+    """
+    waiting = {entry.table for entry in figures.superseded}
+    wanted = waiting if names is None else waiting & set(names)
+    jobs = []
+    for state in figures.tables:
+        if state.name in wanted:
+            table = configure(config, state.ref)
+            held = _held(state, table.mode, paused=figures.paused)
+            jobs.append(CleanJob(table=state.ref, retention=table.policy.retention, held=held))
+    return jobs
+
+
+def _held(state: TableState, mode: str, *, paused: bool) -> str | None:
+    if state.halted:
+        return f"halted: {state.halted_reason}"
+    if state.paused:
+        return "paused"
+    if paused:
+        return "the service is paused"
+    return "mode off" if mode == "off" else None
+
+
+class Upkeep:
+    """Ticks of the clean loop and of the sweep loop of one process."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        spark: SparkProvider,
+        observer: Observer,
+        succeeded: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._config, self._store, self._spark, self._observer = config, store, spark, observer
+        self._succeeded = succeeded
+        self._failing: set[str] = set()
+        self._clean_failing: set[str] = set()
+        #: table → when its services last ran
+        self._maintained: dict[str, float] = {}
+
+    def clean(self) -> list[CleanReport]:
+        """One round over all tables. Raises what the store raises, ConfigError for a bad rule."""
+        jobs = clean_jobs(self._config, self._store.figures())
+        reports = clean_tables(jobs, store=self._store, spark=self._spark, observer=self._observer)
+        for report in reports:
+            if report.files:
+                logger.info(
+                    "table %s: deleted %d superseded files, %s",
+                    report.table,
+                    report.files,
+                    format_bytes(report.bytes_freed),
+                )
+            self._tell(report)
+        if not any(report.error for report in reports):
+            self._succeeded()
+        return reports
+
+    def _tell(self, report: CleanReport) -> None:
+        """Tell the webhook where a table's cleaning begins to fail and where it works again."""
+        table, error = report.table, report.error
+        if error is not None and table not in self._clean_failing:
+            self._store.notify("clean.failing", table=table, reason=error)
+            self._clean_failing.add(table)
+        elif error is None and table in self._clean_failing:
+            self._store.notify("clean.recovered", table=table, reason="")
+            self._clean_failing.discard(table)
+
+    def maintain(self) -> list[str]:
+        """The services that tables asked for and that are due, table by table; what was done.
+
+        One table's failure is its own. Raises what the store raises, ConfigError for a bad rule.
+        """
+        figures, done = self._store.figures(), []
+        for state in figures.tables:
+            table = configure(self._config, state.ref)
+            wanted, now = table.policy.table_services, time.monotonic()
+            if not wanted or table.mode != "compact" or _held(state, table.mode, paused=figures.paused):
+                continue
+            if now < self._maintained.get(state.name, -math.inf) + table.policy.table_services_interval.total_seconds():
+                continue
+            self._maintained[state.name] = now
+            retained = [due.version for due in self._store.superseded(state.ref)]
+            try:
+                with load_format(state.ref.format).writer(state.ref, self._spark) as writer:
+                    lines = writer.maintain(wanted, retained)
+            except Exception as error:
+                logger.warning("table %s: its services were not all run: %s", state.name, one_line(error))
+                continue
+            for line in lines:
+                logger.info("table %s: %s", state.name, line)
+                done.append(f"{state.name}: {line}")
+        return done
+
+    def sweep(self) -> int:
+        """Withdraw pending instants of ended plans, of every table that ever had a plan; how many were withdrawn.
+
+        One table's failure is its own. Raises what the store raises.
+        """
+        figures = self._store.figures()
+        planned = {row.table for row in figures.plans}
+        withdrawn = 0
+        for state in figures.tables:
+            if state.name not in planned or state.halted or state.mode == "off":
+                continue
+            adapter = load_format(state.ref.format)
+            try:
+                withdrawn += sweep(state.ref, format=adapter, store=self._store, spark=self._spark)
+            except StoreError:
+                raise
+            except Exception as error:
+                if state.name not in self._failing:
+                    self._failing.add(state.name)
+                    logger.warning("table %s: sweep failed: %s", state.name, one_line(error))
+            else:
+                self._failing.discard(state.name)
+        return withdrawn

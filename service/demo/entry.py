@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold demo`` as a command; what it runs is imported when it is run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.commands.common import Json, only_here
+from service.problems import ExitCode, exit_codes
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the command."""
+    root.command("demo", epilog=exit_codes(ExitCode.PARTIAL), short_help="Watch a real table getting healthy.")(demo)
+
+
+def demo(
+    workdir: Annotated[
+        Path | None, typer.Option("--workdir", metavar="DIR", help="Where table, database and logs go.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave writer and service running at the end.")] = False,
+    json: Json = False,
+) -> int:
+    """Watch a real Hudi table being written with small files, compacted, cleaned and compared, in three minutes."""
+    from service.demo.command import run as run_demo
+
+    only_here()
+    return int(run_demo(workdir=workdir, keep=keep, json=json) or ExitCode.OK)

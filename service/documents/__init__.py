@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON documents of plans, tables, settings and the service: the same for ``--json``, HTTP and page.
+
+Values are Python's; ``service.text.plain`` makes them what JSON can hold. Bytes are raw integers, times aware.
+"""
+
+from service.documents.notifications import notification, notifications_dropped, notifications_retried
+from service.documents.plans import (
+    PROGRESS,
+    TERMINAL,
+    plan_cancelled,
+    plan_details,
+    plan_progress,
+    plan_retried,
+    plan_summary,
+)
+from service.documents.settings import service_settings, setting, table_settings
+from service.documents.status import answer_line, status
+from service.documents.tables import paused, table_details, table_state_word, table_summary
+
+__all__ = [
+    "PROGRESS",
+    "TERMINAL",
+    "answer_line",
+    "notification",
+    "notifications_dropped",
+    "notifications_retried",
+    "paused",
+    "plan_cancelled",
+    "plan_details",
+    "plan_progress",
+    "plan_retried",
+    "plan_summary",
+    "service_settings",
+    "setting",
+    "status",
+    "table_details",
+    "table_settings",
+    "table_state_word",
+    "table_summary",
+]

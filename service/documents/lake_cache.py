@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the database knows of all tables, read lately: metrics, status and page share one reading of it.
+
+A lake of a thousand tables and a hundred thousand plans takes a moment to add up. Nobody who opens a page waits for
+that: the daemon reads at every refresh of its metrics, and whoever looks in between causes the next reading. A script
+that acts on the status gets none older than a second, and nobody one from before a change made through this process:
+whoever pauses a table sees it paused.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lake.plan import PlanState
+from service.problems import one_line
+from service.store import Figures, Leader, PlanView, ScanRecord, Store
+
+logger = logging.getLogger(__name__)
+
+#: completed plans whose speed tells how long the backlog will take
+_RECENT_PLANS = 20
+#: a reading older than this is read anew behind the back of whoever gets it, or before a script does, in seconds
+_FRESH_SECONDS = 1.0
+#: nobody gets an older one, in seconds
+_STALE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """All tables at one moment: the last scans, the last and the first that succeeded, and plans in numbers.
+
+    ``recent`` are the plans completed last, newest first; ``failed`` the newest plan of each table where that failed.
+    """
+
+    figures: Figures
+    last: Mapping[str, ScanRecord]
+    good: Mapping[str, ScanRecord]
+    first: Mapping[str, ScanRecord]
+    recent: Sequence[PlanView]
+    leaders: Sequence[Leader]
+    failed: Mapping[str, PlanView]
+
+
+def read_lake(store: Store) -> Lake:
+    """Read it now. Raises what the store raises."""
+    figures = store.figures()
+    newest = store.last_plans(sorted({row.table for row in figures.plans if row.state is PlanState.FAILED}))
+    return Lake(
+        figures=figures,
+        last=store.last_scans(),
+        good=store.last_scans(ok=True),
+        first=store.first_scans(),
+        recent=store.plans(state=PlanState.COMPLETED, limit=_RECENT_PLANS),
+        leaders=store.leaders(),
+        failed={table: plan for table, plan in newest.items() if plan.state is PlanState.FAILED},
+    )
+
+
+class LakeCache:
+    """The newest reading of a store. Thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._reading = threading.Lock()
+        self._newest: _Reading | None = None
+        self._changes = 0
+
+    def refresh(self) -> Lake:
+        """Read now. Raises what the store raises, and then nobody gets the reading before."""
+        with self._reading:
+            return self._read().lake
+
+    def changed(self) -> None:
+        """The database was changed through this process: nobody gets a reading from before."""
+        self._changes += 1
+
+    def lake(self, *, fresh: bool = False) -> Lake:
+        """The newest reading, seconds old at most while somebody looks; with ``fresh`` one second at most.
+
+        Raises what the store raises.
+        """
+        oldest = _FRESH_SECONDS if fresh else _STALE_SECONDS
+        newest = self._usable(oldest)
+        if newest is None:
+            with self._reading:  # whoever had it may have read what we want
+                return (self._usable(oldest) or self._read()).lake
+        if time.monotonic() - newest.at > _FRESH_SECONDS and self._reading.acquire(blocking=False):
+            threading.Thread(target=self._read_behind, name="lake cache", daemon=True).start()
+        return newest.lake
+
+    def _usable(self, oldest_seconds: float) -> "_Reading | None":
+        newest = self._newest
+        if newest is None or newest.changes != self._changes or time.monotonic() - newest.at > oldest_seconds:
+            return None
+        return newest
+
+    def _read(self) -> "_Reading":
+        # Both from before: a reading during which something changed may have only a part of it.
+        changes, at = self._changes, time.monotonic()
+        try:
+            reading = _Reading(lake=read_lake(self._store), changes=changes, at=at)
+        except BaseException:
+            self._newest = None
+            raise
+        self._newest = reading
+        return reading
+
+    def _read_behind(self) -> None:
+        try:
+            self._read()
+        except Exception as error:  # the next one who asks gets it
+            logger.debug("not read: %s", one_line(error))
+        finally:
+            self._reading.release()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """A reading begun ``at`` a time of the monotonic clock, when there had been so many ``changes``."""
+
+    lake: Lake
+    changes: int
+    at: float

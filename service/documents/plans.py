@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of plans: in a listing, in full, while one is followed, and what cancel and retry have done."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lake.plan import PlanState
+    from service.store import PlanEvent, PlanView
+
+#: states a plan does not leave
+TERMINAL = ("completed", "failed", "cancelled")
+
+
+#: what of a plan is told while it is followed to its end
+PROGRESS = (
+    "plan_id", "table", "state", "step", "attempts", "progress_bytes_done", "progress_bytes_total", "files_before",
+    "files_after", "bytes_before", "bytes_after", "instant", "not_before", "error", "cancel_reason",
+)  # fmt: skip
+
+
+def plan_summary(plan: "PlanView") -> dict[str, Any]:
+    """A plan in a listing."""
+    return {
+        "plan_id": plan.plan_id, "table": plan.table, "format": plan.format, "kind": plan.kind, "state": plan.state,
+        "step": plan.step, "groups": plan.group_count, "partitions": plan.partition_count,
+        "input_files": plan.input_files, "input_bytes": plan.input_bytes, "output_files": plan.output_files,
+        "files_before": plan.files_before, "bytes_before": plan.bytes_before, "files_after": plan.files_after,
+        "bytes_after": plan.bytes_after, "progress_bytes_done": plan.progress_bytes_done,
+        "progress_bytes_total": plan.progress_bytes_total, "attempts": plan.attempts, "epoch": plan.epoch,
+        "executor": plan.executor, "created_at": plan.created_at, "claimed_at": plan.claimed_at,
+        "finalized_at": plan.finalized_at, "instant": plan.instant, "error": plan.error,
+        "cancel_reason": plan.cancel_reason, "request_id": plan.request_id, "actor": plan.actor,
+        "adopted": plan.adopted,
+    }  # fmt: skip
+
+
+def plan_details(plan: "PlanView", events: "Sequence[PlanEvent]") -> dict[str, Any]:
+    """Everything about a plan."""
+    return plan_summary(plan) | {
+        "location": plan.location, "snapshot_instant": plan.snapshot_instant, "instants": plan.instants,
+        "options": plan.options, "estimate": plan.estimate, "milliseconds": plan.milliseconds,
+        "lease_until": plan.lease_until, "heartbeat_at": plan.heartbeat_at, "not_before": plan.not_before,
+        "spark_ui": plan.spark_ui, "cancel_requested_by": plan.cancel_requested_by,
+        "partition_names": plan.partitions, "figures": plan.figures, "group_list": plan.groups, "events": events,
+    }  # fmt: skip
+
+
+def plan_progress(plan: "PlanView") -> dict[str, Any]:
+    """A plan while it is followed to its end."""
+    return {name: getattr(plan, name) for name in PROGRESS}
+
+
+def plan_cancelled(plan_id: str, state: "PlanState") -> dict[str, Any]:
+    """What a cancel has done; ``cancel_requested`` says that the executor was asked to stop before the commit."""
+    return {"plan_id": plan_id, "state": state, "cancel_requested": state.value != "cancelled"}
+
+
+def plan_retried(plan_id: str) -> dict[str, Any]:
+    """What a retry has done."""
+    return {"plan_id": plan_id, "state": "requested"}

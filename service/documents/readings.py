@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents read from database and tables as they are now, for whoever asks: a command, HTTP, the page."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from lake.errors import LakefoldError
+from lake.formats import load_format
+from service import documents
+from service.problems import DATABASE, classify, one_line
+
+if TYPE_CHECKING:
+    from service.config.tables import ConfiguredTable
+    from service.store import DeletionDay, Store, TableState
+
+
+def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
+    """Everything about one table; reads its timeline. Where that can't be read the reason is the only fact."""
+    state = next(iter(store.tables([found.name])), None)
+    scan = store.last_scan(found.name)
+    good = scan if scan is None or scan.outcome == "ok" else store.last_scan(found.name, ok=True)
+    try:
+        facts = _facts(store, found)
+    except (LakefoldError, OSError) as error:
+        if classify(error) is DATABASE:
+            raise
+        facts = {"unreadable": one_line(error)}
+    return documents.table_details(found, state, scan, good, facts)
+
+
+def deletion_days(store: "Store", configured: "Callable[[TableState], ConfiguredTable]") -> "list[DeletionDay]":
+    """What waits for its deletion by table and day, earliest day first, under the retention now in force."""
+    tables: dict[timedelta, list[str]] = {}
+    for state in store.tables():
+        tables.setdefault(configured(state).policy.retention, []).append(state.name)
+    return store.deletion_days(tables)
+
+
+def _facts(store: "Store", found: "ConfiguredTable") -> dict[str, str]:
+    adapter = load_format(found.ref.format)
+    facts = dict(adapter.describe(found.ref))
+    pending = adapter.unfinished(found.ref)
+    adopted = store.adoptions(found.name, [entry.instant for entry in pending])
+    unknown = [entry for entry in pending if entry.plan_id and not store.plan_state(entry.plan_id)]
+    if unknown:
+        of_plans = ", ".join(f"{entry.action} {entry.instant} of plan {entry.plan_id}" for entry in unknown)
+        remedy = f"if no other lakefold runs it: lakefold tables rollback {found.name} {unknown[0].instant}"
+        facts["not ours"] = f"{of_plans}, which this database does not know; {remedy}"
+    if adopted:
+        facts["adopted"] = ", ".join(f"{instant} by plan {plan_id}" for instant, plan_id in sorted(adopted.items()))
+    return facts

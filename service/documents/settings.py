@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of settings: of the service and of one table, each with the place it came from, without secrets."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from service.redaction import shown, without_password
+
+if TYPE_CHECKING:
+    from service.config.loader import Config
+    from service.config.tables import ConfiguredTable
+
+#: settings whose numbers are bytes
+_SIZES = (
+    "small_file_limit",
+    "target_file_max",
+    "max_bytes_per_group",
+    "max_bytes_per_plan",
+    "missing_base",
+    "compact_log_bytes",
+    "http.max_body",
+)
+
+
+def setting(key: str, value: Any, origin: str) -> dict[str, Any]:
+    """A setting in force without its secrets, and the place it came from; ``text`` is the value for people."""
+    value = shown(key, value)
+    return {"setting": key, "value": value, "text": _written(key, value), "origin": origin}
+
+
+def _written(key: str, value: Any) -> str:
+    """Bytes with a unit, durations as written, lists with commas."""
+    from lake.units import format_bytes, format_duration
+
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, int) and not isinstance(value, bool) and key in _SIZES:
+        return format_bytes(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_written(name, item)}" for name, item in value.items())
+    if isinstance(value, (tuple, list, frozenset, set)):
+        return ", ".join(str(item) for item in value)
+    return "" if value is None else str(value)
+
+
+def service_settings(config: "Config") -> list[dict[str, Any]]:
+    """Every setting of the service, passwords left out."""
+    origins = config.origins
+
+    def rows(section: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [
+            setting(f"{section}.{key}", value, origins.get(f"{section}.{key}", "default"))
+            for key, value in values.items()
+        ]
+
+    spark = [
+        setting(
+            key,
+            shown(key, value),
+            origins.get(f"spark.{key}") or origins.get(f"spark.{key.removeprefix('spark.')}", "default"),
+        )
+        for key, value in config.spark.items()
+    ]
+    sources = [
+        setting("sources", source.model_dump(exclude_defaults=True), f"{config.file_name} [[sources]] #{number}")
+        for number, source in enumerate(config.sources, 1)
+    ]
+    shown_url = without_password(config.database.url.get_secret_value())
+    database = rows("database", {**config.database.model_dump(), "url": shown_url})
+    return [
+        *database,
+        *spark,
+        *sources,
+        *rows("daemon", config.daemon.model_dump()),
+        *rows("http", config.http.model_dump()),
+        *rows("notify", config.notify.model_dump()),
+        *rows("openlineage", config.openlineage.model_dump()),
+        *rows("opentelemetry", config.opentelemetry.model_dump()),
+    ]
+
+
+def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
+    """Every policy knob, mode and lock setting of one table."""
+    from planner.policy import KNOBS, setting_name
+
+    rows = [
+        setting("mode", table.mode, table.origins["mode"].place),
+        setting("concurrency", table.ref.concurrency.value, table.origins["concurrency"].place),
+        setting("on_conflict", table.ref.on_conflict or "as write_options say", table.origins["on_conflict"].place),
+    ]
+    for knob in KNOBS:
+        origin = table.origins[knob]
+        place = f"{origin.place} ({origin.key} = {origin.value!r})" if origin.key else origin.place
+        rows.append(setting(setting_name(knob), getattr(table.policy, knob), place))
+    place = table.origins["write_options"].place
+    rows += [setting(f"write_options.{key}", value, place) for key, value in sorted(table.ref.write_options.items())]
+    return rows

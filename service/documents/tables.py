@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of tables: in a listing and in full, and whether one is paused."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from service.config.tables import ConfiguredTable
+    from service.store import Pause, ScanRecord, TableState
+
+
+def paused(table: str | None, now: bool) -> dict[str, Any]:
+    """Whether a table is paused now, or with None the whole service."""
+    return {"table": table, "paused": now}
+
+
+def pause_facts(pause: "Pause | None") -> dict[str, Any]:
+    """Who paused a table or the service, when and why; for the documents that contain it."""
+    return {
+        "paused": pause is not None, "paused_by": pause and pause.by, "paused_at": pause and pause.at,
+        "paused_reason": pause and pause.reason,
+    }  # fmt: skip
+
+
+def table_state_word(table: "ConfiguredTable", state: "TableState | None") -> str:
+    """``halted``, ``paused``, or else the table's mode."""
+    if state is not None and state.halted:
+        return "halted"
+    if state is not None and state.paused:
+        return "paused"
+    return table.mode
+
+
+def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "ScanRecord | None") -> dict[str, Any]:
+    """A table in a listing; ``scan`` is its last one, None before the first."""
+    return {
+        "table": table.name, "format": table.ref.format, "location": table.ref.location, "mode": table.mode,
+        "state": table_state_word(table, state), **pause_facts(state.pause if state else None),
+        "halted_at": state.halted_at if state else None,
+        "halted_reason": state.halted_reason if state else None,
+        "quarantined": dict(state.quarantined) if state else {}, "scan": scan,
+    }  # fmt: skip
+
+
+def table_details(
+    table: "ConfiguredTable",
+    state: "TableState | None",
+    scan: "ScanRecord | None",
+    good: "ScanRecord | None",
+    facts: Mapping[str, str],
+) -> dict[str, Any]:
+    """Everything about a table: ``good`` is its last scan that succeeded, ``facts`` what its format says of it."""
+    return table_summary(table, state, scan) | {
+        "last_good_scan": good, "facts": facts, "policy": table.policy.settings(), "notes": table.policy.notes
+    }  # fmt: skip

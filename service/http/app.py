@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The application: every router with what it demands of a caller."""
+
+from functools import cache
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.responses import JSONResponse
+
+from lake.version import __version__
+from service.api import (
+    events,
+    explain,
+    health,
+    notifications,
+    operator_actions,
+    overview,
+    plans,
+    progress,
+    requests,
+    tables,
+)
+from service.api.context import Context
+from service.api.problems import add_handlers
+from service.api.security import require
+from service.http.guard import Guard
+from service.http.timing import Timing
+from service.http.trace import CallersTrace
+from service.web.app import add_pages
+
+#: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
+ROUTERS: tuple[APIRouter, ...] = (
+    overview.router, tables.router, explain.router, plans.router, progress.router, requests.router,
+    operator_actions.router, notifications.router, events.router,
+)  # fmt: skip
+
+_DESCRIPTION = """\
+Plans, tables and requests of one lakefold. Times are ISO 8601 in UTC, bytes are integers. Lists are
+`{"items": […], "next": …}`: `next` is the value of `after` for the following page, null on the last one, and the
+`Link` header has the same. Errors are problem documents (RFC 9457).
+"""
+
+_PROBLEM: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "A problem document (RFC 9457)",
+        "content": {
+            "application/problem+json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["type", "title", "status", "detail", "instance", "exit_code"],
+                    "properties": {
+                        "type": {"type": "string", "description": "A heading of docs/problems.md"},
+                        "title": {"type": "string"},
+                        "status": {"type": "integer"},
+                        "detail": {"type": "string"},
+                        "instance": {"type": "string", "description": "The path asked for"},
+                        "exit_code": {"type": "integer", "description": "What the command line would exit with"},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+def new_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
+    """The routes of a process, without the process."""
+    app = FastAPI(
+        title="lakefold",
+        version=__version__,
+        description=_DESCRIPTION,
+        responses=_PROBLEM,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    add_handlers(app)
+    app.include_router(health.health)
+    app.include_router(health.explanations)
+    app.include_router(health.metrics, dependencies=[require("read")] if metrics_token else [])
+    if serves_api:
+        for router in ROUTERS:
+            app.include_router(router, prefix="/v1", dependencies=[require("read")])
+        app.include_router(events.callback_router, prefix="/v1")
+        add_pages(app)
+        app.add_api_route("/openapi.json", _openapi, include_in_schema=False, dependencies=[require("read")])
+    return app
+
+
+def create_app(context: Context) -> FastAPI:
+    """The application of a process."""
+    app = new_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
+    app.state.context = context
+    app.state.progress = progress.Progress(context.store)
+    app.add_middleware(CallersTrace)
+    app.add_middleware(Guard, context=context)
+    # Around the guard: what it refuses is answered, too.
+    app.add_middleware(Timing, metrics=context.metrics, routes=app.routes)
+    return app
+
+
+@cache
+def description() -> dict[str, Any]:
+    """The OpenAPI document of ``/v1``."""
+    document = new_app(serves_api=True).openapi()
+    schemes = document["components"]["securitySchemes"]
+    schemes["hudi"] = {"type": "apiKey", "in": "header", "name": events.KEY_HEADER}
+    return document
+
+
+async def _openapi() -> JSONResponse:
+    """This description."""
+    return JSONResponse(description())

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every request passes before its handler: the name it calls us by, who calls, and the limits."""
+
+import math
+from typing import Any
+
+from anyio import to_thread
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lake.errors import LakefoldError
+from service import problems
+from service.api import security
+from service.api.context import Context
+from service.api.problems import ProblemError, on_http_error, problem_response
+from service.api.security import Caller
+from service.http.limits import RateLimit, limited, too_large
+from service.web.problems import is_for_people, problem_page
+
+#: a callback of Hudi's tells every file of a commit; its handler reads no body before it has checked the key
+MOST_BODY = {"/v1/events/hudi": 64 << 20}
+#: of a length that a number can have
+_MOST_DIGITS = 18
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """Refuses with a problem document (people get a page), or hands the request on with ``request.state.caller``.
+
+    ``caller`` is None where there is no valid token and reads are not open; routes decide with ``require``.
+    """
+
+    def __init__(self, app: ASGIApp, context: Context) -> None:
+        self._app, self._context = app, context
+        self._hosts = security.allowed_hosts(context)
+        self._rate = RateLimit(context.config.http.rate_limit)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        send = _with_headers(send)
+        request = Request(scope)
+        most = MOST_BODY.get(request.url.path, self._context.config.http.max_body)
+        try:
+            if not request.url.path.startswith("/-/"):
+                await self._admit(scope, request)
+            if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
+                raise ProblemError(problems.USAGE, "no address has a NUL in it")  # nor can PostgreSQL look for one
+            if _length(request) > most:
+                raise too_large(most)
+        except LakefoldError as error:
+            refused = problem_page(request, error) if is_for_people(request) else None
+            return await (refused or problem_response(error, request.url.path))(scope, receive, send)
+        except HTTPException as error:
+            return await (await on_http_error(request, error))(scope, receive, send)
+        return await self._app(scope, limited(receive, most), send)
+
+    async def _admit(self, scope: Scope, request: Request) -> None:
+        host = (request.url.hostname or "").lower()
+        if self._hosts is not None and host not in self._hosts:
+            raise ProblemError(problems.HOST, f"this is not {host!r}; names are added with http.hosts", host=host)
+        token, by_cookie = security.token_of(request)
+        caller = await self._caller(token)
+        state: dict[str, Any] = scope.setdefault("state", {})
+        client = scope.get("client")
+        wait = self._rate.take(f"token {caller.name}" if caller else f"from {client[0] if client else ''}")
+        if wait:
+            detail = f"more than {self._context.config.http.rate_limit:g} requests a second; see http.rate_limit"
+            raise ProblemError(problems.TOO_MANY, detail, {"Retry-After": str(math.ceil(wait))})
+        if caller is not None and by_cookie:
+            security.check_same_origin(scope["method"], request.headers)
+        if caller is None and token is None and security.reads_are_open(self._context, host, request.headers):
+            caller = Caller(None, security.READ)
+        state["caller"], state["token"] = caller, token
+
+    async def _caller(self, token: str | None) -> Caller | None:
+        if token is None:
+            return None
+        tokens = self._context.tokens
+        # Only a look into the database may take long enough to leave the server's own thread.
+        found = tokens.find(token) if tokens.fresh else await to_thread.run_sync(tokens.find, token)
+        return None if found is None else Caller(*found)
+
+
+def _length(request: Request) -> int:
+    """The announced length of the body; 0 where it comes in pieces."""
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal() or len(announced) > _MOST_DIGITS:
+        raise ProblemError(problems.USAGE, f"content-length is {announced!r} and not a number")
+    return int(announced)
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return sending

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes docs/openapi.json from the routes: ``python -m service.http.openapi``."""
+
+import json
+from pathlib import Path
+
+from service.http.app import description
+
+PAGE = Path(__file__).parents[2] / "docs" / "openapi.json"
+
+
+def render() -> str:
+    """The description of ``/v1`` as the file has it."""
+    return json.dumps(description(), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lakefold process counts, and the database's figures as gauges; names in service/observability/metric_specs.py.
+
+The registry is one of ours, never the library's global one. A scrape reads counters and rows that a loop
+fetched before: it lists nothing and asks no database.
+"""
+
+import os
+import platform
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+
+from executors.observer import NullObserver
+from executors.outcome import Outcome, Result
+from lake.errors import Transient
+from lake.formats import FORMATS
+from lake.plan import Claim, PlanKind, Step
+from lake.version import __version__
+from planner.candidates import Reason
+from service.leadership import CLEAN_ROLE, SCAN_ROLE, SWEEP_ROLE
+from service.observability.metric_specs import SPECS
+from service.observability.stored_metrics import StoredFigures
+
+#: the results with which a plan is at its end
+OUTCOMES = (Result.COMPLETED, Result.FAILED, Result.CANCELLED)
+_LEFT_ALONE = tuple(reason for reason in Reason if reason is not Reason.CHOSEN)
+_ENGINE = "auto"
+
+
+class Metrics(NullObserver):
+    """The registry of one process; an ``executors.observer.Observer``, and what the daemon's loops report to."""
+
+    def __init__(self, role: str, registry: CollectorRegistry | None = None) -> None:
+        if os.environ.get("PROMETHEUS_DISABLE_CREATED_SERIES", "true").lower() in ("true", "1", "t"):
+            prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry = registry or CollectorRegistry()
+        self.stored = StoredFigures()
+        own = [spec for spec in SPECS.values() if not spec.stored]
+        self._counters = {
+            s.name: Counter(s.name, s.meaning, s.labels, registry=registry) for s in own if s.type == "counter"
+        }
+        self._gauges = {s.name: Gauge(s.name, s.meaning, s.labels, registry=registry) for s in own if s.type == "gauge"}
+        self._histograms = {
+            s.name: Histogram(s.name, s.meaning, s.labels, buckets=s.buckets, registry=registry)
+            for s in own
+            if s.type == "histogram"
+        }
+        build = SPECS["lakefold_build_info"]
+        Info(build.name.removesuffix("_info"), build.meaning, registry=registry).info(
+            {"version": __version__, "python": platform.python_version(), "role": role}
+        )
+        registry.register(self.stored)
+        ProcessCollector(registry=registry)
+        self._formats: dict[str, str] = {}
+        self._started: set[str] = set()
+        self._start_at_zero()
+
+    def _start_at_zero(self) -> None:
+        """Make every series whose labels are known beforehand appear as 0 instead of not at all."""
+        for state in ("busy", "free"):
+            self._gauge("executor_slots", state=state)
+        for role in (SCAN_ROLE, CLEAN_ROLE, SWEEP_ROLE):
+            self._gauge("leader", role=role)
+        for reason in _LEFT_ALONE:
+            self._counter("planner_partitions_skipped_total", reason=reason)
+        self._histogram("http_request_duration_seconds", method="GET", route="/metrics", status="200")
+        for outcome in ("delivered", "failed", "dead"):
+            self._counter("notification_attempts_total", outcome=outcome)
+        for format_ in FORMATS:
+            for outcome in ("ok", "error"):
+                self._counter("planner_runs_total", format=format_, outcome=outcome)
+                self._counter("planner_looks_total", format=format_, outcome=outcome)
+            self._histogram("planner_run_duration_seconds", format=format_)
+            self._histogram("planner_look_duration_seconds", format=format_)
+            self._counter("planner_look_partitions_total", format=format_)
+            self._counter("plan_leases_expired_total", format=format_)
+            self._counter("plan_retries_total", format=format_, reason=Transient.__name__)
+            for kind in PlanKind:
+                self._histogram("plan_wait_seconds", format=format_, kind=kind)
+                for step in Step:
+                    self._histogram(
+                        "plan_stage_duration_seconds", format=format_, kind=kind, engine=_ENGINE, stage=step
+                    )
+
+    def _counter(self, name: str, **labels: str) -> Counter:
+        counter = self._counters[f"lakefold_{name}"]
+        return counter.labels(**labels) if labels else counter
+
+    def _gauge(self, name: str, **labels: str) -> Gauge:
+        gauge = self._gauges[f"lakefold_{name}"]
+        return gauge.labels(**labels) if labels else gauge
+
+    def _histogram(self, name: str, **labels: str) -> Histogram:
+        return self._histograms[f"lakefold_{name}"].labels(**labels)
+
+    def _plans_start_at_zero(self, *, table: str, format: str, kind: str, engine: str) -> None:
+        for outcome in OUTCOMES:
+            self._counter("plans_finished_total", table=table, format=format, kind=kind, outcome=outcome)
+        for name in ("input_bytes", "output_bytes", "input_files", "output_files"):
+            self._counter(f"rewrite_{name}_total", table=table, format=format, kind=kind, engine=engine)
+        self._counter("plan_commit_conflicts_total", table=table, format=format)
+
+    # What the loops of the daemon report.
+
+    def tables_known(self, tables: Mapping[str, str], planned: Iterable[str]) -> None:
+        """Remember the format of each table; the counters of the ``planned`` ones start at 0."""
+        self._formats = dict(tables)
+        for table in set(planned) - self._started:
+            self._started.add(table)
+            where = {"table": table, "format": tables[table]}
+            self._plans_start_at_zero(**where, kind=PlanKind.CLUSTERING, engine=_ENGINE)
+            self._counter("cleaner_deleted_bytes_total", **where)
+            self._counter("cleaner_deleted_files_total", **where)
+            self._counter("cleaner_failures_total", **where, reason=Transient.__name__)
+
+    def scanned(self, format_: str, outcome: str, seconds: float, skipped_partitions: Mapping[str, int]) -> None:
+        """One table was scanned and planned: outcome ok or error, partitions left alone by reason."""
+        self._counter("planner_runs_total", format=format_, outcome=outcome).inc()
+        self._histogram("planner_run_duration_seconds", format=format_).observe(seconds)
+        for reason, partitions in skipped_partitions.items():
+            self._counter("planner_partitions_skipped_total", reason=reason).inc(partitions)
+        if outcome == "ok":
+            self.planner_alive()
+
+    def looked(self, format_: str, outcome: str, seconds: float, partitions: int) -> None:
+        """So many reported partitions of one table were looked at and planned: outcome ok or error."""
+        self._counter("planner_looks_total", format=format_, outcome=outcome).inc()
+        self._histogram("planner_look_duration_seconds", format=format_).observe(seconds)
+        self._counter("planner_look_partitions_total", format=format_).inc(partitions)
+
+    def planner_alive(self) -> None:
+        """The scan loop works: a table was scanned, or there is none."""
+        self._gauge("planner_last_success_timestamp_seconds").set_to_current_time()
+
+    def slots(self, *, busy: int, free: int) -> None:
+        """How many plans this process runs, and how many more it could."""
+        self._gauge("executor_slots", state="busy").set(busy)
+        self._gauge("executor_slots", state="free").set(free)
+
+    def executor_alive(self) -> None:
+        """The executor looked for work or extended a lease."""
+        self._gauge("executor_last_heartbeat_timestamp_seconds").set_to_current_time()
+
+    def leads(self, role: str, leads: bool) -> None:
+        """Whether this process holds the leader row of ``role``."""
+        self._gauge("leader", role=role).set(leads)
+
+    def notified(self, outcome: str) -> None:
+        """One attempt to deliver a message to the webhook ended: delivered, failed or dead."""
+        self._counter("notification_attempts_total", outcome=outcome).inc()
+
+    def database_error(self) -> None:
+        """One call to the database failed."""
+        self._counter("database_errors_total").inc()
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """An answer to an HTTP request began ``seconds`` after it came; ``route`` is the template of its path."""
+        self._histogram("http_request_duration_seconds", method=method, route=route, status=str(status)).observe(
+            seconds
+        )
+
+    # executors.observer.Observer
+
+    def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
+        """See Observer."""
+        plan = claim.plan
+        format_ = plan.table.format
+        self._histogram(
+            "plan_stage_duration_seconds", format=format_, kind=plan.kind, engine=plan.options.engine, stage=step
+        ).observe(seconds)
+        if step is Step.ASK:
+            self._plans_start_at_zero(table=plan.table.name, format=format_, kind=plan.kind, engine=plan.options.engine)
+        if step is Step.ASK and claim.epoch == 1 and (made := _made_at(plan.plan_id)) is not None:
+            waited = max(0.0, time.time() - seconds - made)
+            self._histogram("plan_wait_seconds", format=format_, kind=plan.kind).observe(waited)
+
+    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
+        """See Observer."""
+        plan = claim.plan
+        where = {"table": plan.table.name, "format": plan.table.format}
+        if outcome.result not in OUTCOMES:
+            self._counter("plan_retries_total", format=plan.table.format, reason=outcome.reason).inc()
+            return
+        self._counter("plans_finished_total", **where, kind=plan.kind, outcome=outcome.result).inc()
+        if outcome.reason == "Conflict":
+            self._counter("plan_commit_conflicts_total", **where).inc()
+        if outcome.result is Result.COMPLETED:
+            figures = outcome.figures
+            work = {**where, "kind": plan.kind, "engine": plan.options.engine}
+            self._counter("rewrite_input_files_total", **work).inc(sum(f.files_before for f in figures))
+            self._counter("rewrite_input_bytes_total", **work).inc(sum(f.bytes_before for f in figures))
+            self._counter("rewrite_output_files_total", **work).inc(sum(f.files_after for f in figures))
+            self._counter("rewrite_output_bytes_total", **work).inc(sum(f.bytes_after for f in figures))
+
+    def lease_expired(self, claim: Claim) -> None:
+        """See Observer."""
+        self._counter("plan_leases_expired_total", format=claim.plan.table.format).inc()
+
+    def deleted(self, table: str, files: int, bytes_: int) -> None:
+        """See Observer."""
+        where = {"table": table, "format": self._formats.get(table, "")}
+        self._counter("cleaner_deleted_files_total", **where).inc(files)
+        self._counter("cleaner_deleted_bytes_total", **where).inc(bytes_)
+
+    def clean_failed(self, table: str, reason: str) -> None:
+        """See Observer."""
+        self._counter("cleaner_failures_total", table=table, format=self._formats.get(table, ""), reason=reason).inc()
+
+    def clean_succeeded(self) -> None:
+        """See Observer."""
+        self._gauge("cleaner_last_success_timestamp_seconds").set_to_current_time()
+
+
+def _made_at(plan_id: str) -> float | None:
+    """Seconds since the epoch inside a UUIDv7; None for another kind of id."""
+    try:
+        made = uuid.UUID(plan_id)
+    except ValueError:
+        return None
+    return (made.int >> 80) / 1000 if made.version == 7 else None

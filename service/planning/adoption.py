@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that other processes scheduled on a table's timeline: which of them become plans of ours, and the dead ones."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from uuid_utils import uuid7
+
+from lake.plan import LIVE_STATES, Plan
+from lake.ports import Unfinished
+from lake.units import format_duration
+from service.config.tables import ConfiguredTable
+from service.store.errors import PartitionsTaken
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+def adopt(
+    store: "Store", table: ConfiguredTable, pending: Sequence[Unfinished], *, snapshot: str, actor: str
+) -> list[Plan]:
+    """Store a plan for every scheduled rewrite that nobody has begun, if it is for us to execute; those plans.
+
+    An instant is adopted once: where that plan was cancelled or failed, it is left to its owner. But what a plan of
+    ours left and could not withdraw has no other owner, and is adopted until it is executed. One whose partitions a
+    live plan holds waits for the next scan. ``snapshot`` is the newest instant of the table.
+    """
+    unknown = table.policy.adopt_pending
+    waiting = [
+        entry
+        for entry in pending
+        if entry.kind is not None
+        and not entry.begun
+        and (entry.plan_id is None or _left_over(store, entry, unknown=unknown))
+    ]
+    known = store.adoptions(table.name, [entry.instant for entry in waiting])
+    plans = []
+    for entry in waiting:
+        adopter = known.get(entry.instant)
+        if adopter is not None and (entry.plan_id is None or store.plan_state(adopter) in LIVE_STATES):
+            continue
+        name = f"table {table.name}: {entry.action} {entry.instant}"
+        if entry.refusal is not None:
+            logger.debug("%s is not adopted: %s", name, entry.refusal)
+            continue
+        assert entry.kind is not None
+        plan = Plan(
+            plan_id=str(uuid7()),
+            table=table.ref,
+            kind=entry.kind,
+            groups=entry.groups,
+            # Whoever scheduled it chose how its rows are sorted; the rest is for the executor to choose.
+            options=replace(table.policy.options, sort_columns=entry.sort_columns, layout="linear"),
+            snapshot_instant=snapshot,
+            adopted=entry.instant,
+        )
+        try:
+            store.add_plan(plan, request_id=None, actor=actor, estimate={})
+        except PartitionsTaken as error:
+            logger.debug("%s waits: %s", name, error)
+            continue
+        plans.append(plan)
+    return plans
+
+
+def _left_over(store: "Store", entry: Unfinished, *, unknown: bool) -> bool:
+    """Whether a plan of ours ended, nobody works on it any more, and yet it has to be executed."""
+    if not entry.stays or entry.alive or entry.plan_id is None:
+        return False
+    state = store.plan_state(entry.plan_id)
+    return unknown if state is None else state not in LIVE_STATES
+
+
+def abandoned(store: "Store", table: str, pending: Sequence[Unfinished]) -> list[Unfinished]:
+    """What other processes began and left, without what a live plan of ours is executing in their place.
+
+    That includes what another lakefold left, or this one before its database was lost: it names a plan that this
+    database does not know, and refuses writers begun or not.
+    """
+    dead = [entry for entry in pending if entry.dead]
+    adopted = store.adoptions(table, [entry.instant for entry in dead]) if dead else {}
+    ours = {instant for instant, plan_id in adopted.items() if store.plan_state(plan_id) in LIVE_STATES}
+    unknown = [entry for entry in pending if not entry.alive and entry.plan_id and not store.plan_state(entry.plan_id)]
+    return [entry for entry in dead if entry.instant not in ours] + unknown
+
+
+class DeadWork:
+    """Tells once, in the log, of each thing on a table's timeline that its owner seems to have died over."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, frozenset[str]] = {}
+
+    def tell(self, table: str, found: Sequence[Unfinished]) -> None:
+        """One warning for each abandoned entry that the last call for ``table`` did not have."""
+        dead = {entry.instant: entry for entry in found}
+        for instant in sorted(dead.keys() - self._told.get(table, frozenset())):
+            entry = dead[instant]
+            silent = format_duration(datetime.now(UTC) - entry.last_sign)
+            whose = "another process" if entry.plan_id is None else f"plan {entry.plan_id}, which this database lacks,"
+            logger.warning(
+                "table %s: %s %s was begun by %s that has given no sign of life for %s; to take it back: "
+                "lakefold tables rollback %s %s",
+                *(table, entry.action, instant, whose, silent, table, instant),
+            )
+        self._told[table] = frozenset(dead)

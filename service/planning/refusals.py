@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a table is not planned: its mode, a halt, a pause, its own format, or live plans that hold what was asked for."""
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from lake.errors import LakefoldError
+from lake.formats import load_format
+from service import problems
+from service.config.loader import Config
+from service.config.tables import ConfiguredTable
+from service.problems import CommandError
+from service.store.views import TableState
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+#: checks wait for storage more than they compute
+_CHECKS_AT_ONCE = 16
+
+
+def refusal(config: Config, store: "Store", table: ConfiguredTable, state: TableState) -> CommandError | None:
+    """Why this table may not be planned now; None when it may."""
+    if table.mode != "compact":
+        where = table.origins["mode"].place
+        came = "the default" if where == "default" else f"from {where}"
+        rule = f'[[tables]] match = "{table.name}" mode = "compact" in {config.file_name}'
+        return CommandError(
+            problems.NOT_SERVED, f"{table.name} is in mode {table.mode} ({came}); set {rule}", mode=table.mode
+        )
+    if state.halted:
+        return CommandError(
+            problems.NOT_SERVED,
+            f"{table.name} is halted: {state.halted_reason}; after looking into it: lakefold resume {table.name}",
+            halted_at=state.halted_at,
+        )
+    if (pause := state.pause or store.service_pause()) is not None:
+        what, argument = (table.name, f" {table.name}") if state.paused else ("lakefold", "")
+        return CommandError(problems.NOT_SERVED, f"{what} is paused {pause.words}; to go on: lakefold resume{argument}")
+    return None
+
+
+def refused_tables(tables: Collection[ConfiguredTable]) -> dict[str, str]:
+    """Which of ``tables`` a scan would refuse or could not read, each with the reason; those in mode off are not asked.
+
+    Reads what the check of the table's format reads, and lists no files.
+    """
+
+    def refusal_of(table: ConfiguredTable) -> str | None:
+        try:
+            load_format(table.ref.format).check(table.ref)
+        except (LakefoldError, OSError) as error:
+            return problems.one_line(error)
+        return None
+
+    scanned = [table for table in tables if table.mode != "off"]
+    with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:
+        reasons = pool.map(refusal_of, scanned)
+        return {table.name: why for table, why in zip(scanned, reasons, strict=True) if why is not None}
+
+
+def taken(table: str, holders: Mapping[str, str]) -> CommandError:
+    """The refusal of a request all of whose partitions live plans hold; ``holders`` are partition → plan."""
+    plans = sorted(set(holders.values()))
+    named = ", ".join(plans[:3]) + (f" and {len(plans) - 3} more" if len(plans) > 3 else "")
+    what = "plan" if len(plans) == 1 else "plans"
+    text = f"every partition asked for of {table} is held by live {what} {named}; lakefold plans watch {plans[0]}"
+    return CommandError(problems.LIVE_PLAN, text, holders=dict(holders))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests: how one is checked, stored and answered, whoever asks: a command, a program over HTTP, the page."""
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lake.errors import LakefoldError
+from lake.plan import PlanKind
+from planner.policy import PolicyError
+from service import problems
+from service.config.loader import Config
+from service.config.tables import ConfiguredTable, configure
+from service.leadership import SCAN_ROLE, holding
+from service.planning.answer import Answer
+from service.planning.refusals import refusal, taken
+from service.planning.scan import scan_and_plan
+from service.problems import CommandError
+from service.store.views import Request
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+_ANSWER_POLL_SECONDS = 0.2
+
+
+class Resolver(Protocol):
+    """Finds a table by its name; ``service.config.catalog.Catalog`` does."""
+
+    def find(self, word: str) -> ConfiguredTable:
+        """The table called ``word``. Raises CommandError where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Only:
+    """Resolves every name to the one table that a command already found."""
+
+    table: ConfiguredTable
+
+    def find(self, word: str) -> ConfiguredTable:
+        return self.table
+
+
+def answer_request(config: Config, store: "Store", tables: Resolver, request: Request) -> Answer:
+    """Serve one open request and store its answer; errors become the answer. Raises only what the store raises."""
+    try:
+        answer = scan_and_plan(config, store, tables.find(request.table), request=request, actor=request.actor)
+    except (LakefoldError, PolicyError, OSError) as error:
+        if problems.classify(error) is problems.DATABASE:
+            raise
+        answer = Answer.of_error(request.table, error)
+    store.answer_request(request.request_id, plan_ids=answer.plan_ids, answer=answer.document())
+    return answer
+
+
+def submit(
+    config: Config,
+    store: "Store",
+    table: ConfiguredTable,
+    *,
+    partitions: Collection[str] | None,
+    overrides: Mapping[str, Any],
+    dry_run: bool,
+    idempotency_key: str | None,
+    actor: str,
+    kind: PlanKind | None = None,
+) -> str:
+    """Store a request; its id. Raises PolicyError for a bad override before anything is stored, else what the store
+    raises: IdempotencyMismatch for a known key with another request.
+    """
+    configure(config, table.ref, overrides)
+    return store.add_request(
+        table.name,
+        partitions=None if partitions is None else sorted({name.strip("/") for name in partitions}),
+        overrides=overrides,
+        dry_run=dry_run,
+        idempotency_key=idempotency_key,
+        actor=actor,
+        kind=kind,
+    )
+
+
+def refuse_now(config: Config, store: "Store", table: ConfiguredTable, partitions: Collection[str] | None) -> None:
+    """Raise the CommandError with which a request for plans would be answered, where that is known without a scan.
+
+    That is so where the table may not be planned, and where live plans hold all of ``partitions``.
+    """
+    refused = refusal(config, store, table, store.table_state(table.name))
+    if refused is not None:
+        raise refused
+    if partitions is not None:
+        held = store.held_partitions(table.name)
+        names = {name.strip("/") for name in partitions}
+        if names and names <= held.keys():
+            raise taken(table.name, {name: held[name] for name in sorted(names)})
+
+
+def ask(
+    config: Config, store: "Store", table: ConfiguredTable, *, actor: str, timeout_seconds: float, **wanted: Any
+) -> Answer:
+    """Submit a request (``wanted`` as ``submit`` takes it) and return its answer: the live scheduler's, else our own.
+
+    Raises what a bad request raises, CommandError where nobody answered in time, and what the store raises.
+    """
+    request_id = submit(config, store, table, actor=actor, **wanted)
+    holder, deadline = f"{actor} request {request_id}", time.monotonic() + timeout_seconds
+    while (request := store.request(request_id)).answer is None:
+        with holding(store, SCAN_ROLE, holder) as held_by_us:
+            if held_by_us:
+                answer_request(config, store, _Only(table), request)
+                continue
+        if time.monotonic() > deadline:
+            leader = next((leader.holder for leader in store.leaders() if leader.role == SCAN_ROLE), "nobody")
+            raise CommandError(
+                problems.TRANSIENT,
+                f"the scheduler ({leader}) has not answered request {request_id} in {timeout_seconds:.0f} s; it stays "
+                "open; raise --timeout to wait longer",
+                request_id=request_id,
+            )
+        time.sleep(_ANSWER_POLL_SECONDS)
+    answer = Answer.of(request.answer)
+    answer.raise_problem()
+    return answer

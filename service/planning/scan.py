@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scan a table and plan it: the one function behind the scheduler's ticks, requests, dry runs and ``explain``."""
+
+import hashlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from uuid_utils import uuid7
+
+from lake.errors import LakefoldError
+from lake.formats import load_format
+from lake.model import Snapshot
+from lake.plan import Plan, PlanKind
+from lake.ports import Unfinished
+from lake.version import __version__
+from planner.candidates import Reason
+from planner.partitions import select_partitions
+from planner.planner import Planning, plan_table
+from service import problems
+from service.config.loader import Config
+from service.config.tables import ConfiguredTable, configure
+from service.planning.account import Account, Line, scan_record
+from service.planning.adoption import adopt
+from service.planning.answer import Answer, describe_plan
+from service.planning.refusals import refusal, taken
+from service.problems import CommandError
+from service.store.errors import PartitionsTaken
+from service.store.views import Request, ScanRecord, TableState
+from service.text import nearest, plain
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+#: a request for a whole table may need several plans; the rest waits for the scans that follow
+MOST_PLANS_PER_REQUEST = 100
+#: when to look again at reported partitions of a table that has as many live plans as it may; that look is cheap
+_ROOM_AGAIN = timedelta(seconds=5)
+_FOR_ROOM = (
+    Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES, Reason.NEXT_PLAN_KIND
+)  # fmt: skip
+
+
+def scan_and_plan(
+    config: Config,
+    store: "Store",
+    table: ConfiguredTable,
+    *,
+    request: Request | None = None,
+    actor: str,
+    dry_run: bool = False,
+    unfinished: Callable[[], Sequence[Unfinished]] | None = None,
+) -> Answer:
+    """Scan ``table``, remember the scan, and store the plans that policy and live plans leave room for.
+
+    Without a ``request`` this is a tick: a table that is not in mode compact, is paused or halted is only scanned,
+    and no more plans are stored than executors can take up soon. A request plans all that is free; it raises
+    CommandError where the table may not be planned, a partition does not exist or all of them are taken. A dry run
+    plans whatever the mode is and stores no plan. ``unfinished`` saves reading the table's timeline for the caller who
+    reads it as well. Raises PolicyError for bad overrides, and the outcomes of
+    ``lake.errors`` where the table can't be read, after recording that as the table's last scan.
+    """
+    if request is not None and request.overrides:
+        table = configure(config, table.ref, request.overrides)
+    dry_run = dry_run or (request is not None and request.dry_run)
+    state = _registered(store, table)
+    refused = None if dry_run else refusal(config, store, table, state)
+    if request is not None and refused is not None:
+        raise refused
+    # Before the snapshot as well as after it: what a plan that ends in between has replaced is live in the snapshot.
+    ending = store.held_partitions(table.name)
+    snapshot = _snapshot(store, table, remember=request is None or not request.overrides)
+    asked = _partitions_asked(snapshot, request)
+    adopted: list[Plan] = []
+    if refused is None and not dry_run:
+        pending = unfinished() if unfinished else load_format(table.ref.format).unfinished(table.ref)
+        if not table.policy.adopt_pending:
+            pending = [entry for entry in pending if entry.stays]
+        adopted = adopt(store, table, pending, snapshot=snapshot.instant, actor=actor)
+    held = store.held_partitions(table.name)
+    kind = request.kind if request is not None else None
+    run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=ending | held, kind=kind)
+    run.plans += [describe_plan(plan, {}) for plan in adopted]
+    planning = run.plan()
+    if request is None or not (request.overrides or request.partitions or request.kind):
+        account = run.account(planning)
+        seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
+        store.record_scan(scan_record(account, seconds), account.partitions)
+    if refused is not None:
+        return run.answer(planning, "observed", refused.args[0])
+    most = _room(table, held) if request is None and not dry_run else MOST_PLANS_PER_REQUEST
+    planning = run.take(planning, most + len(adopted), dry_run=dry_run, request=request, actor=actor)
+    if run.plans:
+        return run.answer(planning, "dry_run" if dry_run else "planned", _made(run.plans, dry_run=dry_run))
+    if request is not None and not dry_run:
+        holders = _holders(run, asked)
+        if holders:
+            raise taken(table.name, holders)
+    return run.answer(planning, "nothing", f"nothing to do for {table.name}")
+
+
+def explain(store: "Store", table: ConfiguredTable, partition: str | None = None) -> Planning:
+    """A fresh scan of ``table`` (of one partition) and what planning says of each slice; stores nothing.
+
+    Raises what a scan raises: what is refused there is refused here.
+    """
+    state = next(iter(store.tables([table.name])), None)
+    snapshot = _snapshot(store, table, remember=False, partitions=None if partition is None else [partition])
+    if partition is not None and snapshot.slices.num_rows == 0:
+        _partitions_asked(load_format(table.ref.format).snapshot(table.ref), None, [partition])
+    run = _Run(
+        store=store, table=table, state=state, snapshot=snapshot, asked=None,
+        held=store.held_partitions(table.name),
+    )  # fmt: skip
+    return run.plan()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What came of looking at partitions that writers reported: plans stored, and what to look at again, and when.
+
+    ``looked`` says that the table was listed; it is not where nothing could be planned anyway.
+    """
+
+    looked: bool = False
+    plan_ids: tuple[str, ...] = ()
+    again_in: Mapping[str | None, timedelta] = field(default_factory=dict)
+
+
+def plan_written(
+    config: Config, store: "Store", table: ConfiguredTable, partitions: Collection[str], *, actor: str
+) -> Look:
+    """A tick for ``partitions`` of ``table`` only, which a writer reported. Partitions that are gone are no error.
+
+    What the last scan of the whole table found stays on record. A partition with files that are only too young is
+    to be looked at again when the quiet period of the youngest has passed, and one that could be planned but for the
+    room soon. Raises the outcomes of ``lake.errors`` where the table can't be read.
+    """
+    if table.mode != "compact":
+        return Look()
+    state = _registered(store, table)
+    if refusal(config, store, table, state) is not None:  # it is given out again after the resume
+        return Look(again_in=dict.fromkeys(partitions, timedelta()))
+    held = store.held_partitions(table.name)
+    room = _room(table, held)
+    if not room:
+        return Look(again_in=dict.fromkeys(partitions, _ROOM_AGAIN))
+    # Some filters go by a partition's place among all of them.
+    narrow = None if table.policy.compares_partitions else sorted(partitions)
+    snapshot = _snapshot(store, table, remember=False, partitions=narrow)
+    selected = select_partitions(_partitions(snapshot), table.policy, now=snapshot.taken_at)
+    asked = [name for name in selected if name in partitions]
+    run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held)
+    last = run.take(run.plan(), room, dry_run=False, request=None, actor=actor)
+    plan_ids = tuple(plan["plan_id"] for plan in run.plans)
+    return Look(looked=True, plan_ids=plan_ids, again_in=_again_in(last, snapshot))
+
+
+def _again_in(planning: Planning, snapshot: Snapshot) -> dict[str | None, timedelta]:
+    """When to look at partitions again whose slices wait for nothing but time or room for another plan."""
+    rows = pa.table(
+        {
+            "partition": planning.decisions["partition"].cast(pa.string()),
+            "reason": planning.decisions["reason"].cast(pa.string()),
+            "modified_at": snapshot.slices["modified_at"],
+        }
+    )
+    waiting = [Reason.RECENT, *(() if planning.plan is None else _FOR_ROOM)]
+    rows = rows.filter(pc.is_in(rows["reason"], pa.array([reason.value for reason in waiting])))
+    youngest = rows.group_by(["partition", "reason"]).aggregate([("modified_at", "max")]).to_pylist()
+    again: dict[str | None, timedelta] = {}
+    for row in youngest:
+        wait = _ROOM_AGAIN
+        if row["reason"] == Reason.RECENT:
+            wait = max(timedelta(), row["modified_at_max"] + planning.policy.quiet_period - snapshot.taken_at)
+        again[row["partition"]] = min(wait, again.get(row["partition"], wait))
+    return again
+
+
+def digest(table: ConfiguredTable) -> str:
+    """What a plan of ``table`` follows from beside its files, as a word that changes with it."""
+    ref = table.ref
+    options = sorted(ref.write_options.items())
+    parts = (__version__, ref.location, ref.concurrency, ref.on_conflict, options, table.policy)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+class _Run:
+    """One table at one snapshot, planned as often as there is room."""
+
+    def __init__(
+        self,
+        *,
+        store: "Store",
+        table: ConfiguredTable,
+        state: TableState | None,
+        snapshot: Snapshot,
+        asked: Collection[str] | None,
+        held: Mapping[str, str],
+        kind: PlanKind | None = None,
+    ) -> None:
+        self.store, self.table, self.snapshot, self.asked, self.kind = store, table, snapshot, asked, kind
+        self.quarantined = tuple(state.quarantined) if state else ()
+        self.held = dict(held)
+        self.settings = digest(table)
+        self.failed = store.failed_plans(table.name, self.settings)
+        self.plans: list[Mapping[str, Any]] = []
+        self._account: Account | None = None
+
+    def plan(self) -> Planning:
+        """Plan what no live plan holds."""
+        return plan_table(
+            self.snapshot,
+            self.table.policy,
+            now=self.snapshot.taken_at,
+            plan_id=str(uuid7()),
+            held=self.held,
+            quarantined=self.quarantined,
+            partitions=self.asked,
+            kinds=tuple(PlanKind) if self.kind is None else (self.kind,),
+            failed=self.failed,
+        )
+
+    def take(self, planning: Planning, most: int, *, dry_run: bool, request: Request | None, actor: str) -> Planning:
+        """Store (or, dry, only note) plan after plan; the last planning says what is left alone."""
+        first = planning
+        while planning.plan is not None and len(self.plans) < most:
+            estimate = asdict(planning.estimate)
+            try:
+                if not dry_run:
+                    request_id = request.request_id if request else None
+                    self.store.add_plan(
+                        planning.plan, request_id=request_id, actor=actor, estimate=plain(estimate),
+                        settings=self.settings,
+                    )  # fmt: skip
+            except PartitionsTaken as error:
+                # Somebody was faster: what they took is theirs, the rest may still be planned.
+                self.held |= error.holders
+            else:
+                self.plans.append(describe_plan(planning.plan, estimate))
+                self.held |= dict.fromkeys(planning.plan.partitions, planning.plan.plan_id)
+            planning = self.plan()
+        return first if dry_run else planning
+
+    def account(self, planning: Planning) -> Account:
+        """What ``planning`` decided, added up; once, where it is asked for again."""
+        if self._account is None or self._account.planning is not planning:
+            self._account = Account(planning)
+        return self._account
+
+    def answer(self, planning: Planning, outcome: str, text: str) -> Answer:
+        """Everything known now as an answer."""
+        lines = self.account(planning).by_reason
+        new = {plan["plan_id"] for plan in self.plans}
+        return Answer(
+            table=self.table.name,
+            outcome=outcome,
+            text=text,
+            plan_ids=tuple(plan["plan_id"] for plan in self.plans) if outcome == "planned" else (),
+            plans=tuple(self.plans),
+            reasons=tuple(self._reason(line) for line in lines if line.reason is not Reason.CHOSEN),
+            holders={
+                name: plan_id
+                for name, plan_id in sorted(self.held.items())
+                if plan_id not in new and (self.asked is None or name in self.asked)
+            },
+            instant=self.snapshot.instant,
+            taken_at=self.snapshot.taken_at,
+            files=sum(line.files for line in lines),
+            bytes=sum(line.bytes for line in lines),
+        )
+
+    def _reason(self, line: Line) -> Mapping[str, Any]:
+        """A reason in the words of a request: what it did not name was not left out by the policy's filter."""
+        words: dict[str, str] = {}
+        if self.asked is not None and line.reason is Reason.FILTERED:
+            words = {"text": "partition not asked for", "knob": ""}
+        elif self.kind is not None and line.reason is Reason.NEXT_PLAN_KIND:
+            words = {"text": f"not asked for, only {self.kind}", "knob": ""}
+        return line.document() | words
+
+
+def _registered(store: "Store", table: ConfiguredTable) -> TableState:
+    store.register(table.ref, table.mode)
+    return store.table_state(table.name)
+
+
+def _room(table: ConfiguredTable, held: Mapping[str, str]) -> int:
+    """How many more plans of the table executors can take up soon."""
+    return max(0, table.policy.max_inflight_per_table + 1 - len(set(held.values())))
+
+
+def _snapshot(
+    store: "Store", table: ConfiguredTable, *, remember: bool, partitions: Collection[str] | None = None
+) -> Snapshot:
+    adapter, began = load_format(table.ref.format), time.monotonic()
+    try:
+        adapter.check(table.ref)
+        return adapter.snapshot(table.ref, partitions)
+    except (LakefoldError, OSError) as error:
+        if remember:
+            store.record_scan(
+                ScanRecord(
+                    table=table.name,
+                    taken_at=datetime.now(UTC),
+                    seconds=time.monotonic() - began,
+                    outcome="error",
+                    error=problems.one_line(error),
+                )
+            )
+        raise
+
+
+def _partitions_asked(
+    snapshot: Snapshot, request: Request | None, partitions: Collection[str] | None = None
+) -> list[str] | None:
+    """The partitions a request names, each looked up in the table; None for all of them."""
+    wanted = request.partitions if request is not None else partitions
+    if wanted is None:
+        return None
+    known = _partitions(snapshot)
+    asked = [name.strip("/") for name in wanted]
+    for name in asked:
+        if name not in known:
+            hint = nearest(name, sorted(known)) or f"; it has {len(known)}"
+            raise CommandError(
+                problems.NOT_FOUND, f"{snapshot.table.name} has no partition {name!r}{hint}", partition=name
+            )
+    return asked
+
+
+def _partitions(snapshot: Snapshot) -> set[str]:
+    column = snapshot.slices["partition"].unify_dictionaries()
+    return set(column.unique().to_pylist())
+
+
+def _holders(run: _Run, asked: Collection[str] | None) -> dict[str, str]:
+    """Who holds each partition a request is about, where somebody holds every one of them; else nothing."""
+    wanted = asked
+    if wanted is None:
+        wanted = select_partitions(sorted(_partitions(run.snapshot)), run.table.policy, now=run.snapshot.taken_at)
+    if not wanted or not all(name in run.held for name in wanted):
+        return {}
+    return {name: run.held[name] for name in sorted(wanted)}
+
+
+def _made(plans: list[Mapping[str, Any]], *, dry_run: bool) -> str:
+    clusterings = [plan for plan in plans if plan["kind"] != PlanKind.COMPACTION]
+    files = sum(plan["input_files"] for plan in clusterings)
+    after = sum(plan["output_files"] for plan in clusterings)
+    slices = sum(plan["output_files"] for plan in plans) - after
+    done = [f"{files:,} files into {after:,}"] if clusterings else []
+    done += [f"the logs of {slices:,} slice{'s' if slices != 1 else ''} into new base files"] if slices else []
+    count = f"{len(plans)} plan" + ("s" if len(plans) != 1 else "")
+    return f"{'would store' if dry_run else 'stored'} {count}: {', '.join(done)}"

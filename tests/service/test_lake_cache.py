@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One reading of all tables for metrics, status and page: nobody waits for it, and nobody gets one from an outage."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from service.documents import lake_cache
+from service.documents.lake_cache import LakeCache
+from service.store import DatabaseUnreachable
+
+
+class Reading:
+    """Stands for the database: a number for each reading, an error while ``down``."""
+
+    def __init__(self, monkeypatch):
+        self.times, self.down = 0, False
+        monkeypatch.setattr(lake_cache, "read_lake", self._read)
+
+    def _read(self, store):
+        if self.down:
+            raise DatabaseUnreachable("no answer")
+        self.times += 1
+        return self.times
+
+
+@pytest.fixture
+def reading(monkeypatch):
+    return Reading(monkeypatch)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when the test says so."""
+    now = [1000.0]
+    monkeypatch.setattr(lake_cache, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def until(condition):
+    deadline = time.perf_counter() + 10
+    while not condition():
+        assert time.perf_counter() < deadline
+        time.sleep(0.005)
+
+
+def test_a_fresh_reading_is_shared(reading, clock):
+    shared = LakeCache(None)
+    assert [shared.lake(), shared.lake(), shared.refresh(), shared.lake()] == [1, 1, 2, 2]
+
+
+def test_an_older_reading_is_handed_out_at_once_and_read_anew_behind_it(reading, clock):
+    shared = LakeCache(None)
+    shared.lake()
+    clock[0] += 5
+    assert shared.lake() == 1
+    until(lambda: reading.times == 2)
+    until(lambda: shared.lake() == 2)
+
+
+def test_who_asks_for_a_fresh_reading_gets_none_older_than_a_second(reading, clock):
+    shared = LakeCache(None)
+    shared.lake()
+    clock[0] += 0.9
+    assert shared.lake(fresh=True) == 1
+    clock[0] += 0.2
+    assert [shared.lake(fresh=True), shared.lake(fresh=True)] == [2, 2]
+
+
+def test_a_reading_from_long_ago_is_handed_to_nobody(reading, clock):
+    shared = LakeCache(None)
+    shared.lake()
+    clock[0] += 31
+    assert shared.lake() == 2
+
+
+def test_an_outage_is_told_to_the_next_who_asks_and_ends_by_itself(reading, clock):
+    shared = LakeCache(None)
+    shared.lake()
+    reading.down = True
+    clock[0] += 5
+    shared.lake()
+
+    def told():
+        try:
+            shared.lake()
+        except DatabaseUnreachable:
+            return True
+        return False
+
+    until(told)
+    reading.down = False
+    assert shared.lake() == 2
+
+
+def test_nobody_gets_a_reading_from_before_a_change_nor_one_begun_before_it(reading, clock, monkeypatch):
+    shared = LakeCache(None)
+    assert shared.lake() == 1
+    shared.changed()
+    assert [shared.lake(), shared.lake()] == [2, 2]
+
+    real = lake_cache.read_lake
+
+    def changed_meanwhile(store):
+        found = real(store)
+        if found == 3:
+            shared.changed()
+        return found
+
+    monkeypatch.setattr(lake_cache, "read_lake", changed_meanwhile)
+    assert shared.refresh() == 3
+    assert [shared.lake(), shared.lake()] == [4, 4]
