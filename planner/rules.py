@@ -4,7 +4,6 @@
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from lake.plan import ReceiptLevel
 from lake.units import format_bytes, format_duration
@@ -18,10 +17,7 @@ from planner.choices import (
     RewriteFirst,
     Strategy,
 )
-
-if TYPE_CHECKING:
-    from planner.policy import SizingPolicy
-
+from planner.knobs import Knobs
 
 #: knobs that bound bytes of something and say so, like ``max_bytes_per_plan``
 _NAMED_BY_UNIT = frozenset({"compact_log_bytes"})
@@ -32,7 +28,7 @@ def setting_name(knob: str) -> str:
     return knob if knob in _NAMED_BY_UNIT else knob.removesuffix("_bytes")
 
 
-def problems(policy: "SizingPolicy") -> Iterator[str]:
+def problems(policy: Knobs) -> Iterator[str]:
     """One line for each rule that does not hold: value, rule, and the setting to change."""
     for knob in ("small_file_limit_bytes", "target_file_max_bytes", "max_bytes_per_group", "max_bytes_per_plan"):
         if getattr(policy, knob) <= 0:
@@ -81,7 +77,7 @@ _ABOVE_ZERO = (
 )  # fmt: skip
 
 
-def _time_problems(policy: "SizingPolicy") -> Iterator[str]:
+def _time_problems(policy: Knobs) -> Iterator[str]:
     for knob in ("quiet_period", "retention", "compact_age"):
         if getattr(policy, knob) < timedelta(0):
             yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must not be negative; set {knob}"
@@ -100,7 +96,7 @@ def _time_problems(policy: "SizingPolicy") -> Iterator[str]:
         )
 
 
-def _word_problems(policy: "SizingPolicy") -> Iterator[str]:
+def _word_problems(policy: Knobs) -> Iterator[str]:
     kinds: Mapping[str, tuple[str, ...]] = {
         "strategy": tuple(Strategy),
         "rewrite_first": tuple(RewriteFirst),

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The knobs of a policy: every setting of planning, rewriting and cleaning, its default and its meaning."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from lake.plan import ReceiptLevel
+from planner.choices import PartitionFilter, RewriteFirst, Strategy
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knobs:
+    """All knobs, with the defaults of a table nobody configured; ``meaning`` is what docs/configuration.md says."""
+
+    # selection
+    small_file_limit_bytes: int = field(default=300 * MIB, metadata={"meaning": "a base file strictly below is small"})
+    target_file_max_bytes: int = field(default=GIB, metadata={"meaning": "no output is planned larger"})
+    min_input_files: int = field(default=2, metadata={"meaning": "a group of fewer files is left alone"})
+    quiet_period: timedelta = field(
+        default=timedelta(minutes=15), metadata={"meaning": "files modified since are left alone"}
+    )
+    partition_filter: PartitionFilter = field(
+        default=PartitionFilter.ALL, metadata={"meaning": "`all`, `recent_days`, `day_rolling`, `selected`, `regex`"}
+    )
+    recent_partitions: int = field(
+        default=2, metadata={"meaning": "for `recent_days`: how many of the newest; 0 means all"}
+    )
+    skip_latest_partitions: int = field(default=0, metadata={"meaning": "the newest so many are left alone"})
+    partition_selected: tuple[str, ...] = field(
+        default=(), metadata={"meaning": "for `selected`: a list of partitions"}
+    )
+    partition_begin: str | None = field(
+        default=None, metadata={"meaning": "for `selected`: the first partition of a range, included"}
+    )
+    partition_end: str | None = field(
+        default=None, metadata={"meaning": "for `selected`: the last partition of that range, included"}
+    )
+    partition_regex: str | None = field(default=None, metadata={"meaning": "for `regex`: matches the whole path"})
+
+    # grouping
+    strategy: Strategy = field(
+        default=Strategy.BALANCED,
+        metadata={"meaning": "`balanced` fills outputs evenly; `hudi` groups exactly as Hudi does"},
+    )
+    max_bytes_per_group: int = field(default=2 * GIB, metadata={"meaning": "bytes of one group"})
+    max_files_per_group: int = field(default=10_000, metadata={"meaning": "files of one group; not for `hudi`"})
+    max_num_groups: int = field(default=30, metadata={"meaning": "groups of one plan"})
+    max_bytes_per_plan: int = field(default=60 * GIB, metadata={"meaning": "bytes rewritten and carried by one plan"})
+    max_carried_ratio: float = field(
+        default=4.0, metadata={"meaning": "bytes carried along for each byte rewritten; hard links count 0"}
+    )
+    file_slices_sort_by: tuple[str, ...] = field(
+        default=("size",), metadata={"meaning": "for `hudi`: `size`, `instant_time`"}
+    )
+    missing_base_bytes: int = field(
+        default=120 * MIB, metadata={"meaning": "for `hudi`: what a slice of logs only counts as"}
+    )
+
+    # compaction: slices with logs (merge-on-read)
+    compaction: bool = field(
+        default=True, metadata={"meaning": "merge the logs of merge-on-read slices into new base files"}
+    )
+    compact_log_files: int = field(
+        default=5,
+        metadata={"meaning": "a slice with so many log files is due; any of these five suffices, 0 switches one off"},
+    )
+    compact_log_bytes: int = field(default=256 * MIB, metadata={"meaning": "… with so many bytes of logs"})
+    compact_log_ratio: float = field(
+        default=1.0, metadata={"meaning": "… with so many bytes of logs for each byte of its base file"}
+    )
+    compact_age: timedelta = field(
+        default=timedelta(0), metadata={"meaning": "… whose oldest log was committed so long ago"}
+    )
+    compact_delta_commits: int = field(
+        default=0,
+        metadata={
+            "meaning": "every slice with logs is due once the table had so many delta commits since its last compaction"
+        },
+    )
+    max_slices_per_compaction: int = field(default=1_000, metadata={"meaning": "slices of one compaction plan"})
+    rewrite_first: RewriteFirst = field(
+        default=RewriteFirst.COMPACTION,
+        metadata={
+            "meaning": "which kind of plan goes first and gets a slice that both want: `compaction`, `clustering`"
+        },
+    )
+
+    # rewriting
+    engine: str = field(default="auto", metadata={"meaning": "which engine rewrites: `auto`, `stitch`, `spark`"})
+    compression: str | None = field(
+        default=None,
+        metadata={"meaning": "`zstd`, `snappy`, `gzip`, `lz4`, `brotli`, `uncompressed`; unset: the table's own"},
+    )
+    sort_columns: tuple[str, ...] = field(default=(), metadata={"meaning": "order inside the new files"})
+    layout: str = field(
+        default="linear", metadata={"meaning": "how `sort_columns` order them: `linear`, `zorder`, `hilbert`"}
+    )
+    receipt: ReceiptLevel = field(
+        default=ReceiptLevel.FOOTER,
+        metadata={"meaning": "proof before a commit: rows, nulls, minima and maxima; `hash` adds every value"},
+    )
+
+    # table services
+    adopt_pending: bool = field(
+        default=False,
+        metadata={"meaning": "execute clusterings and compactions that other processes scheduled on the table"},
+    )
+    table_services: tuple[str, ...] = field(
+        default=(),
+        metadata={"meaning": "of `clean`, `archive`, `rollback`: the table's own services, done after cleaning"},
+    )
+    table_services_interval: timedelta = field(
+        default=timedelta(minutes=30), metadata={"meaning": "how often they are done"}
+    )
+
+    # running
+    retention: timedelta = field(default=timedelta(days=7), metadata={"meaning": "how long replaced files stay"})
+    scan_interval: timedelta = field(default=timedelta(minutes=5), metadata={"meaning": "how often a table is scanned"})
+    sweep_interval: timedelta = field(
+        default=timedelta(seconds=15), metadata={"meaning": "how often leftovers of silent executors are withdrawn"}
+    )
+    lease: timedelta = field(
+        default=timedelta(seconds=60), metadata={"meaning": "how long a silent executor keeps its plan"}
+    )
+    heartbeat: timedelta = field(
+        default=timedelta(seconds=15), metadata={"meaning": "how often a living executor says so"}
+    )
+    max_attempts: int = field(default=5, metadata={"meaning": "tries of a plan"})
+    backoff: timedelta = field(
+        default=timedelta(seconds=30), metadata={"meaning": "wait before the next try, doubling"}
+    )
+    backoff_max: timedelta = field(default=timedelta(minutes=30), metadata={"meaning": "the longest such wait"})
+    max_inflight_per_table: int = field(default=1, metadata={"meaning": "plans of one table that run at once"})
