@@ -2,16 +2,17 @@
 """Deletes superseded versions once the retention now in force has passed, and the table agrees.
 
 Marking happened when a plan completed; this only deletes what is marked. Each round asks the table again, goes
-through the versions oldest instant first, and tells the store after each deletion, so that a crash repeats at most
-one deletion of files that are gone already.
+through the versions in the order in which they were superseded, and tells the store before each deletion and after it.
+So a crash leaves a mark and repeats at most one deletion of files that are gone already; and a process that slept
+between question and deletion learns that another one was there.
 """
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import groupby
+from functools import partial
 
 from executors.observer import NullObserver, Observer
 from executors.outcome import one_line
@@ -20,7 +21,7 @@ from lake.errors import Conflict
 from lake.formats import load_format
 from lake.model import TableRef
 from lake.plan import SupersededVersion
-from lake.ports import Due, PlanStore, SparkProvider, TableFormat
+from lake.ports import Deletion, Due, Fenced, PlanStore, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,8 @@ class Kept:
 class CleanReport:
     """What a round did to one table, or with ``dry_run`` would do. ``held`` says why it was not cleaned at all.
 
-    ``closed`` are versions that wait no longer: what replaced them was undone, or they are gone already.
+    ``closed`` are versions that wait no longer and were not deleted: what replaced them was undone, they are gone
+    already, another file has their path, or the table deletes them by itself.
     ``error`` is the one line of what ended the round early; ``deleted`` then holds what came before.
     """
 
@@ -192,7 +194,7 @@ class _Round:
             self._kept.append(Kept(version=due.version, reason=reason))
 
     def _delete(self, deletable: Sequence[Due]) -> Exception | None:
-        """Delete oldest instant first, several in one go; the error that ended it early."""
+        """Delete what was superseded first first, several plans' in one go; the error that ended it early."""
         remaining = {d.row_id: d.version for d in self._store.superseded(self._table)}
         try:
             with self._format.writer(self._table, self._spark) as writer:
@@ -202,45 +204,62 @@ class _Round:
                     versions = [d.version for d in batch]
                     rows = {d.row_id for d in batch}
                     rest = {row: version for row, version in remaining.items() if row not in rows}
+                    fence = partial(self._mark, rows)
+                    if isinstance(writer, Fenced):
+                        writer.fence = fence
                     try:
-                        freed = writer.delete(versions, tuple(rest.values()))
+                        fence()
+                        deletion = writer.delete(versions, tuple(rest.values()))
                     except Conflict as conflict:  # something became live, pending or saved since the table was asked
-                        instants = list(_instants(batch))
-                        if len(instants) > 1:  # the others must not wait for it
-                            batches.extendleft(reversed(instants))
+                        plans = list(_by_plan(batch))
+                        if len(plans) > 1:  # the others must not wait for it
+                            batches.extendleft(reversed(plans))
                             continue
                         for d in batch:
                             self._keep(d, one_line(conflict))
                         continue
-                    self._store.mark_deleted(sorted(rows))
                     remaining = rest
-                    self._deleted += versions
-                    self._bytes_freed += freed
-                    self._observer.deleted(self._table.name, len(batch), freed)
+                    self._record(batch, deletion)
         except Exception as error:
             log.warning("table %s: cleaning ended early: %s", self._table.name, one_line(error))
             self._observer.clean_failed(self._table.name, type(error).__name__)
             return error
         return None
 
+    def _mark(self, rows: Collection[int]) -> None:
+        """Tell the store that a deletion begins; Conflict where another process has ended the wait of a row since."""
+        if len(self._store.begin_deleting(rows)) < len(rows):
+            raise Conflict("another process has deleted some of these files meanwhile")
 
-def _instants(due: Sequence[Due]) -> Iterator[list[Due]]:
-    """The versions of each replacing instant, oldest first: they are deleted together or not at all."""
-    for _, group in groupby(sorted(due, key=_by_instant), key=_by_instant):
-        yield list(group)
+    def _record(self, batch: Sequence[Due], deletion: Deletion) -> None:
+        left = {batch[index].row_id: reason for index, reason in deletion.left.items()}
+        deleted = [d for d in batch if d.row_id not in left]
+        self._store.mark_deleted(sorted(d.row_id for d in deleted))
+        if left:
+            self._store.close_superseded(left)
+            self._closed += [Kept(version=d.version, reason=left[d.row_id]) for d in batch if d.row_id in left]
+            first = next(iter(left.values()))
+            log.warning("table %s: %d superseded files stay: %s", self._table.name, len(left), first)
+        self._deleted += [d.version for d in deleted]
+        self._bytes_freed += deletion.bytes_freed
+        self._observer.deleted(self._table.name, len(deleted), deletion.bytes_freed)
+
+
+def _by_plan(due: Sequence[Due]) -> Iterator[list[Due]]:
+    """The versions that each plan replaced, in the given order: they are deleted together or not at all."""
+    plans: dict[str, list[Due]] = {}
+    for one in due:
+        plans.setdefault(one.plan_id, []).append(one)
+    yield from plans.values()
 
 
 def _batches(due: Sequence[Due]) -> Iterator[list[Due]]:
-    """Whole instants, oldest first, together while they stay within ``_FILES_AT_ONCE``."""
+    """Whole plans in the given order, together while they stay within ``_FILES_AT_ONCE``."""
     batch: list[Due] = []
-    for instant in _instants(due):
-        if batch and len(batch) + len(instant) > _FILES_AT_ONCE:
+    for plan in _by_plan(due):
+        if batch and len(batch) + len(plan) > _FILES_AT_ONCE:
             yield batch
             batch = []
-        batch += instant
+        batch += plan
     if batch:
         yield batch
-
-
-def _by_instant(due: Due) -> str:
-    return due.version.instant

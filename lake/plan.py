@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -153,13 +153,30 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupersededVersion:
-    """A file that a committed plan replaced; deleted once the retention in force has passed."""
+    """A file that a committed plan replaced; deleted once the retention in force has passed.
+
+    Which file that is its path alone does not say where names are used again: it is path, size and modification time.
+    """
 
     partition: str
     path: str
+    #: 0 where the file was gone before anybody could tell
     bytes: int
     #: the instant whose commit replaced the file
     instant: str
+    #: when the file was written; None where the format never uses a name twice, or where nobody recorded it
+    modified_at: datetime | None = None
+
+    def differs(self, found_bytes: int, found_at: datetime | None = None) -> str | None:
+        """Why the file that is at the path now is another one than was replaced; None where nothing says so."""
+        if self.bytes and found_bytes != self.bytes:
+            return f"another file is at its path: {found_bytes} bytes, the one that was replaced had {self.bytes}"
+        if self.modified_at is None or found_at is None:
+            return None
+        # To the millisecond, which is what the database keeps.
+        if abs(found_at - self.modified_at) < timedelta(milliseconds=1):
+            return None
+        return f"another file is at its path: of {found_at}, the one that was replaced was of {self.modified_at}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

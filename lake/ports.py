@@ -7,9 +7,10 @@ database that executors use. Implementations raise only the outcomes of ``lake.e
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -150,6 +151,18 @@ class Resurrected:
     refusal: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """What became of superseded versions that were to be deleted.
+
+    ``left`` are those, by index, that stayed and are not lakefold's to delete any more, each with the reason: another
+    file is at the path by now, or the format deletes by its own retention only. All others are gone.
+    """
+
+    bytes_freed: int = 0
+    left: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
 class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     """Changes one table through its own format's commit protocol. Used by one thread from open to close."""
 
@@ -189,11 +202,12 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         attempts share an instant.
         """
 
-    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
-        """Delete superseded files through the format, oldest instant first; bytes freed.
+    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> Deletion:
+        """Delete superseded files through the format, in the order given; what became of them.
 
-        ``remaining`` are this table's superseded versions that stay. Files already gone count as deleted.
-        Raises Conflict where a version is live, pending or kept by a savepoint.
+        ``remaining`` are this table's superseded versions that stay. Files already gone count as deleted; one that
+        ``SupersededVersion.differs``, asked right before its deletion, stays. Raises Conflict where a version is live,
+        pending or kept by a savepoint, before anything of its commit is deleted.
         """
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
@@ -230,10 +244,11 @@ class MergedReads(Protocol):
 
 @runtime_checkable
 class Fenced(Protocol):
-    """What a ``TableWriter`` adds when it looks once more, under the table's lock, whether the plan is still its own.
+    """What a ``TableWriter`` adds when it asks once more, under the table's lock, whether it may still go on.
 
-    ``fence`` is called right before the plan is made known to the table and right before its commit, and raises where
-    neither may happen any more: another executor has taken the plan over, or an operator cancelled it.
+    ``fence`` is called right before the plan is made known to the table, right before its commit, and right before
+    superseded files are deleted. It raises where that may not happen any more: another executor has taken the plan
+    over, an operator cancelled it, or another cleaner was there meanwhile.
     """
 
     fence: Callable[[], None]
@@ -312,6 +327,8 @@ class Due:
     plan_id: str
     version: SupersededVersion
     superseded_at: datetime
+    #: when a deletion of the file was begun; whether that came to pass is not known
+    deleting_at: datetime | None = None
 
 
 class PlanStore(Protocol):
@@ -377,10 +394,13 @@ class PlanStore(Protocol):
         """The state of a plan, None when this database does not know it."""
 
     def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
-        """Superseded versions older than ``retention``, oldest instant first."""
+        """Superseded versions older than ``retention``, in the order in which they were superseded."""
 
     def superseded(self, table: TableRef) -> Sequence[Due]:
-        """All superseded versions of the table that are not deleted yet."""
+        """All superseded versions of the table that are not deleted yet, in the order in which they were superseded."""
+
+    def begin_deleting(self, rows: Collection[int]) -> Collection[int]:
+        """Mark that these rows' files are about to be deleted; those of them that still wait for it."""
 
     def mark_deleted(self, rows: Sequence[int]) -> None:
         """Set ``deleted_at`` now for these rows."""

@@ -16,7 +16,7 @@ from lake.identity import is_gone
 from lake.model import TableRef
 from lake.plan import Claim, Commit, LeftOut, PartitionFigures, Plan, PlanState, Progress, Step
 from service.store.base import StorePart, locked, record_event, storable
-from service.store.clock import db_now, milliseconds, moment
+from service.store.clock import db_now, milliseconds, moment, to_ms
 from service.store.models import GroupRow, LivePartitionRow, PlanRow, SupersededRow, TableRow
 from service.store.notifications import tell
 from service.store.rows import load_plan, obsolete
@@ -388,6 +388,7 @@ def _supersede(connection: Connection, table: str, commit: Commit) -> None:
         {
             "plan_id": commit.plan_id, "table_name": table, "partition_path": v.partition, "path": v.path,
             "bytes": v.bytes, "instant": v.instant, "superseded_at_ms": now,
+            "modified_at_ms": None if v.modified_at is None else to_ms(v.modified_at),
         }
         for v in commit.superseded
     ]  # fmt: skip

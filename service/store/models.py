@@ -374,7 +374,7 @@ class SupersededRow(Base):
     __table_args__ = (
         CheckConstraint("bytes >= 0", name="bytes_not_negative"),
         UniqueConstraint("plan_id", "path"),
-        Index("ix_superseded_version_waiting", "table_name", "instant", "id", "superseded_at_ms", "bytes",
+        Index("ix_superseded_version_waiting", "table_name", "superseded_at_ms", "id", "bytes",
               sqlite_where=text("deleted_at_ms IS NULL"), postgresql_where=text("deleted_at_ms IS NULL")),
     )  # fmt: skip
 
@@ -385,7 +385,11 @@ class SupersededRow(Base):
     path: Mapped[str] = mapped_column(String)
     bytes: Mapped[int] = mapped_column(BigInteger)
     instant: Mapped[str] = mapped_column(String)
+    #: when the file was written; None where the format never uses a name twice, or where nobody recorded it
+    modified_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     superseded_at_ms: Mapped[int] = mapped_column(BigInteger)
+    #: set before the first deletion of the file, and not taken back where that failed
+    deleting_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     deleted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     closed_reason: Mapped[str | None] = mapped_column(Text)
 

@@ -11,7 +11,7 @@ from lake.model import TableRef
 from lake.plan import SupersededVersion
 from lake.ports import Due
 from service.store.base import StorePart
-from service.store.clock import db_now, milliseconds, moment
+from service.store.clock import db_now, milliseconds, moment, optional_moment
 from service.store.models import SupersededRow
 from service.store.views import DeletionDay
 
@@ -24,13 +24,13 @@ class Superseded(StorePart):
     """Retention marks, the cleaner deletes."""
 
     def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
-        """Superseded versions older than ``retention`` (of now, not of then), oldest instant first."""
+        """Superseded versions older than ``retention`` (of now, not of then), in the order of being superseded."""
         return self._due(
             _waiting(table).where(SupersededRow.superseded_at_ms <= db_now() - milliseconds(retention)).limit(limit)
         )
 
     def superseded(self, table: TableRef) -> Sequence[Due]:
-        """All superseded versions of the table that are not deleted yet, oldest instant first."""
+        """All superseded versions of the table that are not deleted yet, in the order of being superseded."""
         return self._due(_waiting(table))
 
     def deletion_days(self, tables: Mapping[timedelta, Collection[str]]) -> list[DeletionDay]:
@@ -66,6 +66,23 @@ class Superseded(StorePart):
                 for row in connection.execute(query)
             ]
 
+    def begin_deleting(self, rows: Collection[int]) -> Collection[int]:
+        """Mark that these rows' files are about to be deleted; those of them that still wait for it.
+
+        A mark stays where the deletion fails or its process dies: some of the files may be gone.
+        """
+        ordered, waiting = sorted(rows), set[int]()
+        with self._database.write() as connection:
+            for start in range(0, len(ordered), _CHUNK):
+                these = SupersededRow.id.in_(ordered[start : start + _CHUNK]), SupersededRow.deleted_at_ms.is_(None)
+                connection.execute(
+                    update(SupersededRow)
+                    .where(*these)
+                    .values(deleting_at_ms=func.coalesce(SupersededRow.deleting_at_ms, db_now()))
+                )
+                waiting.update(connection.execute(select(SupersededRow.id).where(*these)).scalars())
+        return waiting
+
     def mark_deleted(self, rows: Sequence[int]) -> None:
         """Set ``deleted_at`` now for these rows; those that have it already keep it."""
         with self._database.write() as connection:
@@ -95,9 +112,14 @@ class Superseded(StorePart):
                     row_id=row.id,
                     plan_id=row.plan_id,
                     version=SupersededVersion(
-                        partition=row.partition_path, path=row.path, bytes=row.bytes, instant=row.instant
+                        partition=row.partition_path,
+                        path=row.path,
+                        bytes=row.bytes,
+                        instant=row.instant,
+                        modified_at=optional_moment(row.modified_at_ms),
                     ),
                     superseded_at=moment(row.superseded_at_ms),
+                    deleting_at=optional_moment(row.deleting_at_ms),
                 )
                 for row in connection.execute(query)
             ]
@@ -107,5 +129,5 @@ def _waiting(table: TableRef) -> Select[Any]:
     return (
         select(SupersededRow.__table__)
         .where(SupersededRow.table_name == table.name, SupersededRow.deleted_at_ms.is_(None))
-        .order_by(SupersededRow.instant, SupersededRow.id)
+        .order_by(SupersededRow.superseded_at_ms, SupersededRow.id)
     )

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the cleaner deletes, when, in which order, and what it leaves alone."""
 
+import os
+import sqlite3
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -76,7 +79,7 @@ def test_instants_are_deleted_oldest_first_whole_and_several_at_once(bench: Benc
     seen: list[tuple[list[str], list[str]]] = []
     delete = toy_format.ToyWriter.delete
 
-    def spy(writer: Any, versions: Any, remaining: Any) -> int:
+    def spy(writer: Any, versions: Any, remaining: Any) -> Any:
         seen.append(([v.instant for v in versions], [v.path for v in remaining]))
         return delete(writer, versions, remaining)
 
@@ -198,3 +201,82 @@ def test_c4_versions_whose_replacement_was_undone_wait_no_longer_whatever_their_
     assert set(old) <= on_disk(bench), "they are not lakefold's to delete"
     report = clean(bench)
     assert (report.closed, {v.path for v in report.deleted}) == ((), set(newer))
+
+
+def test_p4_versions_go_in_the_order_in_which_they_were_superseded_whatever_their_instants_are_called(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("executors.cleaner._FILES_AT_ONCE", 1)
+    seen: list[str] = []
+    names = iter(["9", "10", "11"])
+    commit, delete = toy_format.ToyWriter.commit, toy_format.ToyWriter.delete
+
+    def commit_as(writer: Any, rewrite: Any) -> Any:
+        done, name = commit(writer, rewrite), next(names)
+        return replace(done, instant=name, superseded=tuple(replace(v, instant=name) for v in done.superseded))
+
+    def spy(writer: Any, versions: Any, remaining: Any) -> Any:
+        seen.extend(dict.fromkeys(v.instant for v in versions))
+        return delete(writer, versions, remaining)
+
+    monkeypatch.setattr(toy_format.ToyWriter, "commit", commit_as)
+    monkeypatch.setattr(toy_format.ToyWriter, "delete", spy)
+    compacted(bench, plans=3)
+    clean(bench)
+    assert seen == ["9", "10", "11"]
+
+
+@pytest.mark.parametrize("same_size", [True, False])
+def test_p7_a_file_that_took_the_path_of_a_superseded_one_stays_and_its_row_waits_no_longer(bench, same_size):
+    old = compacted(bench)
+    path = Path(bench.table.location) / old[0]
+    content = path.read_bytes() + (b"" if same_size else b"more")
+    path.unlink()
+    path.write_bytes(content)
+    os.utime(path, ns=(0, 1_600_000_000_000_000_000))
+    report = clean(bench)
+    assert (report.files, path.read_bytes()) == (5, content)
+    assert [kept.version.path for kept in report.closed] == [old[0]]
+    assert report.closed[0].reason.startswith("another file is at its path")
+    assert bench.store.superseded(bench.table) == []
+    assert sum(files for _, files, _ in bench.recorder.deletions) == 5
+
+
+def test_p7_a_row_without_time_or_size_from_before_is_deleted_by_its_path(bench: Bench):
+    old = compacted(bench)
+    with sqlite3.connect(bench.home / "lakefold.db") as connection:
+        connection.execute("UPDATE superseded_version SET modified_at_ms = NULL, bytes = 0")
+    connection.close()
+    assert clean(bench).files == len(old)
+
+
+def test_p7_a_deletion_is_marked_before_the_first_file_goes_and_the_mark_outlives_a_crash(bench: Bench):
+    compacted(bench)
+
+    def crash() -> None:
+        assert all(due.deleting_at for due in bench.store.superseded(bench.table)), "marked before"
+        raise SystemExit("killed")
+
+    assert not any(due.deleting_at for due in bench.store.superseded(bench.table))
+    bench.format.hooks["delete_file"] = crash
+    with pytest.raises(SystemExit):
+        clean(bench)
+    begun = [due.deleting_at for due in bench.store.superseded(bench.table)]
+    assert len(begun) == 6
+    bench.format.hooks.clear()
+    assert clean(bench).files == 6
+
+
+def test_p7_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the_paths_now(bench: Bench):
+    old = compacted(bench)
+    path = Path(bench.table.location) / old[0]
+
+    def sleep() -> None:
+        bench.format.hooks.clear()
+        assert clean(bench).files == len(old), "by another process"
+        path.write_bytes(b"a writer uses the name again")
+
+    bench.format.hooks["delete"] = sleep
+    report = clean(bench)
+    assert (report.files, path.read_bytes()) == (0, b"a writer uses the name again")
+    assert {kept.reason for kept in report.kept} == {"another process has deleted some of these files meanwhile"}

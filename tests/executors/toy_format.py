@@ -37,7 +37,7 @@ from lake.plan import (
     RewriteOptions,
     SupersededVersion,
 )
-from lake.ports import Capability, Prepared, Report, Rewrite, SparkProvider, Unfinished, Verification
+from lake.ports import Capability, Deletion, Prepared, Report, Rewrite, SparkProvider, Unfinished, Verification
 
 Hook = Callable[[], None]
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -148,6 +148,8 @@ class ToyWriter:
     def __init__(self, format_: ToyFormat, table: TableRef) -> None:
         self._format, self._table, self._base = format_, table, base(table)
         self._cancelled = threading.Event()
+        #: see ``lake.ports.Fenced``; the toy asks it before it deletes only, so that tests can wake a sleeper anywhere
+        self.fence: Callable[[], None] = lambda: None
 
     def __enter__(self) -> "ToyWriter":
         return self
@@ -242,6 +244,7 @@ class ToyWriter:
                         "path": p,
                         "bytes": live[p]["bytes"],
                         "instant": prepared.instant,
+                        "modified_at": modified_at(self._base / str(p)).isoformat(),
                     }
                     for p in sorted(gone)
                 ],
@@ -275,19 +278,26 @@ class ToyWriter:
                 (self._base / "pending" / f"{instant}.json").unlink()
         return withdrawn
 
-    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
+    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> Deletion:
         self._format.hook("delete")
+        self.fence()
         live = {item["path"] for item in manifest(self._table)["files"]}
         if any(v.path in live for v in versions):
             raise Conflict("a version is live")
         assert not {v.path for v in versions} & {v.path for v in remaining}
-        freed = 0
-        for version in versions:
+        freed, left = 0, {}
+        for index, version in enumerate(versions):
             path = self._base / version.path
             if path.exists():
-                freed += path.stat().st_size
+                size = path.stat().st_size
+                other = version.differs(size, modified_at(path))
+                if other is not None:
+                    left[index] = other
+                    continue
+                self._format.hook("delete_file")
+                freed += size
                 path.unlink()
-        return freed
+        return Deletion(bytes_freed=freed, left=left)
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
         self._format.hook("maintain")
@@ -335,6 +345,10 @@ def written_at(item: Mapping[str, Any]) -> datetime:
     return datetime.fromtimestamp(item.get("written_at", 0), UTC)
 
 
+def modified_at(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+
+
 def publish(table: TableRef, document: Mapping[str, Any]) -> None:
     """Link the next manifest into place; CommitUnknown never comes from here, a taken number is a Conflict."""
     target = base(table) / "manifests" / f"{document['number']:08d}.json"
@@ -353,7 +367,10 @@ def _commit(document: Mapping[str, Any]) -> Commit:
         plan_id=document["plan_id"],
         instant=document["instant"],
         outputs=tuple(OutputFile(**item) for item in document["outputs"]),
-        superseded=tuple(SupersededVersion(**item) for item in document["superseded"]),
+        superseded=tuple(
+            SupersededVersion(**{**item, "modified_at": datetime.fromisoformat(item["modified_at"])})
+            for item in document["superseded"]
+        ),
     )
 
 

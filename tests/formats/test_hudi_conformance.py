@@ -85,7 +85,7 @@ def run(
     service.by_hudi(hudis, case)
     our_schemas, hudis_schemas = _schemas(ours, commit.instant), _schemas(hudis, hudis.timeline().newest)
     with ours.writer() as writer:
-        freed = writer.delete(commit.superseded, ())
+        freed = writer.delete(commit.superseded, ()).bytes_freed
     return Run(
         case=case,
         service=service,
@@ -200,7 +200,7 @@ def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_
     verified = FORMAT.verify(table.ref, second.superseded, rows=True)
     assert (verified.missing, verified.resurrected, verified.unowned) == ((), (), ())
     with table.writer() as writer:
-        assert writer.delete(second.superseded, ()) == sum(version.bytes for version in second.superseded)
+        assert writer.delete(second.superseded, ()).bytes_freed == sum(version.bytes for version in second.superseded)
     assert look(table).spark_rows == seen.spark_rows
 
 

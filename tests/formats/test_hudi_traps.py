@@ -77,8 +77,8 @@ def test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back(tab
     trips = table()
     (_, first), (_, second) = _cluster_each_partition(trips)
     with trips.writer() as writer:
-        assert writer.delete(first.superseded, second.superseded) == sum(v.bytes for v in first.superseded)
-        assert writer.delete(first.superseded, second.superseded) == 0
+        assert writer.delete(first.superseded, second.superseded).bytes_freed == sum(v.bytes for v in first.superseded)
+        assert writer.delete(first.superseded, second.superseded).bytes_freed == 0
     options = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
     for number in range(5):
         write(rows(spark, 1000 + number * 4, 1004 + number * 4).coalesce(1), trips.base, "insert", options=options)
@@ -87,7 +87,7 @@ def test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back(tab
     assert trips.timeline().find(first.instant) is None, "the archiver has been at work"
     assert trips.timeline().find(second.instant) is not None, "a commit whose replaced files exist stays active"
     with trips.writer() as writer:
-        assert writer.delete(second.superseded, ()) == sum(v.bytes for v in second.superseded)
+        assert writer.delete(second.superseded, ()).bytes_freed == sum(v.bytes for v in second.superseded)
     assert len(trips.rows()) == 180 + 20
     assert not set(trips.data_files()) & {v.path for v in (*first.superseded, *second.superseded)}
 
@@ -114,7 +114,7 @@ def test_several_commits_are_cleaned_by_one_clean(table: NewTable) -> None:
     rows_before = trips.rows()
     both = (*second.superseded, *first.superseded)
     with trips.writer() as writer:
-        assert writer.delete(both, ()) == sum(v.bytes for v in both)
+        assert writer.delete(both, ()).bytes_freed == sum(v.bytes for v in both)
     timeline = trips.timeline()
     (clean,) = (instant for instant in timeline.completed if instant.action == "clean")
     start = (timeline.plan(clean) or {})["earliestInstantToRetain"]["timestamp"]
@@ -358,7 +358,7 @@ def test_trap_nothing_is_deleted_that_is_live_or_whose_replacement_was_rolled_ba
     commit = trips.run(plan)
     rows_before = trips.rows()
     with trips.writer() as writer:
-        assert writer.delete((), ()) == 0
+        assert writer.delete((), ()).bytes_freed == 0
         assert writer._open().worker.rollback(commit.instant)
         with pytest.raises(Conflict, match="superseded files can't be deleted now"):
             writer.delete(commit.superseded, ())

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lake.errors import Conflict, Integrity, Transient
 from lake.model import SLICES_SCHEMA, Concurrency, FileSlice, Snapshot, TableRef
 from lake.plan import ClusteringGroup, Commit, LeftOut, OutputFile, Plan, Progress, SupersededVersion
-from lake.ports import Capability, Prepared, Report, Rewrite, Unfinished
+from lake.ports import Capability, Deletion, Prepared, Report, Rewrite, Unfinished
 from simulation.table import Instant, Slice, Table, TableLock, holds_damage, sum_of
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         return [i for i in mine if instants is None or i.time in instants]
 
     @port("delete")
-    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
+    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> Deletion:
         """See the port."""
         table = self.table
         with table.locked(*self.locks()):
@@ -354,11 +354,12 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
                 if reason is not None:
                     raise Conflict(f"{version}: {reason}")
             if not there:
-                return 0
+                return Deletion()
+            self.fence()
             victims = tuple(v.path for v in there)
             clean = table.new_instant("clean", None, victims=victims, earliest=self.earliest(victims))
             self.world.watch.deleting(table, there)
-            return self.world.run_clean(table, clean)
+            return Deletion(bytes_freed=self.world.run_clean(table, clean))
 
     def earliest(self, victims: Collection[str]) -> str:
         """What a clean tells the archiver."""

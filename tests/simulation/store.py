@@ -269,6 +269,11 @@ class ModelStore:
         return [self._due(row) for row in self._kept(table)]
 
     @transaction
+    def begin_deleting(self, rows: Collection[int]) -> Collection[int]:
+        """See the port."""
+        return {number for number in rows if not self.rows[number].deleted}
+
+    @transaction
     def mark_deleted(self, rows: Sequence[int]) -> None:
         """See the port."""
         for number in rows:
@@ -377,7 +382,7 @@ class ModelStore:
 
     def _kept(self, table: TableRef) -> list[SupersededRow]:
         mine = [row for row in self.rows if row.table == table.name and not row.deleted]
-        return sorted(mine, key=lambda row: (row.version.instant, row.row_id))
+        return sorted(mine, key=lambda row: (row.at, row.row_id))
 
     def _due(self, row: SupersededRow) -> Due:
         return Due(

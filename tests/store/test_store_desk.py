@@ -159,19 +159,19 @@ def finish(store: Store, partition: str, instant: str, table: TableRef = TRIPS) 
     store.complete(claimed(store), commit_of(plan, instant), figures_of(plan), {})
 
 
-def test_superseded_versions_are_due_after_the_retention_now_in_force_oldest_instant_first(
+def test_superseded_versions_are_due_after_the_retention_now_in_force_in_the_order_of_being_superseded(
     store: Store, database_url: str
 ) -> None:
-    finish(store, "dt=2", "20260102")
-    finish(store, "dt=1", "20260101")
+    finish(store, "dt=1", "9")
+    finish(store, "dt=2", "10")
     day = timedelta(days=1)
     assert store.due(TRIPS, 7 * day) == []
     sql(database_url, "UPDATE superseded_version SET superseded_at_ms = superseded_at_ms - 86400000 * 3")
     with time_machine.travel(day * 400, tick=True):
         assert store.due(TRIPS, 7 * day) == [], "the host's clock deletes nothing"
     due = store.due(TRIPS, 2 * day)
-    assert [d.version.instant for d in due] == ["20260101", "20260101", "20260102", "20260102"]
-    assert [d.version for d in due[:2]] == list(commit_of(make_plan("dt=1"), "20260101").superseded)
+    assert [d.version.instant for d in due] == ["9", "9", "10", "10"]
+    assert [d.version for d in due[:2]] == list(commit_of(make_plan("dt=1"), "9").superseded)
     assert store.due(TRIPS, 2 * day, limit=1) == due[:1]
     assert store.due(replace(TRIPS, name="other"), timedelta()) == []
     store.mark_deleted([d.row_id for d in due[:2]])
@@ -194,6 +194,21 @@ def test_c4_a_closed_version_waits_no_longer_and_its_reason_is_kept(store: Store
     assert [row[0] for row in found] == [None, "gone"], "what was deleted stays deleted"
     assert store.superseded(TRIPS) == []
     assert store.figures().superseded == ()
+
+
+def test_p7_a_superseded_file_keeps_its_time_and_a_deletion_its_first_mark(store: Store, database_url: str) -> None:
+    plan, written_at = add(store, "dt=1"), datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+    commit = commit_of(plan)
+    versions = tuple(replace(version, modified_at=written_at) for version in commit.superseded)
+    store.complete(claimed(store), replace(commit, superseded=versions), figures_of(plan), {})
+    first, second = store.superseded(TRIPS)
+    assert (first.version, second.version) == versions
+    assert store.begin_deleting([first.row_id, second.row_id]) == {first.row_id, second.row_id}
+    sql(database_url, "UPDATE superseded_version SET deleting_at_ms = 1000")
+    store.mark_deleted([first.row_id])
+    assert store.begin_deleting([first.row_id, second.row_id]) == {second.row_id}
+    assert [due.deleting_at for due in store.superseded(TRIPS)] == [datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)]
+    assert store.begin_deleting([]) == set()
 
 
 def test_a_role_has_one_holder_until_it_expires_or_is_given_up(store: Store, database_url: str) -> None:

@@ -6,8 +6,7 @@ takes everything replaced before the clean as gone, archives the commits that re
 those files become live again: every row of theirs twice.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 
 from lake.errors import Conflict, Transient
 from lake.formats.hudi.clean_start import CleanStart, Progress, clean_start, held_from, native_progress
@@ -16,40 +15,41 @@ from lake.formats.hudi.commits import reasons_to_keep
 from lake.formats.hudi.outcomes import outcomes
 from lake.formats.hudi.timeline import Timeline
 from lake.plan import SupersededVersion
+from lake.ports import Deletion
 
 #: files of one clean plan: the table's lock is held while they are deleted
 MAX_FILES_PER_CLEAN = 1000
 
 
-def delete(client: HudiClient, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
-    """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size; bytes freed.
+def delete(
+    client: HudiClient, versions: Sequence[SupersededVersion], fence: Callable[[], None] = lambda: None
+) -> Deletion:
+    """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size; what became of them.
 
-    ``remaining`` stay. Files already gone free nothing. Raises Conflict where a version is live, pending or kept by
-    a savepoint (before anything of its batch is deleted), Transient where Hudi left a file behind.
+    ``fence`` is the last look at whose deletion it is. Files already gone free nothing, and one of another size than
+    was replaced stays; its time is not asked for, since Hudi uses no name twice and times do not survive a copy of the
+    table. Raises Conflict where a version is live, pending or kept by a savepoint (before anything of its batch is
+    deleted), Transient where Hudi left a file behind.
     """
-    freed = 0
-    ordered = sorted(versions, key=lambda v: (v.instant, v.path))
-    for done, batch in _batches(ordered):
+    freed, left = 0, dict[int, str]()
+    ordered = sorted(enumerate(versions), key=lambda numbered: (numbered[1].instant, numbered[1].path))
+    for start in range(0, len(ordered), MAX_FILES_PER_CLEAN):
+        batch = dict(ordered[start : start + MAX_FILES_PER_CLEAN])
         with outcomes(client.table, "cleaning"), client.locked("cleaning"):
-            freed += _delete_batch(client, batch, [*ordered[done + len(batch) :], *remaining])
-    return freed
+            done = _delete_batch(client, batch, fence)
+        freed += done.bytes_freed
+        left |= done.left
+    return Deletion(bytes_freed=freed, left=left)
 
 
-def _batches(versions: Sequence[SupersededVersion]) -> Iterator[tuple[int, list[SupersededVersion]]]:
-    iterator, done = iter(versions), 0
-    while batch := list(islice(iterator, MAX_FILES_PER_CLEAN)):
-        yield done, batch
-        done += len(batch)
-
-
-def _delete_batch(
-    client: HudiClient, batch: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]
-) -> int:
+def _delete_batch(client: HudiClient, batch: Mapping[int, SupersededVersion], fence: Callable[[], None]) -> Deletion:
     timeline = client.timeline()
-    sizes = client.storage.sizes([version.path for version in batch])
-    victims = [version for version in batch if version.path in sizes]
+    sizes = client.storage.sizes([version.path for version in batch.values()])
+    there = {index: version for index, version in batch.items() if version.path in sizes}
+    left = {index: why for index, v in there.items() if (why := v.differs(sizes[v.path])) is not None}
+    victims = [version for index, version in there.items() if index not in left]
     if not victims:
-        return 0
+        return Deletion(left=left)
     kept = {path: reason for path, reason in reasons_to_keep(client.storage, timeline, victims).items() if reason}
     if kept:
         path, reason = next(iter(kept.items()))
@@ -57,11 +57,12 @@ def _delete_batch(
     by_partition: dict[str, list[str]] = {}
     for victim in victims:
         by_partition.setdefault(victim.partition, []).append(victim.path)
+    fence()
     run_clean(client, timeline, by_partition, native_progress(timeline))
-    left = client.storage.sizes([version.path for version in victims])
-    if left:
-        raise Transient(f"{client.table.name}: Hudi's clean left {len(left)} files behind, {sorted(left)[0]} first")
-    return sum(sizes.values())
+    behind = client.storage.sizes([version.path for version in victims])
+    if behind:
+        raise Transient(f"{client.table.name}: Hudi's clean left {len(behind)} files behind, {sorted(behind)[0]} first")
+    return Deletion(bytes_freed=sum(sizes[version.path] for version in victims), left=left)
 
 
 def run_clean(

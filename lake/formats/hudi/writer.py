@@ -25,7 +25,7 @@ from lake.formats.hudi.timeline import Timeline, join
 from lake.identity import Process
 from lake.model import TableRef
 from lake.plan import Commit, Plan, PlanKind, SupersededVersion
-from lake.ports import Prepared, Report, Resurrected, Rewrite, SparkProvider
+from lake.ports import Deletion, Prepared, Report, Resurrected, Rewrite, SparkProvider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -168,11 +168,11 @@ class HudiWriter:
                 return adopt.take_back(self._open(), adopted, plan_id, self._attempt, epoch)
             return withdraw.discard(self._open(), plan_id, instants, self._attempt, epoch)
 
-    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> int:
+    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> Deletion:
         """See ``TableWriter``."""
         with outcomes(self.table, "cleaning"):
             self._check_contents()
-            return clean.delete(self._open(), versions, remaining)
+            return clean.delete(self._open(), versions, self.fence)
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
         """See ``TableWriter``."""

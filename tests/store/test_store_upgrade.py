@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database of an earlier lakefold, with live, waiting and ended plans in it, upgraded and taken back."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from alembic import command
+from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
+
+from lake.plan import PlanState, Step
+from service.store import Store
+from service.store.engine import Database
+from service.store.schema import alembic_config
+
+#: the last revision before files were known by more than their path
+BEFORE = "0006"
+
+
+def to(url: str, revision: str) -> None:
+    """Bring the schema of a database up or down to ``revision``."""
+    database, config = Database(url), alembic_config()
+    with database.write() as connection:
+        config.attributes["connection"] = connection
+        move = command.downgrade if revision == BEFORE else command.upgrade
+        move(config, revision)
+    database.close()
+
+
+@pytest.fixture
+def earlier(database_url: str) -> Iterator[Store]:
+    """A store over a database as an earlier lakefold left it: a completed, a failed, an inflight and a waiting plan."""
+    store = Store(database_url)
+    done = add(store, "dt=1")
+    store.complete(claimed(store), commit_of(done, "20260101"), figures_of(done), {})
+    add(store, "dt=2")
+    store.fail(claimed(store), "no space left")
+    add(store, "dt=3", "dt=4")
+    store.step(claimed(store, "its-executor"), Step.PREPARE, instant="20260103")
+    add(store, "dt=5")
+    to(database_url, BEFORE)
+    yield store
+    store.close()
+
+
+def test_an_earlier_database_is_upgraded_and_its_plans_end_right(earlier: Store, database_url: str) -> None:
+    (inflight,) = sql(database_url, "SELECT id, epoch, executor FROM plan WHERE state = 'inflight'")
+    to(database_url, "head")
+    states = PlanState.COMPLETED, PlanState.FAILED, PlanState.INFLIGHT, PlanState.REQUESTED
+    assert [len(earlier.plans(state=state)) for state in states] == [1, 1, 1, 1]
+    assert set(earlier.held_partitions(TRIPS.name)) == {"dt=3", "dt=4", "dt=5"}
+    sql(database_url, "UPDATE plan SET lease_until_ms = 0 WHERE state = 'inflight'")
+    rescued = earlier.expired("another")
+    assert rescued is not None
+    assert (rescued.plan.plan_id, rescued.epoch) == (inflight.id, inflight.epoch + 1)
+    earlier.complete(rescued, commit_of(rescued.plan, "20260103"), figures_of(rescued.plan), {})
+    waiting = claimed(earlier)
+    earlier.complete(waiting, commit_of(waiting.plan, "20260105"), figures_of(waiting.plan), {})
+    assert earlier.held_partitions(TRIPS.name) == {}
+
+
+def test_superseded_files_of_an_earlier_database_are_known_by_path_and_size_only(
+    earlier: Store, database_url: str
+) -> None:
+    to(database_url, "head")
+    due = earlier.due(TRIPS, timedelta())
+    assert [(d.version.instant, d.version.modified_at, d.deleting_at) for d in due] == [("20260101", None, None)] * 2
+    assert due[0].version.differs(due[0].version.bytes, due[0].superseded_at) is None
+
+
+def test_what_was_added_is_taken_back_with_live_plans_in_it(earlier: Store, database_url: str) -> None:
+    to(database_url, "head")
+    earlier.begin_deleting([due.row_id for due in earlier.superseded(TRIPS)])
+    counted = "SELECT (SELECT count(*) FROM plan), (SELECT count(*) FROM live_partition)"
+    before = sql(database_url, counted)
+    to(database_url, BEFORE)
+    assert sql(database_url, counted) == before
+    to(database_url, "head")
+    assert set(earlier.held_partitions(TRIPS.name)) == {"dt=3", "dt=4", "dt=5"}
