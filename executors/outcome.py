@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from lake.errors import Conflict, LakefoldError
 from lake.plan import Commit, LeftOut, PartitionFigures, Plan, Step
+from lake.redaction import hide
 from lake.units import format_bytes
 
 _ERROR_CHARACTERS = 2000
@@ -73,10 +74,10 @@ def left_out_of(error: Conflict) -> tuple[LeftOut, ...]:
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong as one line; errors that lakefold did not raise on purpose with their class."""
+    """What went wrong as one line without secrets; errors that lakefold did not raise on purpose with their class."""
     ours = isinstance(error, LakefoldError)
     # A Conflict carries the groups it leaves out as its second argument, which are not for a person.
-    text = " ".join(str(error.args[0] if ours and error.args else error).split())[:_ERROR_CHARACTERS]
+    text = hide(" ".join(str(error.args[0] if ours and error.args else error).split()))[:_ERROR_CHARACTERS]
     if ours:
         return text or type(error).__name__
     return f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -4,10 +4,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
 from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient
-from service.redaction import hide
+from lake.redaction import hide
 
 
 class ExitCode(IntEnum):
@@ -86,8 +87,15 @@ PROBLEMS = (
 PROBLEM_BASE = "docs/problems.md#"
 
 
-class CommandError(LakefoldError):
-    """An error for the person at the terminal: one line, a problem kind, and facts a script can use."""
+class ServiceError(LakefoldError):
+    """An error of the service itself; each class says which problem it is, ``facts`` are what a script can use."""
+
+    problem: Problem = ERROR
+    facts: Mapping[str, Any] = MappingProxyType({})
+
+
+class CommandError(ServiceError):
+    """An error for the person at the terminal: one line, and the problem it is."""
 
     def __init__(self, problem: Problem, detail: str, **facts: Any) -> None:
         super().__init__(detail)
@@ -97,7 +105,7 @@ class CommandError(LakefoldError):
 
 def classify(error: BaseException) -> Problem:
     """The kind of problem ``error`` is; ``ERROR`` for what nobody foresaw."""
-    if isinstance(error, CommandError):
+    if isinstance(error, ServiceError):
         return error.problem
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
@@ -106,22 +114,6 @@ def classify(error: BaseException) -> Problem:
     ):  # fmt: skip
         if isinstance(error, kinds):
             return problem
-    # By name along the class's ancestry: importing the store here would cost every command, --help too, its start.
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if names & {"SchemaBehind", "DatabaseUnreachable"}:
-        return DATABASE
-    if "PartitionsTaken" in names:
-        return LIVE_PLAN
-    if "NotFound" in names:
-        return NOT_FOUND
-    if "Ambiguous" in names:
-        return USAGE
-    if "ConfigError" in names:
-        return CONFIGURATION
-    if names & {"PolicyError", "IdempotencyMismatch"}:
-        return SETTING
-    if "WrongState" in names:
-        return CONFLICT
     return ERROR
 
 
@@ -138,13 +130,11 @@ def one_line(error: BaseException) -> str:
 def problem_object(error: BaseException) -> dict[str, Any]:
     """``error`` as an RFC 9457 object, with the exit code and the facts the error carries."""
     problem = classify(error)
-    holders = {"holders": error.holders} if hasattr(error, "holders") else {}
     return {
         "type": PROBLEM_BASE + problem.slug,
         "title": problem.title,
         "status": problem.status,
         "detail": one_line(error),
         "exit_code": problem.code.value,
-        **holders,
-        **getattr(error, "facts", {}),
+        **(error.facts if isinstance(error, ServiceError) else {}),
     }

@@ -11,7 +11,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from lake.errors import LakefoldError
-from planner.policy import PolicyError
 from service import problems
 from service.problems import CommandError, Problem
 from service.text import to_json
@@ -48,7 +47,7 @@ def problem_response(error: BaseException, instance: str) -> Response:
 
 def add_handlers(app: FastAPI) -> None:
     """Answer every error with a problem document."""
-    for kind in (LakefoldError, PolicyError, Exception):
+    for kind in (LakefoldError, Exception):
         app.add_exception_handler(kind, _on_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)

@@ -111,8 +111,8 @@ def _raise_problem(request: Request, answer: Answer) -> None:
     try:
         answer.raise_problem()
     except CommandError as error:
-        error.facts["request_id"] = request.request_id
-        raise _linked(error) from error
+        told = CommandError(error.problem, str(error), **error.facts, request_id=request.request_id)
+        raise _linked(told) from error
 
 
 def _linked(error: CommandError) -> CommandError:

@@ -9,7 +9,7 @@ import httpx
 
 from service import problems
 from service.client import Document
-from service.client.http import Http
+from service.client.connection import Connection
 from service.documents import PROGRESS, TERMINAL
 from service.problems import CommandError
 
@@ -24,7 +24,7 @@ _PATIENCE_SECONDS = 300.0
 _PASSING = (problems.UNREACHABLE, problems.TRANSIENT, problems.DATABASE)
 
 
-def progress(http: Http, plan_id: str) -> Iterator[Document]:
+def progress(http: Connection, plan_id: str) -> Iterator[Document]:
     """The plan's progress at each change and now and then without, until its end. Raises CommandError."""
     mute, last = 0, None
     while mute < _MUTE_STREAMS:
@@ -42,7 +42,7 @@ def progress(http: Http, plan_id: str) -> Iterator[Document]:
     yield from _polled(http, plan_id)
 
 
-def _polled(http: Http, plan_id: str) -> Iterator[Document]:
+def _polled(http: Connection, plan_id: str) -> Iterator[Document]:
     heard = time.monotonic()
     while True:
         try:

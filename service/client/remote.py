@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from service import problems
 from service.client import Document, SettingList, TableList
-from service.client.http import Http
+from service.client.connection import Connection
 from service.client.progress import progress
 from service.problems import CommandError
 
@@ -24,7 +24,7 @@ _EXPLAIN_SECONDS = 300.0
 class RemoteClient:
     """Implements ``service.client.Client`` on a running lakefold's HTTP API."""
 
-    def __init__(self, http: Http) -> None:
+    def __init__(self, http: Connection) -> None:
         self._http = http
 
     def status(self) -> Document:

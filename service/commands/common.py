@@ -105,12 +105,12 @@ class Run:
         return self._local
 
     def _remote(self, url: str) -> "Client":
-        from service.client.http import Http, token_of_environment
+        from service.client.connection import Connection, token_of_environment
         from service.client.remote import RemoteClient
 
         if self._config_file is not None:
             raise CommandError(USAGE, "--config names a file of this machine; the service at --url has its own")
-        http = Http(url, token_of_environment())
+        http = Connection(url, token_of_environment())
         if http.token_in_clear:
             self.out.note(f"{http.url} is not encrypted: everybody on the way can read the token")
         return RemoteClient(http)

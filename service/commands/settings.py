@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from lake.redaction import without_password
 from service.commands.common import ConfigFile, Json, command, plural
 from service.commands.output import Column
 from service.problems import ExitCode, exit_codes
-from service.redaction import without_password
 
 config_app = typer.Typer(help="The configuration: is it right, and what is in force where.", no_args_is_help=True)
 db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)

@@ -56,7 +56,7 @@ class Catalog:
         self.problems: list[str] = []
 
     def tables(self) -> list[ConfiguredTable]:
-        """Every table of every source with its rules, by name. Raises ConfigError or PolicyError for a bad rule."""
+        """Every table of every source with its rules, by name. Raises ConfigError or OverrideError for a bad rule."""
         return [configure(self.config, ref) for ref in self.refs()]
 
     def refs(self) -> list[TableRef]:

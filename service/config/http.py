@@ -20,7 +20,7 @@ def _secret_key(key: SecretStr) -> SecretStr:
     return key
 
 
-class Http(Section):
+class HttpSettings(Section):
     """``[http]``: where a process listens, and what it takes from whom."""
 
     address: str = Field(default="127.0.0.1", description="where it listens")

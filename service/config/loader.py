@@ -18,28 +18,34 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from lake import s3
-from lake.errors import LakefoldError
-from service.config.http import Http
-from service.config.notify import Notify
-from service.config.sections import Daemon, Database, Source, TableRule
-from service.config.telemetry import OpenLineage, OpenTelemetry
+from lake.redaction import is_secret, remember_settings
+from service.config.http import HttpSettings
+from service.config.notify import NotifySettings
+from service.config.sections import DaemonSettings, DatabaseSettings, Source, TableRule
+from service.config.telemetry import OpenLineageSettings, OpenTelemetrySettings
 from service.config.values import Section, Texts, flatten
-from service.redaction import is_secret, remember_settings
+from service.problems import CONFIGURATION, ServiceError
 from service.text import nearest
 
 FILE_NAME = "lakefold.toml"
 ENV_PREFIX = "LAKEFOLD_"
 
 
-class ConfigError(LakefoldError):
+class ConfigError(ServiceError):
     """The configuration can't be used; one line that names the place, the value and the remedy."""
+
+    problem = CONFIGURATION
 
 
 #: the sections that are one table of known keys
 SECTIONS: Mapping[str, type[Section]] = {
-    "database": Database, "daemon": Daemon, "notify": Notify, "http": Http, "openlineage": OpenLineage,
-    "opentelemetry": OpenTelemetry,
-}  # fmt: skip
+    "database": DatabaseSettings,
+    "daemon": DaemonSettings,
+    "notify": NotifySettings,
+    "http": HttpSettings,
+    "openlineage": OpenLineageSettings,
+    "opentelemetry": OpenTelemetrySettings,
+}
 
 
 class _Settings(BaseSettings):
@@ -48,16 +54,16 @@ class _Settings(BaseSettings):
         hide_input_in_errors=True,
     )  # fmt: skip
 
-    database: Database = Field(default_factory=Database)
+    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     spark: Texts = Field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     defaults: dict[str, Any] = Field(default_factory=dict)
     tables: tuple[TableRule, ...] = ()
-    daemon: Daemon = Field(default_factory=Daemon)
-    notify: Notify = Field(default_factory=Notify)
-    openlineage: OpenLineage = Field(default_factory=OpenLineage)
-    opentelemetry: OpenTelemetry = Field(default_factory=OpenTelemetry)
-    http: Http = Field(default_factory=Http)
+    daemon: DaemonSettings = Field(default_factory=DaemonSettings)
+    notify: NotifySettings = Field(default_factory=NotifySettings)
+    openlineage: OpenLineageSettings = Field(default_factory=OpenLineageSettings)
+    opentelemetry: OpenTelemetrySettings = Field(default_factory=OpenTelemetrySettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
 
     @classmethod
     def settings_customise_sources(
@@ -85,15 +91,15 @@ class Config:
     """Everything the service was told, validated. ``file`` is None where there was no file."""
 
     file: Path | None
-    database: Database
+    database: DatabaseSettings
     spark: Mapping[str, str] = field(repr=False)
     sources: tuple[Source, ...]
     tables: tuple[TableRule, ...]
-    daemon: Daemon
-    notify: Notify
-    openlineage: OpenLineage
-    opentelemetry: OpenTelemetry
-    http: Http
+    daemon: DaemonSettings
+    notify: NotifySettings
+    openlineage: OpenLineageSettings
+    opentelemetry: OpenTelemetrySettings
+    http: HttpSettings
     default_layers: tuple[Layer, ...]
     #: ``section.key`` → where its value came from, for everything that was set outside ``[defaults]``
     origins: Mapping[str, str] = field(default_factory=dict)

@@ -28,7 +28,7 @@ _SHORTEST_BYTES, _LONGEST_BYTES = 24, 64
 _MAKE_ONE = "make one with: openssl rand -base64 32"
 
 
-class Notify(Section):
+class NotifySettings(Section):
     """``[notify]``: a webhook and addresses that expect signs of life. Nothing is sent where they are not set."""
 
     webhook_url: SecretAddress | None = Field(
@@ -67,7 +67,7 @@ class Notify(Section):
     )
 
     @model_validator(mode="after")
-    def _usable(self) -> "Notify":
+    def _usable(self) -> "NotifySettings":
         for name, value in self:
             if isinstance(value, timedelta) and value <= timedelta(0):
                 raise ValueError(f"{name} must be above zero")

@@ -20,7 +20,7 @@ def default_database_url() -> str:
     return f"sqlite:///{data / 'lakefold' / 'lakefold.db'}"
 
 
-class Database(Section):
+class DatabaseSettings(Section):
     """``[database]``: where plans live, as a SQLAlchemy URL."""
 
     url: SecretStr = Field(
@@ -97,7 +97,7 @@ class TableRule(BaseModel):
         return flatten(self.model_extra or {})
 
 
-class Daemon(Section):
+class DaemonSettings(Section):
     """``[daemon]``: loops, slots and log of ``lakefold serve``."""
 
     executor_slots: int = Field(default=1, ge=1, le=64, description="plans this process runs at once")
@@ -130,7 +130,7 @@ class Daemon(Section):
     )
 
     @model_validator(mode="after")
-    def _positive(self) -> "Daemon":
+    def _positive(self) -> "DaemonSettings":
         for name, value in self:
             if isinstance(value, timedelta) and value <= timedelta(0):
                 raise ValueError(f"{name} must be above zero")

@@ -16,6 +16,7 @@ from planner.aliases import ALIASES
 from planner.policy import DEFAULTS, KNOBS, PolicyError, SizingPolicy, setting_name
 from service.config.loader import Config, ConfigError, Layer, line_of
 from service.config.sections import Mode
+from service.problems import SETTING, ServiceError
 
 REQUEST = "request"
 DEFAULT = "default"
@@ -23,6 +24,12 @@ DEFAULT = "default"
 _DIALECT = "dialect"
 _TOGETHER = ("spark.hive.automerge.block.percent", "dfs.blocksize")
 _ONLY_IN_RULES = ("mode", "concurrency", "on_conflict", "write_options", "match")
+
+
+class OverrideError(ServiceError):
+    """A setting of a request can't be used; one line with the rule, the value and the setting to change."""
+
+    problem = SETTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +64,7 @@ def matching(config: Config, name: str) -> Iterator[int]:
 def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None = None) -> ConfiguredTable:
     """Apply the rules to ``ref``, ``overrides`` of a request last.
 
-    Raises ConfigError for a bad setting of file or environment, PolicyError for a bad override.
+    Raises ConfigError for a bad setting of file or environment, OverrideError for a bad override.
     """
     mode: Mode = "observe"
     concurrency, on_conflict, write_options = ref.concurrency, ref.on_conflict, dict(ref.write_options)
@@ -123,7 +130,7 @@ def _policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, dict[str
     except PolicyError as error:
         if any(layer.origin == REQUEST for layer in layers):
             _policy(config, [layer for layer in layers if layer.origin != REQUEST])  # raises where the fault is there
-            raise
+            raise OverrideError(str(error)) from error
         raise _blame(config, chosen, error) from error
     origins = {}
     for knob in KNOBS:
@@ -157,7 +164,7 @@ def _blame(config: Config, chosen: Mapping[str, tuple[Origin, Layer]], error: Po
 
 def _fault(config: Config, layer: Layer, key: str, text: str) -> Exception:
     if layer.origin == REQUEST:
-        return PolicyError(text)
+        return OverrideError(text)
     if config.file is None or not layer.where:
         return ConfigError(f"{layer.origin}: {text}")
     line = line_of(config.file.read_text(encoding="utf-8"), (*layer.where, key))

@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr
 from service.config.values import Duration, Section, WebAddress
 
 
-class OpenLineage(Section):
+class OpenLineageSettings(Section):
     """``[openlineage]``: where run events go; nothing is sent without ``url``."""
 
     url: WebAddress | None = Field(default=None, description="the server that run events are posted to")
@@ -18,7 +18,7 @@ class OpenLineage(Section):
     timeout: Duration = Field(default=timedelta(seconds=5), description="of one event")
 
 
-class OpenTelemetry(Section):
+class OpenTelemetrySettings(Section):
     """``[opentelemetry]``: where spans go, by OTLP over HTTP; nothing is sent without ``traces_url``."""
 
     traces_url: WebAddress | None = Field(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from service.redaction import shown, without_password
+from lake.redaction import shown, without_password
 
 if TYPE_CHECKING:
     from service.config.loader import Config

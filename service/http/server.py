@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from lake.errors import Rejected
-from service.config.http import Http
+from service.config.http import HttpSettings
 
 #: how long responses under way may take once the server is told to end; streams are cut then
 _GRACE_SECONDS = 3
@@ -27,7 +27,7 @@ class HttpServer:
     ``on_stop`` is called before open responses are waited for.
     """
 
-    def __init__(self, http: Http, app: ASGIApp, on_stop: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, http: HttpSettings, app: ASGIApp, on_stop: Callable[[], None] = lambda: None) -> None:
         self._on_stop = on_stop
         self._address, self._socket = http.address, _bound(http.address, http.port)
         self.port: int = self._socket.getsockname()[1]

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from lake.redaction import remember
 from service.config.loader import Config, ConfigError
-from service.config.notify import Notify, signing_keys
+from service.config.notify import NotifySettings, signing_keys
 from service.notify.webhook import GONE, Answer, Webhook
 from service.observability.metrics import Metrics
 from service.problems import one_line
-from service.redaction import remember
 from service.store import Notification, Store
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def open_webhook(config: Config) -> Webhook | None:
     return Webhook(notify.webhook_url.get_secret_value(), _keys(config), notify.webhook_timeout)
 
 
-def linked(body: Any, notify: Notify) -> dict[str, Any]:
+def linked(body: Any, notify: NotifySettings) -> dict[str, Any]:
     """A message as it is sent: with a link to its plan's or table's page where ``page_url`` is set."""
     link = None
     if notify.page_url is not None:
@@ -49,7 +49,7 @@ class Delivery:
     """Ticks of the delivering loop. ``leads`` says whether this process may go on."""
 
     def __init__(
-        self, notify: Notify, store: Store, webhook: Webhook, metrics: Metrics, *, leads: Callable[[], bool]
+        self, notify: NotifySettings, store: Store, webhook: Webhook, metrics: Metrics, *, leads: Callable[[], bool]
     ) -> None:
         self._notify, self._store, self._webhook, self._metrics = notify, store, webhook, metrics
         self._leads = leads

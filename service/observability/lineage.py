@@ -21,10 +21,10 @@ from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, H
 from executors.observer import NullObserver
 from executors.outcome import Outcome, Result
 from lake.plan import Claim
+from lake.redaction import hide
 from lake.version import __version__
-from service.config.telemetry import OpenLineage
+from service.config.telemetry import OpenLineageSettings
 from service.observability.background import Background
-from service.redaction import hide
 
 _PRODUCER = f"https://github.com/lakefold/lakefold/tree/{__version__}"
 _FLUSH_SECONDS = 5.0
@@ -42,7 +42,7 @@ _STATES = {
 class LineageObserver(NullObserver):
     """An ``executors.observer.Observer`` that sends START and then COMPLETE, FAIL or ABORT for each run of a plan."""
 
-    def __init__(self, settings: OpenLineage) -> None:
+    def __init__(self, settings: OpenLineageSettings) -> None:
         assert settings.url is not None, "without an address there is nothing to observe for"
         key = settings.api_key
         auth = ApiKeyTokenProvider({"apiKey": key.get_secret_value()}) if key is not None else TokenProvider({})

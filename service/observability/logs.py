@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lake.logfields import current_log_fields
-from service.redaction import hide, shown
+from lake.redaction import hide, shown
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 #: Loggers whose informational lines describe the library, not the lake.

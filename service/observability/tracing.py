@@ -20,10 +20,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from executors.observer import NullObserver
 from executors.outcome import Outcome, Result
 from lake.plan import Claim, Step
+from lake.redaction import hide
 from lake.trace import traced
 from lake.version import __version__
-from service.config.telemetry import OpenTelemetry
-from service.redaction import hide
+from service.config.telemetry import OpenTelemetrySettings
 
 _FLUSH_MILLISECONDS = 5_000
 _NAMES = {Step.RECEIPT: "verify"}
@@ -33,7 +33,7 @@ _W3C = TraceContextTextMapPropagator()
 class Tracing(NullObserver):
     """An ``executors.observer.Observer`` whose spans are exported, and the scheduler's span around a planning."""
 
-    def __init__(self, settings: OpenTelemetry, process: str) -> None:
+    def __init__(self, settings: OpenTelemetrySettings, process: str) -> None:
         assert settings.traces_url is not None, "without an address there is nothing to trace for"
         exporter = OTLPSpanExporter(
             endpoint=settings.traces_url,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lake.errors import LakefoldError
 from lake.plan import PlanKind
-from planner.policy import PolicyError
 from service import problems
 from service.config.loader import Config
 from service.config.tables import ConfiguredTable, configure
@@ -46,7 +45,7 @@ def answer_request(config: Config, store: "Store", tables: Resolver, request: Re
     """Serve one open request and store its answer; errors become the answer. Raises only what the store raises."""
     try:
         answer = scan_and_plan(config, store, tables.find(request.table), request=request, actor=request.actor)
-    except (LakefoldError, PolicyError, OSError) as error:
+    except (LakefoldError, OSError) as error:
         if problems.classify(error) is problems.DATABASE:
             raise
         answer = Answer.of_error(request.table, error)
@@ -66,7 +65,7 @@ def submit(
     actor: str,
     kind: PlanKind | None = None,
 ) -> str:
-    """Store a request; its id. Raises PolicyError for a bad override before anything is stored, else what the store
+    """Store a request; its id. Raises OverrideError for a bad override before anything is stored, else what the store
     raises: IdempotencyMismatch for a known key with another request.
     """
     configure(config, table.ref, overrides)

@@ -61,7 +61,7 @@ def scan_and_plan(
     and no more plans are stored than executors can take up soon. A request plans all that is free; it raises
     CommandError where the table may not be planned, a partition does not exist or all of them are taken. A dry run
     plans whatever the mode is and stores no plan. ``unfinished`` saves reading the table's timeline for the caller who
-    reads it as well. Raises PolicyError for bad overrides, and the outcomes of
+    reads it as well. Raises OverrideError for bad overrides, and the outcomes of
     ``lake.errors`` where the table can't be read, after recording that as the table's last scan.
     """
     if request is not None and request.overrides:

@@ -8,7 +8,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase
 
 from lake.plan import PlanState
-from service.redaction import hide
+from lake.redaction import hide
 from service.store.clock import db_now
 from service.store.engine import Database
 from service.store.models import EventRow

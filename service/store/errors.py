@@ -3,19 +3,24 @@
 
 from collections.abc import Mapping
 
-from lake.errors import LakefoldError
+from service import problems
+from service.problems import ServiceError
 
 
-class StoreError(LakefoldError):
+class StoreError(ServiceError):
     """Base of what the store itself raises; ``LeaseLost`` is the only other error that leaves it."""
 
 
 class DatabaseUnreachable(StoreError):
     """The database does not answer, or can't be opened."""
 
+    problem = problems.DATABASE
+
 
 class SchemaBehind(StoreError):
     """The database has not the schema this lakefold works with."""
+
+    problem = problems.DATABASE
 
 
 class ConstraintViolated(StoreError):
@@ -25,24 +30,35 @@ class ConstraintViolated(StoreError):
 class NotFound(StoreError):
     """No such table, plan, request or notification."""
 
+    problem = problems.NOT_FOUND
+
 
 class Ambiguous(StoreError):
     """Several plans have ids of which a word is the beginning or the end."""
+
+    problem = problems.USAGE
 
 
 class WrongState(StoreError):
     """The plan, token or notification is in a state in which this can't be done."""
 
+    problem = problems.CONFLICT
+
 
 class IdempotencyMismatch(StoreError):
     """An idempotency key came again with a different request."""
+
+    problem = problems.SETTING
 
 
 class PartitionsTaken(StoreError):
     """Live plans hold partitions; ``holders`` maps each such partition to the plan that holds it."""
 
+    problem = problems.LIVE_PLAN
+
     def __init__(self, holders: Mapping[str, str]) -> None:
         self.holders = dict(holders)
+        self.facts = {"holders": self.holders}
         named = ", ".join(
             f"{partition or 'the whole table'} by plan {plan_id}"
             for partition, plan_id in sorted(self.holders.items())[:3]

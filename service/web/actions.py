@@ -12,11 +12,11 @@ from fastapi import APIRouter, Form
 from starlette.responses import RedirectResponse, Response
 
 from lake.plan import PlanKind
-from planner.policy import PolicyError
 from service.api.bodies import MOST_PARTITIONS, PartitionPath, Reason, RowNumber
 from service.api.context import Here, changes_the_lake
 from service.api.security import Caller, require
 from service.api.table_lookup import named
+from service.config.tables import OverrideError
 from service.planning import requests
 from service.web.login import own_path
 from service.web.overrides import MOST_OVERRIDES, checked_overrides, form_path
@@ -52,7 +52,7 @@ def request_plans(
     partitions = [part for part in partition or () if part] or None
     try:
         overrides = checked_overrides(here.config, table, key or (), value or ())
-    except PolicyError:
+    except OverrideError:
         given = zip(key or (), value or (), strict=False)
         return _to(form_path(name, partitions[0] if partitions else None, kind, given))
     if not dry_run:

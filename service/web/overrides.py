@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from planner.policy import KNOBS, PolicyError, setting_name
+from planner.policy import KNOBS, setting_name
 from service import documents
 from service.config.loader import Config
-from service.config.tables import ConfiguredTable, configure
+from service.config.tables import ConfiguredTable, OverrideError, configure
 from service.problems import one_line
 from service.text import plural
 from service.web.rendering import table_path
@@ -49,7 +49,7 @@ def request_form(
     wrong = ""
     try:
         overrides = checked_overrides(config, table, keys, values)
-    except PolicyError as error:
+    except OverrideError as error:
         overrides, wrong = {}, one_line(error)
     first = {key: value for key, value in reversed(given) if key in OFFERED}
     others = [pair for pair in given if pair[0] not in OFFERED and any(pair)]
@@ -66,15 +66,15 @@ def request_form(
 def checked_overrides(
     config: Config, table: ConfiguredTable, keys: Sequence[str], values: Sequence[str]
 ) -> dict[str, str]:
-    """The settings that were filled in. Raises PolicyError for the first that can't be used."""
+    """The settings that were filled in. Raises OverrideError for the first that can't be used."""
     if len(keys) != len(values):
-        raise PolicyError(f"{plural(len(keys), 'setting')} and {plural(len(values), 'value')} are no pairs")
+        raise OverrideError(f"{plural(len(keys), 'setting')} and {plural(len(values), 'value')} are no pairs")
     overrides: dict[str, str] = {}
     for key, value in _filled_in(keys, values):
         if not key:
-            raise PolicyError(f"{value!r} is the value of which setting?")
+            raise OverrideError(f"{value!r} is the value of which setting?")
         if key in overrides:
-            raise PolicyError(f"{key} is set twice: {overrides[key]!r} and {value!r}")
+            raise OverrideError(f"{key} is set twice: {overrides[key]!r} and {value!r}")
         overrides[key] = value
     configure(config, table.ref, overrides)
     return overrides

@@ -18,7 +18,7 @@ from store_plans import TRIPS, add, commit_of, figures_of
 
 from lake.plan import Progress, Step
 from service.api import progress
-from service.config.http import Http
+from service.config.http import HttpSettings
 from service.http.app import create_app
 from service.http.server import HttpServer
 
@@ -35,7 +35,7 @@ def context(tmp_path, monkeypatch):
 @pytest.fixture
 def server(context):
     app = create_app(context)
-    with HttpServer(Http(port=0), app, on_stop=app.state.progress.close) as server:
+    with HttpServer(HttpSettings(port=0), app, on_stop=app.state.progress.close) as server:
         yield server
 
 
@@ -180,7 +180,7 @@ def test_an_unknown_plan_is_a_problem_and_no_stream(server):
 
 def test_a_server_that_ends_closes_its_streams(context):
     app = create_app(context)
-    with HttpServer(Http(port=0), app, on_stop=app.state.progress.close) as server:
+    with HttpServer(HttpSettings(port=0), app, on_stop=app.state.progress.close) as server:
         listener = Listener(server, add(context.store, "dt=1").plan_id)
         listener.hears(state="requested")
         began = time.monotonic()

@@ -17,10 +17,10 @@ import typer
 from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
-from planner.policy import PolicyError
 from service import cli
 from service.commands.output import Column, Output, bar_chart
 from service.config.loader import ConfigError, load
+from service.config.tables import OverrideError
 from service.problems import (
     MEANING,
     PROBLEM_BASE,
@@ -293,7 +293,7 @@ def test_a_reader_that_leaves_a_pipe_gets_no_complaint(run):
 def test_each_error_has_its_exit_code_and_one_line():
     for error, code in (
         (Rejected("r"), 1), (Conflict("c"), 1), (Transient("t"), 1), (Integrity("i"), 1), (CommitUnknown("u"), 1),
-        (ConfigError("c"), 1), (PolicyError("p"), 2), (NotFound("n"), 10), (PartitionsTaken({"a": "p1"}), 11),
+        (ConfigError("c"), 1), (OverrideError("p"), 2), (NotFound("n"), 10), (PartitionsTaken({"a": "p1"}), 11),
         (Ambiguous("a"), 2), (WrongState("w"), 1), (SchemaBehind("s"), 13), (DatabaseUnreachable("d"), 13),
         (KeyboardInterrupt(), 130), (RuntimeError("surprise"), 1),
     ):  # fmt: skip

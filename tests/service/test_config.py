@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from lake.model import Concurrency, OnConflict, TableRef
-from planner.policy import KNOBS, PolicyError
+from planner.policy import KNOBS
 from service.config.loader import ConfigError, find_file, line_of, load
 from service.config.reference_doc import PAGE, render
-from service.config.tables import check_rules, configure, default_policy
+from service.config.tables import OverrideError, check_rules, configure, default_policy
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -243,9 +243,9 @@ def test_a_mistake_in_the_environment_names_the_variable(monkeypatch):
 
 def test_a_bad_override_is_the_requests_mistake_not_the_files():
     written('[defaults]\ntarget_file_max = "500MiB"\n')
-    with pytest.raises(PolicyError, match=r"small_file_limit 2\.0 GiB"):
+    with pytest.raises(OverrideError, match=r"small_file_limit 2\.0 GiB"):
         configure(load(), ORDERS, {"small_file_limit": "2GiB"})
-    with pytest.raises(PolicyError, match="mode is set for tables"):
+    with pytest.raises(OverrideError, match="mode is set for tables"):
         configure(load(), ORDERS, {"mode": "compact"})
 
 

@@ -12,7 +12,7 @@ from api_toys import add_token, client_of, context_at
 
 from lake.errors import Rejected
 from service.api.security import check_exposure
-from service.config.http import Http
+from service.config.http import HttpSettings
 from service.http.app import create_app
 from service.http.server import HttpServer
 
@@ -33,7 +33,7 @@ def fetch(url):
 
 
 def test_the_server_answers_on_its_port_until_it_is_left(context):
-    with HttpServer(Http(port=0), create_app(context)) as server:
+    with HttpServer(HttpSettings(port=0), create_app(context)) as server:
         status, kind, text = fetch(f"{server.url}/metrics")
         assert (status, kind.split(";")[0]) == (200, "text/plain")
         assert "lakefold_build_info{" in text
@@ -52,9 +52,9 @@ def test_a_port_in_use_is_refused_with_the_setting_to_change(context):
         with pytest.raises(
             Rejected, match=rf"can't listen on 127\.0\.0\.1:{port}: .*; change \[http\] address or port"
         ):
-            HttpServer(Http(port=port), create_app(context))
+            HttpServer(HttpSettings(port=port), create_app(context))
     with pytest.raises(Rejected, match="can't listen on no-such-host"):
-        HttpServer(Http(address="no-such-host.invalid", port=0), create_app(context))
+        HttpServer(HttpSettings(address="no-such-host.invalid", port=0), create_app(context))
 
 
 def test_readiness_says_why_not(context, monkeypatch):
@@ -147,6 +147,9 @@ def test_no_caller_can_make_new_series_and_refusals_and_faults_are_counted(conte
 
 
 def test_the_second_part_of_an_answer_does_not_wait_for_the_first_to_be_acknowledged(context):
-    with HttpServer(Http(port=0), create_app(context)) as server, socket.create_connection(("127.0.0.1", server.port)):
+    with (
+        HttpServer(HttpSettings(port=0), create_app(context)) as server,
+        socket.create_connection(("127.0.0.1", server.port)),
+    ):
         # asyncio turns Nagle's algorithm off for sockets that name their protocol, and only for those.
         assert server._socket.proto == socket.IPPROTO_TCP

@@ -10,7 +10,7 @@ from hudi_tables import rows, small_files, write
 from pyspark.sql import functions as f
 
 from lake.formats.hudi import FORMAT
-from service.config.http import Http
+from service.config.http import HttpSettings
 from service.config.loader import load
 from service.daemon.process import Daemon
 from service.http.app import create_app
@@ -46,7 +46,7 @@ def test_each_commit_of_a_hudi_writer_has_exactly_its_partitions_scanned(spark, 
     monkeypatch.setattr(FORMAT, "snapshot", snapshot, raising=False)
     config, store = load(path), context.store
     app = create_app(replace(context, config=config))
-    with HttpServer(Http(port=0), app) as server, running(Daemon(config, "scheduler")):
+    with HttpServer(HttpSettings(port=0), app) as server, running(Daemon(config, "scheduler")):
         wait_for(lambda: store.last_scan("trips"), "the first scan")
         callback = {
             "hoodie.write.commit.callback.on": "true",

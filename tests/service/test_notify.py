@@ -15,7 +15,7 @@ from toy_format import ToyFormat, create
 import lake.formats
 from service import cli
 from service.config.loader import ConfigError, load
-from service.config.notify import EVENTS, Notify, signing_keys
+from service.config.notify import EVENTS, NotifySettings, signing_keys
 from service.daemon.process import Daemon
 from service.notify.delivery import Delivery, open_webhook, wait
 from service.notify.heartbeat import Heartbeat
@@ -233,10 +233,10 @@ def test_a_setting_that_can_not_work_is_refused_with_its_rule(tmp_path, monkeypa
 
 
 def test_events_are_chosen_by_name_or_pattern():
-    assert Notify(events=("plan.*",)).wanted_events == frozenset(), "without a webhook nothing is wanted"
-    chosen = Notify(webhook_url="https://h/", webhook_secret=SECRET, events=("plan.f*", "table.halted"))
+    assert NotifySettings(events=("plan.*",)).wanted_events == frozenset(), "without a webhook nothing is wanted"
+    chosen = NotifySettings(webhook_url="https://h/", webhook_secret=SECRET, events=("plan.f*", "table.halted"))
     assert chosen.wanted_events == {"plan.failed", "table.halted"}
-    everything = Notify(webhook_url="https://h/", webhook_secret=SECRET)
+    everything = NotifySettings(webhook_url="https://h/", webhook_secret=SECRET)
     assert everything.wanted_events == set(EVENTS)
 
 
@@ -273,7 +273,7 @@ def test_the_command_line_lists_retries_drops_and_tries_out(rig, receiver, capsy
 
 
 def test_a_heartbeat_goes_out_after_a_success_and_not_more_often_than_it_should(receiver):
-    heartbeat = Heartbeat(Notify(heartbeat_url=f"{receiver.url}/ping").heartbeat_url, timedelta(hours=1))
+    heartbeat = Heartbeat(NotifySettings(heartbeat_url=f"{receiver.url}/ping").heartbeat_url, timedelta(hours=1))
     heartbeat.beat()
     heartbeat.close()
     heartbeat.beat()
@@ -284,7 +284,7 @@ def test_a_heartbeat_goes_out_after_a_success_and_not_more_often_than_it_should(
 
 def test_a_heartbeat_that_hangs_delays_nobody_and_one_that_fails_is_told_once(receiver, caplog):
     caplog.set_level(logging.INFO)
-    heartbeat = Heartbeat(Notify(heartbeat_url=f"{receiver.url}/ping").heartbeat_url, timedelta(0))
+    heartbeat = Heartbeat(NotifySettings(heartbeat_url=f"{receiver.url}/ping").heartbeat_url, timedelta(0))
     receiver.answer = lambda request: (time.sleep(0.3), (500, {}))[1]
     began = time.monotonic()
     for _ in range(10):

@@ -11,9 +11,11 @@ import pytest
 from api_toys import client_of
 from toy_format import ToyFormat, create
 
+import executors.outcome
 import lake.formats
+from lake import redaction
 from lake.errors import Transient
-from service import cli, redaction
+from service import cli
 from service.api.context import Context
 from service.api.tokens import TokenCache
 from service.config.loader import ConfigError, load
@@ -157,6 +159,7 @@ def test_problems_and_the_database_s_texts_tell_no_secret(home):
     config = load()
     error = Transient("refused: " + " ".join(PLANTED.values()))
     assert planted_in(json.dumps(problem_object(error))) == []
+    assert planted_in(executors.outcome.one_line(error)) == [], "what a run and the cleaner report of themselves"
     Store(config.database.url.get_secret_value()).upgrade()
     store = open_store(config)
     ref = daemon_toys_ref(config)

@@ -12,7 +12,7 @@ from api_toys import add_token, context_at
 from daemon_toys import write_config
 
 from lake.model import TableRef
-from service.config.http import Http
+from service.config.http import HttpSettings
 from service.config.loader import load
 from service.http.app import create_app
 from service.http.server import HttpServer
@@ -34,7 +34,7 @@ def test_a_writer_that_runs_what_the_page_says_reports_its_partition(tmp_path, c
     context = context_at(tmp_path)
     context.store.register(TableRef(name="demo.trips", format="toy", location="/lake/trips"), "compact")
     app = create_app(replace(context, config=load(write_config(tmp_path))))
-    with HttpServer(Http(port=0), app) as server:
+    with HttpServer(HttpSettings(port=0), app) as server:
         environment = {
             "PATH": "/usr/bin:/bin", "LAKEFOLD_URL": server.url, "LAKEFOLD_TOKEN": add_token(context.store, "write")
         }  # fmt: skip

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from service import problems
-from service.client import http as client_http
+from service.client import connection as client_connection
 from service.client import progress as client_progress
-from service.client.http import Http
+from service.client.connection import Connection
 from service.client.progress import progress
 from service.problems import CommandError, ExitCode
 
@@ -24,12 +24,12 @@ URL = "https://lake.example"
 def naps(monkeypatch):
     """Every pause, not slept."""
     slept: list[float] = []
-    monkeypatch.setattr(client_http.time, "sleep", slept.append)
+    monkeypatch.setattr(client_connection.time, "sleep", slept.append)
     return slept
 
 
 def http_of(*answers, token="secret-token", url=URL):
-    """An ``Http`` whose service gives these answers in turn, raising those that are errors; the calls it got."""
+    """An ``Connection`` whose service gives these answers in turn, raising those that are errors; the calls it got."""
     calls: list[httpx.Request] = []
     left = list(answers)
 
@@ -40,7 +40,7 @@ def http_of(*answers, token="secret-token", url=URL):
             raise given
         return given
 
-    return Http(url, token, httpx.MockTransport(answer)), calls
+    return Connection(url, token, httpx.MockTransport(answer)), calls
 
 
 def ok(document=None, **headers):
@@ -149,7 +149,7 @@ def test_the_token_travels_in_its_header_and_appears_in_no_error():
     assert calls[0].headers["Authorization"] == "Bearer secret-token"
     assert "secret" not in f"{error} {error.facts} {http.url}"
     with pytest.raises(CommandError, match="characters that no token has") as caught:
-        Http(URL, "secret\r\nX: 1")
+        Connection(URL, "secret\r\nX: 1")
     assert "secret" not in str(caught.value)
 
 
@@ -165,13 +165,13 @@ def test_the_token_travels_in_its_header_and_appears_in_no_error():
 )
 def test_an_address_that_is_none_is_wrong_usage(url, words):
     with pytest.raises(CommandError, match=words) as caught:
-        Http(url, None)
+        Connection(url, None)
     assert caught.value.problem is problems.USAGE
 
 
 def test_only_a_token_that_leaves_the_machine_unencrypted_is_warned_of():
     def in_clear(url, token="t"):
-        return Http(url, token, httpx.MockTransport(lambda _: ok())).token_in_clear
+        return Connection(url, token, httpx.MockTransport(lambda _: ok())).token_in_clear
 
     assert in_clear("http://lake.example")
     assert not in_clear("https://lake.example")
@@ -188,7 +188,7 @@ def test_a_path_in_front_of_the_service_is_kept():
 def test_nobody_at_the_address_is_told_in_a_line():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    error = refusal(Http(f"http://127.0.0.1:{port}", None))
+    error = refusal(Connection(f"http://127.0.0.1:{port}", None))
     assert (error.problem.code, "can't connect: " in str(error)) == (ExitCode.DATABASE, True)
 
 
@@ -202,7 +202,7 @@ def test_a_service_without_tls_behind_an_https_address_is_told_in_a_line():
             connection.close()
 
         threading.Thread(target=answer, daemon=True).start()
-        error = refusal(Http(f"https://127.0.0.1:{listener.getsockname()[1]}", None))
+        error = refusal(Connection(f"https://127.0.0.1:{listener.getsockname()[1]}", None))
     assert error.problem is problems.UNREACHABLE
     assert "no TLS connection: " in str(error)
 

@@ -26,7 +26,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _UNAVAILABLE = (502, 503, 504)
 
 
-class Http:
+class Connection:
     """Calls to the HTTP API at ``url`` as the bearer of ``token``; close it at the end.
 
     Every method raises CommandError: what the service answered as a problem, or one line that says why there was no
