@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proof before a commit: what was written holds the rows that were read, partition by partition.
 
-Footers first, since they cost a fraction of a millisecond a file: rows, types, and per leaf column null count and
-bounds, compared where exact on both sides. With ``receipt = hash`` every value is read again and compared as an
-order-free fingerprint. Footers tell neither the rows of slices with logs nor the values of a column that the table has
-since dropped or given another type: such inputs are always fingerprinted, as a reader of the table sees them.
+What files say about their rows comes first, which costs next to nothing where their kind keeps it in a footer: rows,
+types, and per leaf column null count and bounds, compared where exact on both sides. With ``receipt = hash`` every
+value is read again and compared as an order-free fingerprint. Files tell neither the rows of slices with logs nor the
+values of a column that the table has since dropped or given another type: such inputs are always fingerprinted, as a
+reader of the table sees them.
 """
 
 import os
@@ -14,19 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
-from executors.footers import Facts, Leaf, LeafType, facts, render
+from executors.datafiles import DataFile, Footer, facts_of, open_data_file
+from executors.datafiles.facts import Facts, Leaf, LeafType, render
+from executors.datafiles.parquet import columns_of
 from executors.rowhash import Fingerprint
 from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient
 from lake.filesystems import filesystem_of
 from lake.model import FileSlice
 from lake.plan import LeftOut, OutputFile, ReceiptLevel
 from lake.ports import MergedReads, Rewrite, TableWriter
-
-_BATCH_BYTES = 16 << 20
-_BATCH_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,14 +117,14 @@ class _Output:
     part: _Part
 
     def unreadable(self, path: str, error: Exception) -> LakefoldError:
-        return self.part.differ(f"file {path}", "a readable Parquet file", _line(error))
+        return self.part.differ(f"file {path}", "a readable file", _line(error))
 
     def gone(self, path: str) -> LakefoldError:
         return Transient(f"the new file {path} is gone before its commit")
 
 
 _Source = tuple[_Input | _Output, str]
-_Footers = Sequence[tuple[_Source, pq.FileMetaData]]
+_Footers = Sequence[tuple[_Source, Footer]]
 
 
 class _Files:
@@ -142,9 +141,9 @@ class _Files:
     def footers(self, sources: Sequence[_Source]) -> _Footers:
         """The footers of some files, by file."""
 
-        def read(source: _Source) -> pq.FileMetaData:
+        def read(source: _Source) -> Footer:
             with self._opened(source) as file:
-                return file.metadata
+                return file.footer(self._volatile, self._check)
 
         return list(zip(sources, self._pool.map(read, sources), strict=True))
 
@@ -167,21 +166,15 @@ class _Files:
         for batch in writer.read_inputs(rewrite.prepared, part.name, evolved=evolved):
             if schema is None or not batch.schema.equals(schema):
                 schema = batch.schema
-                columns.merge(_columns_of(schema, self._volatile))
+                columns.merge(columns_of(schema, self._volatile))
             self._add(total, batch)
         return total, columns
 
     def _fingerprint_file(self, source: _Source) -> Fingerprint:
         total = Fingerprint()
         with self._opened(source) as file:
-            columns = [name for name in file.schema_arrow.names if name not in self._volatile]
-            for group in range(file.num_row_groups):
-                shape = file.metadata.row_group(group)
-                rows = max(1024, min(_BATCH_ROWS, _BATCH_BYTES * shape.num_rows // max(1, shape.total_byte_size)))
-                # Dots mean nesting to `columns`; a name that has one is read with everything else.
-                wanted = None if any("." in name for name in columns) else columns
-                for batch in file.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False):
-                    self._add(total, batch)
+            for batch in file.batches(self._volatile):
+                self._add(total, batch)
         return total
 
     def _add(self, total: Fingerprint, batch: pa.RecordBatch) -> None:
@@ -197,23 +190,23 @@ class _Files:
 
 
 class _Opened:
-    """A Parquet file within a ``with`` block that turns its errors into outcomes."""
+    """A data file within a ``with`` block that turns its errors into outcomes."""
 
     def __init__(self, filesystem: fs.FileSystem, full_path: str, source: _Source) -> None:
         self._filesystem, self._full_path, self._source = filesystem, full_path, source
-        self._file: pq.ParquetFile | None = None
+        self._file: DataFile | None = None
 
-    def __enter__(self) -> pq.ParquetFile:
+    def __enter__(self) -> DataFile:
         try:
             handle = self._filesystem.open_input_file(self._full_path)
-            self._file = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
+            self._file = open_data_file(handle, self._source[1])
         except (OSError, pa.ArrowException) as error:
             raise self._outcome(error) from error
         return self._file
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._file is not None:
-            self._file.close(force=True)
+            self._file.close()
         if isinstance(error, (OSError, pa.ArrowException)):
             raise self._outcome(error) from error
 
@@ -233,22 +226,15 @@ def _line(error: Exception) -> str:
 
 
 def _facts(footers: _Footers, volatile: Collection[str]) -> Facts:
-    return facts((footer for _, footer in footers), volatile)
-
-
-def _columns_of(schema: pa.Schema, volatile: Collection[str]) -> Facts:
-    """What the footer of a file with these columns and no rows says."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), sink)
-    return facts([pq.read_metadata(pa.BufferReader(sink.getvalue()))], volatile)
+    return facts_of((footer for _, footer in footers), volatile)
 
 
 def _compare_counts(part: _Part, outputs: _Footers) -> None:
     if not part.slices:
         raise part.differ("files", "none, as the plan has no group here", len(part.outputs))
     for output, (_, footer) in zip(part.outputs, outputs, strict=True):
-        if footer.num_rows != output.rows:
-            raise part.differ(f"rows reported for {output.path}", footer.num_rows, output.rows)
+        if footer.rows != output.rows:
+            raise part.differ(f"rows reported for {output.path}", footer.rows, output.rows)
 
 
 def _changed(part: _Part, expected: Facts, found: Facts) -> Mapping[str, Integrity]:
@@ -321,7 +307,7 @@ def _casts(expected: Facts, found: Facts, outputs: _Footers) -> Mapping[str, pa.
     )
     if not widened:
         return {}
-    schema = outputs[0][1].schema.to_arrow_schema()
+    schema = outputs[0][1].schema
     return dict(zip(schema.names, schema.types, strict=True))
 
 

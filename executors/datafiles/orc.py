@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ORC: facts from the values themselves, since pyarrow does not hand out what an ORC footer says of them.
+
+Facts mean the same as those of a Parquet file with these rows, so that files of both kinds compare: types are named as
+Parquet stores them, and a null or empty list counts as one null of its elements.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Context
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from executors.datafiles.facts import Facts, Leaf, LeafType
+from executors.datafiles.parquet import columns_of
+
+_BATCH_ROWS = 1 << 15
+#: as many digits as the longest decimal has
+_EXACT = Context(prec=80)
+
+
+@dataclass(frozen=True, slots=True)
+class OrcFooter:
+    """What is kept of a file when it is closed again."""
+
+    facts: Facts
+    schema: pa.Schema
+
+    @property
+    def rows(self) -> int:
+        """Rows of the file."""
+        return self.facts.rows
+
+    @staticmethod
+    def together(footers: "Sequence[OrcFooter]", ignore: Collection[str]) -> Facts:
+        """See ``Footer``."""
+        total = Facts()
+        for footer in footers:
+            total.merge(footer.facts)
+        return total
+
+
+class OrcFile:
+    """An open ORC file; see ``DataFile``."""
+
+    def __init__(self, handle: pa.NativeFile) -> None:
+        self._handle = handle
+        # A fragment reads a stripe in batches, where ``pyarrow.orc`` reads it whole.
+        self._fragment = pads.OrcFileFormat().make_fragment(handle)
+        self._schema = self._fragment.physical_schema
+
+    def footer(self, ignore: Collection[str], check: Callable[[], None]) -> OrcFooter:
+        """See ``DataFile``. Reads every value once."""
+        shape = columns_of(self._schema, ignore)
+        total = Facts(leaves={path: Leaf(leaf.kinds, leaf.repeated) for path, leaf in shape.leaves.items()})
+        for batch in self.batches(ignore):
+            check()
+            one = Facts(rows=batch.num_rows)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                for path, values, without in _leaves(name, column, 0):
+                    known = shape.leaves[path]
+                    one.leaves[path] = _leaf(known, values, without, batch.num_rows)
+            total.merge(one)
+        return OrcFooter(total, self._schema)
+
+    def batches(self, ignore: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """See ``DataFile``."""
+        for batch in self._fragment.to_batches(batch_size=_BATCH_ROWS, batch_readahead=1, use_threads=False):
+            yield batch.drop_columns([name for name in batch.schema.names if name in ignore])
+
+    def close(self) -> None:
+        """See ``DataFile``."""
+        self._handle.close()
+
+
+def _leaves(path: str, array: pa.Array, without: int) -> Iterator[tuple[str, pa.Array, int]]:
+    """The leaf columns of ``array`` under the names that Parquet's have, each with its values.
+
+    ``without`` are the nulls that a leaf has because a list above it is null or empty.
+    """
+    kind = array.type
+    if pa.types.is_struct(kind):
+        for field, child in zip(kind, array.flatten(), strict=True):
+            yield from _leaves(f"{path}.{field.name}", child, without)
+    elif pa.types.is_map(kind):
+        entries = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        keys, values = entries.flatten().flatten()
+        yield from _leaves(f"{path}[key]", keys, without + _without_elements(entries))
+        yield from _leaves(f"{path}[value]", values, without + _without_elements(entries))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _leaves(f"{path}[]", array.flatten(), without + _without_elements(array))
+    else:
+        yield path, array, without
+
+
+def _without_elements(lists: pa.Array) -> int:
+    """How many of ``lists`` are null or empty."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    return int(pc.sum(pc.equal(lengths, 0), min_count=0).as_py())
+
+
+def _leaf(known: Leaf, values: pa.Array, without: int, rows: int) -> Leaf:
+    leaf = Leaf(known.kinds, known.repeated, rows=rows, nulls=values.null_count + without)
+    if values.null_count == len(values):
+        return leaf
+    kind = next(iter(known.kinds))
+    if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+        leaf.bounded = False
+        return leaf
+    bounds = pc.min_max(values)
+    leaf.low, leaf.high = _bound(kind, bounds["min"]), _bound(kind, bounds["max"])
+    return leaf
+
+
+def _bound(kind: LeafType, scalar: Any) -> Any:
+    """A bound as ``Leaf`` holds it."""
+    if kind.family in ("date", "timestamp"):
+        return scalar.value
+    if kind.family == "decimal":
+        return int(scalar.as_py().scaleb(int(kind.detail[1]), _EXACT))
+    if kind.family == "string":
+        return scalar.as_py().encode()
+    return scalar.as_py()
