@@ -25,8 +25,13 @@ class Process:
         #: stopped until then, and unaware of it afterwards
         self.asleep_until = 0.0
         self.tasks: list[Task] = []
+        #: what its round of cleaning goes by, in seconds
+        self.retention = 0.0
         #: a call of it to the lake failed, perhaps the one that would have tidied up
         self.hindered = False
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Task:
@@ -53,11 +58,11 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.steps = 0
         self.current: Task | None = None
         self._heap: list[tuple[float, int, int, Task]] = []
         self._order = 0
         self._hub: greenlet | None = None
+        self._until = 0.0
         self._stopped = False
 
     def spawn(self, process: Process, run: Callable[[], object], after: float = 0.0) -> Task:
@@ -71,12 +76,20 @@ class Scheduler:
         """Let others run for ``seconds``; Killed where that was the end of this thread's process."""
         task = self.current
         assert task is not None
-        if task.process.dead:
+        process = task.process
+        if process.dead:
             raise Killed
+        at, heap = self.now + seconds, self._heap
+        if at <= self._until and (not heap or at < heap[0][0]) and process.asleep_until <= at:
+            self.now = at  # nobody else is due before
+            return
         task.waiting += 1
-        self._push(task, self.now + seconds)
-        self._hub.switch()  # type: ignore[union-attr]
-        if task.process.dead:
+        self._push(task, at)
+        following = self._next()
+        if following is not task:
+            self.current = following
+            (self._hub if following is None else following.greenlet).switch()  # type: ignore[union-attr]
+        if process.dead:
             raise Killed
 
     def wake(self, task: Task) -> None:
@@ -102,8 +115,16 @@ class Scheduler:
 
     def run(self, until: float) -> None:
         """Go on until virtual time ``until``, or until nobody waits for anything."""
-        self._hub = greenlet.getcurrent()
-        heap = self._heap
+        self._hub, self._until = greenlet.getcurrent(), until
+        while (task := self._next()) is not None:
+            self.current = task
+            task.greenlet.switch()  # back when a thread ends, or when nobody is due any more
+        self.current = None
+        self.now = max(self.now, until)
+
+    def _next(self) -> Task | None:
+        """Whose turn it is, its time being now; None where nobody's is before the end of this run."""
+        heap, until = self._heap, self._until
         while heap and heap[0][0] <= until and not self._stopped:
             at, _, waiting, task = heapq.heappop(heap)
             if task.done or waiting != task.waiting:
@@ -112,12 +133,10 @@ class Scheduler:
             if process.asleep_until > at and not process.dead:
                 self._push(task, process.asleep_until)
                 continue
-            self.now = max(self.now, at)
-            self.steps += 1
-            self.current = task
-            task.greenlet.switch()
-            self.current = None
-        self.now = max(self.now, until)
+            if at > self.now:
+                self.now = at
+            return task
+        return None
 
     def end(self) -> None:
         """Kill every thread that still waits, so that nothing of this run outlives it."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """lakefold's processes: the real worker, rescuer, sweep and cleaner in loops, and a scan loop around the real planner.
 
+A loop looks whether there is anything to do before it begins: rounds that find nothing would be most of a run, and
+change nothing. From there on all is real, and may find that others were faster.
 The loops of two daemons do not elect a leader here: leadership saves work, and correctness must not rest on it.
 """
 
@@ -51,7 +53,7 @@ class Daemon:
     def _work(self, settings: WorkerSettings) -> None:
         Worker(
             store=self.store, spark=_no_spark, executor=self.process.name, formats=self.world.formats,
-            settings=settings, revive=lambda: None,
+            settings=settings, revive=lambda: None, usable=lambda: not self.store.idle(),
         ).run()  # fmt: skip
 
     def _loop(self, every: float, loop: Callable[[], None]) -> None:
@@ -66,13 +68,10 @@ class Daemon:
         self.world.scheduler.spawn(self.process, run, after=self.world.random.random() * every)
 
     def _rescue(self) -> None:
-        while (
+        while self.store.silent():
             rescue_one(
                 self.process.name, formats=self.world.formats, store=self.store, spark=_no_spark, heartbeat=HEARTBEAT
             )
-            is not None
-        ):
-            pass
 
     def _scan(self) -> None:
         if not self.world.healing:
@@ -84,10 +83,10 @@ class Daemon:
         state = self.store.tables[table.name]
         if state.paused or state.halted is not None:
             return
-        ending = self.store.held_partitions(table.name)
-        if self._nothing.get(table.name) == (table.version, ending) or not self._worth_a_look(table, ending):
-            return  # a scan would say the same in a hundred times the time
-        version = table.version
+        held = self.store.held(table.name)
+        if self._nothing.get(table.name) == (table.version, held) or not self._worth_a_look(table, held):
+            return
+        ending, version = self.store.held_partitions(table.name), table.version
         make_plan = self._scan_table(table)
         held = ending | self.store.held_partitions(table.name)
         plan = make_plan(held, state.quarantined)
@@ -126,16 +125,21 @@ class Daemon:
         for table in self.world.tables.values():
             state = self.store.tables[table.name]
             held = "halted" if state.halted is not None else "paused" if state.paused else None
+            self.process.retention = self.world.retention
+            retention = timedelta(seconds=self.world.retention)
+            waiting = [row for row in self.store.rows if not row.deleted and row.table == table.name]
+            if not any(self.store.is_due(row, retention) or table.find(row.version.instant) is None for row in waiting):
+                continue
             report = clean_table(
-                table.ref, format=self.world.format, store=self.store, spark=_no_spark, held=held,
-                retention=timedelta(seconds=self.world.retention),
-            )  # fmt: skip
+                table.ref, format=self.world.format, store=self.store, spark=_no_spark, held=held, retention=retention
+            )
             if report.deleted:
                 self.world.tell(f"cleaned {len(report.deleted)} files of {table.name}")
 
     def _sweep(self) -> None:
         for table in self.world.tables.values():
-            if self.store.tables[table.name].halted is None:
+            left = any(i.plan_id is not None for i in table.pending()) or self.store.ended_without_commit(table.ref)
+            if left and self.store.tables[table.name].halted is None:
                 sweep(table.ref, format=self.world.format, store=self.store, spark=_no_spark)
 
 

@@ -12,10 +12,9 @@ import executors.run
 from executors.leftovers import Leftovers
 from lake.errors import LeaseLost
 from lake.plan import Commit, PlanState
-from simulation.clock import Process
 from simulation.port import ModelFormat, ModelWriter
 from simulation.store import ModelStore, Row
-from simulation.table import Instant, Table, TableLock
+from simulation.table import Table, TableLock
 from simulation.world import World
 
 Planted = Callable[[], AbstractContextManager[Any]]
@@ -35,12 +34,8 @@ def _earliest_of_completed(writer: ModelWriter, victims: tuple[str, ...]) -> str
     return min((i.time for i in done if any(group in groups for _, group in i.replaces)), default="")
 
 
-def _text_order(table: Table, action: str, owner: Process | None, **known: Any) -> Any:
-    table.instants += 1
-    instant = Instant(time=str(table.instants + 93), action=action, owner=owner, **known)
-    table.timeline[instant.time] = instant
-    table.version += 1
-    return instant
+def _text_order(table: Table, number: int) -> str:
+    return str(number + 93)
 
 
 # Who is kept apart from whom.
@@ -93,8 +88,8 @@ def _twice_held(store: ModelStore, table: str, partitions: Any) -> dict[str, str
 # The executor.
 
 
-def _withdraw_whatever_there_is(left: Any) -> None:
-    left._withdraw(None)
+def _withdraw_whatever_there_is(left: Any, writer: ModelWriter, instants: object) -> int:
+    return int(writer.discard(left._plan_id, None))
 
 
 def _no(*_: object) -> bool:
@@ -146,8 +141,8 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "concurrency-of-the-planning": replaced(
             ModelStore, "concurrency_of", lambda store, row: row.plan.table.concurrency
         ),
-        "damage-goes-unseen": replaced(ModelFormat, "damaged", lambda format_, table, groups: None),
-        "order-by-text": replaced(Table, "new_instant", _text_order),
+        "damage-goes-unseen": replaced(ModelFormat, "damaged", lambda format_, table, group: False),
+        "order-by-text": replaced(Table, "time_of", _text_order),
         "no-epochs": replaced(ModelStore, "hold", _unfenced),
         "cancel-before-asking": _cancel_before_asking,
         "discard-takes-commits": replaced(ModelWriter, "withdrawable", _any_instant),
@@ -158,7 +153,7 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "superseded-not-recorded": replaced(ModelStore, "replaced", _nothing_replaced),
         "cleaner-asks-nobody": _asks_nobody,
         "partitions-held-twice": replaced(ModelStore, "taken", _twice_held),
-        "sleeper-withdraws-its-successor": replaced(Leftovers, "withdraw_own", _withdraw_whatever_there_is),
+        "sleeper-withdraws-its-successor": replaced(Leftovers, "discard", _withdraw_whatever_there_is),
         "no-receipt": _without_receipt,
         "pending-groups-planned": replaced(ModelWriter, "pending_groups", lambda writer: {}),
     }

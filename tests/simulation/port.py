@@ -95,11 +95,11 @@ class ModelFormat:
     def _busy(self, table: Table, group: str, pending: Mapping[str, Instant]) -> str | None:
         if group in pending:
             return f"pending {pending[group].action} {pending[group].time}"
-        return "damaged" if self.damaged(table, [group]) else None
+        return "damaged" if self.damaged(table, group) else None
 
-    def damaged(self, table: Table, groups: Collection[str]) -> str | None:
-        """The first of ``groups`` that is not what the commits say."""
-        return holds_damage(table, groups)
+    def damaged(self, table: Table, group: str) -> bool:
+        """Whether ``group`` is not what the commits say."""
+        return holds_damage(table, group)
 
     @port("committed")
     def committed(self, ref: TableRef, plan_id: str) -> Commit | None:
@@ -152,10 +152,15 @@ class ModelFormat:
         """Path → why it must stay; None where nothing needs it."""
         live = live_paths(table)
         read = {path for instant in table.pending() for base, logs in instant.inputs for path in (base, *logs)}
-        return {
-            v.path: "live again" if v.path in live else "input of a pending rewrite" if v.path in read else None
-            for v in versions
-        }
+
+        def reason(version: SupersededVersion) -> str | None:
+            if version.instant not in table.done:
+                return "what replaced it was restored away"
+            if version.path in live:
+                return "live again"
+            return "input of a pending rewrite" if version.path in read else None
+
+        return {version.path: reason(version) for version in versions}
 
     def writer(self, ref: TableRef, spark: object) -> "ModelWriter":
         """See the port."""
@@ -253,7 +258,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         piece = self.table.live().get(item.file_id)
         if piece is None or piece.names != (item.path, item.log_files):
             return f"group {item.file_id} changed since the plan was made"
-        damaged = self.format.damaged(self.table, [item.file_id])
+        damaged = self.format.damaged(self.table, item.file_id)
         return f"group {item.file_id} is not what its commits say" if damaged else None
 
     @port("rewrite")

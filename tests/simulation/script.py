@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one run is made of, drawn from its seed: the setup, and a list of items that can be dropped one by one.
 
-An item is either something that somebody does at a time (``Act``) or a fault that strikes at the n-th call of a port
-(``Fault``). Nothing else goes wrong, so that a failing run is explained by the few items that it can't do without.
+An item is something that somebody does at a time (``Act``), a fault that strikes at the n-th call of a port
+(``Fault``), or one that strikes a process at a time, whatever it is doing (``Stroke``). Nothing else goes wrong, so
+that a failing run is explained by the few items that it can't do without.
 """
 
 from dataclasses import dataclass
@@ -48,7 +49,21 @@ class Fault:
         return f"{what} {self.when} call {self.nth} of {self.site!r}"
 
 
-Item = Act | Fault
+@dataclass(frozen=True, slots=True)
+class Stroke:
+    """What strikes the process ``who`` at ``at``: a crash, or a sleep of ``seconds``."""
+
+    at: float
+    who: str
+    what: str
+    seconds: float
+
+    def __str__(self) -> str:
+        what = f"sleep for {self.seconds:.0f} s" if self.what == "sleep" else self.what
+        return f"at {self.at:.1f} s {self.who}: {what}"
+
+
+Item = Act | Fault | Stroke
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +132,9 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
     **{
         name: (often, ())
         for name, often in {
-            "claim": 12, "expired": 20, "heartbeat": 12, "step": 16, "complete": 4, "requeue": 3, "fail": 1,
+            "claim": 8, "expired": 9, "heartbeat": 12, "step": 16, "complete": 4, "requeue": 3, "fail": 1,
             "cancel": 2, "stay": 1, "plan_state": 6, "due": 6, "uncommitted": 8, "complete_late": 1,
-            "superseded": 8, "close_superseded": 1, "mark_deleted": 3, "add_plan": 4, "held_partitions": 8,
+            "superseded": 8, "close_superseded": 1, "mark_deleted": 3, "begin_deleting": 3, "add_plan": 4, "held_partitions": 12,
         }.items()
     },
 }  # fmt: skip
@@ -127,6 +142,15 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
 WRITER_SITES = {"write": 10, "write commit": 8, "write clean": 3}
 _WEIGHTS = {"commit": 6, "complete": 4, "discard": 3, "committed": 3, "prepare": 2, "heartbeat": 2, "delete file": 2}
 _CHOICES = [site for site in SITES for _ in range(_WEIGHTS.get(site, 1))]
+#: faults that come together find more: each run prefers the sites of one of these stretches of the way
+_NEAR = (
+    ("prepare", "rewrite", "rewrite group", "prove", "step", "heartbeat", "claim"),
+    ("commit", "committed", "heartbeat", "complete", "stay", "close"),
+    ("discard", "withdraw", "pending", "heartbeat", "requeue", "expired", "committed"),
+    ("delete", "delete file", "mark_deleted", "due", "superseded_deletable", "superseded"),
+    tuple(_CHOICES),
+)
+PROCESSES = ("daemon-1", "daemon-2", "executor-3")
 
 
 def draw(seed: int) -> Script:
@@ -136,7 +160,8 @@ def draw(seed: int) -> Script:
     items: list[Item] = []
     for table in setup.tables:
         items += _writes(random, table)
-    items += [_fault(random) for _ in range(random.randrange(7))]
+    near = random.choice(_NEAR)
+    items += [_fault(random, near) for _ in range(random.randrange(7))]
     items += _people(random, setup)
     return Script(seed=seed, setup=setup, items=tuple(items))
 
@@ -157,7 +182,7 @@ def _setup(random: Random) -> Setup:
         retention=random.choice((5.0, 20.0, 45.0)),
         skews=tuple(random.choice((0.0, 0.0, -90.0, 90.0)) for _ in range(5)),
         second_lakefold=random.random() < 0.08,
-        real_planner=random.random() < 0.15,
+        real_planner=random.random() < 0.03,
         max_attempts=random.choice((2, 5)),
         max_inflight_per_table=random.choice((1, 1, 2, 3)),
         partitions_per_plan=random.randrange(1, 4),
@@ -181,13 +206,17 @@ def _writes(random: Random, table: TableSetup) -> list[Item]:
     return acts
 
 
-def _fault(random: Random) -> Item:
+def _fault(random: Random, near: tuple[str, ...]) -> Item:
+    kind = random.random()
+    if kind < 0.2:
+        at, who = random.random() * HORIZON, random.choice(PROCESSES)
+        return Stroke(at, who, random.choice(("crash", "sleep", "sleep")), 3 + random.random() * 60)
     when = random.choice(("before", "after"))
-    if random.random() < 0.1:
+    if kind < 0.3:
         site = random.choice(tuple(WRITER_SITES))
         nth = 1 + int(random.random() * WRITER_SITES[site])
         return Fault(site, nth, when, random.choice(("crash", "sleep")), 3 + random.random() * 60)
-    site = random.choice(_CHOICES)
+    site = random.choice(near if random.random() < 0.6 else _CHOICES)
     often, outcomes = SITES[site]
     nth = 1 + int(random.random() * often)
     what = random.choice(("crash", "sleep", "fail"))

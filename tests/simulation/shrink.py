@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs of seeds, and what is left of a failing one when everything it does not need is dropped."""
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from simulation.script import Item, Script, draw
 from simulation.world import World, simulated
 
 _LAST_EVENTS = 40
+#: a run leaves cycles only; so many are kept before they are looked for
+_RUNS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,25 @@ class Failure:
 
 def first_failure(seeds: Iterable[int], defect: AbstractContextManager[object] | None = None) -> int | None:
     """The first of ``seeds`` in which something did not hold; None where all did."""
-    with simulated(), defect or nullcontext():
-        return next((seed for seed in seeds if World(draw(seed)).run() is not None), None)
+    with simulated(), defect or nullcontext(), _collecting_between_runs() as collect:
+        for seed in seeds:
+            if World(draw(seed)).run() is not None:
+                return seed
+            if seed % _RUNS_AT_ONCE == 0:
+                collect()
+    return None
+
+
+@contextmanager
+def _collecting_between_runs() -> Iterator[Callable[[], object]]:
+    """No garbage is looked for inside this block but when the function is called, and not in what was there before."""
+    gc.freeze()
+    gc.disable()
+    try:
+        yield gc.collect
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 def explain(seed: int, defect: AbstractContextManager[object] | None = None, name: str = "") -> Failure | None:

@@ -6,7 +6,7 @@ Each method is one transaction: time passes and faults strike before it and afte
 """
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -77,6 +77,8 @@ class SupersededRow:
     version: SupersededVersion
     at: float
     deleted: bool = False
+    #: it as the cleaner sees it
+    due: Due | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,7 +121,7 @@ class ModelStore:
     @transaction
     def claim(self, executor: str) -> Claim | None:
         """See the port."""
-        row = next((row for row in self._waiting() if row.not_before <= self.now()), None)
+        row = next(self._waiting(), None)
         if row is None:
             return None
         self._move(row, INFLIGHT)
@@ -130,7 +132,7 @@ class ModelStore:
     @transaction
     def expired(self, executor: str) -> Claim | None:
         """See the port."""
-        silent = [row for row in self.plans.values() if row.state is INFLIGHT and self.lease_is_over(row)]
+        silent = self.silent()
         if not silent:
             return None
         row = min(silent, key=lambda row: row.lease_until)
@@ -188,11 +190,7 @@ class ModelStore:
     @transaction
     def uncommitted(self, table: TableRef) -> Collection[str]:
         """See the port."""
-        return frozenset(
-            row.plan.plan_id
-            for row in self.plans.values()
-            if row.plan.table.name == table.name and row.state in ENDED_WITHOUT_COMMIT and row.epoch > 0
-        )
+        return frozenset(self.ended_without_commit(table))
 
     @transaction
     def complete_late(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
@@ -256,8 +254,7 @@ class ModelStore:
     @transaction
     def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
         """See the port."""
-        until = self.retention_now() - retention.total_seconds()
-        return [self._due(row) for row in self._kept(table) if row.at <= until][:limit]
+        return [self._due(row) for row in self.kept(table) if self.is_due(row, retention)][:limit]
 
     def retention_now(self) -> float:
         """The clock that retention compares with."""
@@ -266,7 +263,7 @@ class ModelStore:
     @transaction
     def superseded(self, table: TableRef) -> Sequence[Due]:
         """See the port."""
-        return [self._due(row) for row in self._kept(table)]
+        return [self._due(row) for row in self.kept(table)]
 
     @transaction
     def begin_deleting(self, rows: Collection[int]) -> Collection[int]:
@@ -297,7 +294,7 @@ class ModelStore:
     @transaction
     def held_partitions(self, name: str) -> dict[str, str]:
         """Partition → live plan that holds it."""
-        return {part: plan_id for (table, part), plan_id in self.live_partitions.items() if table == name}
+        return self.held(name)
 
     @transaction
     def request_cancel(self, plan_id: str) -> None:
@@ -323,6 +320,37 @@ class ModelStore:
         """Plans that have not ended."""
         return [row for row in self.plans.values() if row.state in LIVE_STATES]
 
+    # What loops ask before they begin: no calls, and no time passes.
+
+    def idle(self) -> bool:
+        """Whether an executor would find nothing to claim and nothing to rescue."""
+        return next(self._waiting(), None) is None and not self.silent()
+
+    def silent(self) -> list[Row]:
+        """Plans whose lease ran out."""
+        return [row for row in self.plans.values() if row.state is INFLIGHT and self.lease_is_over(row)]
+
+    def held(self, name: str) -> dict[str, str]:
+        """Partition → live plan that holds it."""
+        return {part: plan_id for (table, part), plan_id in self.live_partitions.items() if table == name}
+
+    def kept(self, table: TableRef) -> list[SupersededRow]:
+        """Superseded versions that wait, in the order in which they were superseded."""
+        mine = [row for row in self.rows if row.table == table.name and not row.deleted]
+        return sorted(mine, key=lambda row: (row.at, row.row_id))
+
+    def is_due(self, row: SupersededRow, retention: timedelta) -> bool:
+        """Whether a version was superseded so long ago."""
+        return row.at <= self.retention_now() - retention.total_seconds()
+
+    def ended_without_commit(self, table: TableRef) -> list[str]:
+        """Plans that began and ended so."""
+        return [
+            plan_id
+            for plan_id, row in self.plans.items()
+            if row.state in ENDED_WITHOUT_COMMIT and row.epoch > 0 and row.plan.table.name == table.name
+        ]
+
     # How it is kept.
 
     def hold(self, claim: Claim) -> Row:
@@ -337,25 +365,23 @@ class ModelStore:
         return self.tables[row.plan.table.name].concurrency
 
     def _claim_of(self, row: Row) -> Claim:
-        table = replace(row.plan.table, concurrency=self.concurrency_of(row))
+        plan, concurrency = row.plan, self.concurrency_of(row)
+        if plan.table.concurrency is not concurrency:
+            plan = replace(plan, table=replace(plan.table, concurrency=concurrency))
         return Claim(
-            plan=replace(row.plan, table=table), epoch=row.epoch, attempt=row.attempts, executor=row.executor,
+            plan=plan, epoch=row.epoch, attempt=row.attempts, executor=row.executor,
             lease_until=START + timedelta(seconds=row.lease_until), instants=row.instants,
         )  # fmt: skip
 
-    def _waiting(self) -> list[Row]:
-        inflight: dict[str, int] = {}
+    def _waiting(self) -> Iterator[Row]:
+        """Plans that may be claimed now, the oldest first."""
         for row in self.plans.values():
-            if row.state is INFLIGHT:
-                inflight[row.plan.table.name] = inflight.get(row.plan.table.name, 0) + 1
-        return [
-            row
-            for row in self.plans.values()
-            if row.state is REQUESTED
-            and not (state := self.tables[row.plan.table.name]).paused
-            and state.halted is None
-            and inflight.get(row.plan.table.name, 0) < self.settings.max_inflight_per_table
-        ]
+            if row.state is REQUESTED and row.not_before <= self.now():
+                name = row.plan.table.name
+                if not self.tables[name].paused and self.tables[name].halted is None:
+                    inflight = [r for r in self.plans.values() if r.state is INFLIGHT and r.plan.table.name == name]
+                    if len(inflight) < self.settings.max_inflight_per_table:
+                        yield row
 
     def _take(self, plan: Plan) -> None:
         holders = self.taken(plan.table.name, plan.partitions)
@@ -380,12 +406,11 @@ class ModelStore:
                 del self.live_partitions[key]
         self.world.tell(f"plan {row.plan.plan_id} is {to} (epoch {row.epoch})")
 
-    def _kept(self, table: TableRef) -> list[SupersededRow]:
-        mine = [row for row in self.rows if row.table == table.name and not row.deleted]
-        return sorted(mine, key=lambda row: (row.at, row.row_id))
-
-    def _due(self, row: SupersededRow) -> Due:
-        return Due(
-            row_id=row.row_id, plan_id=row.plan_id, version=row.version,
-            superseded_at=START + timedelta(seconds=row.at),
-        )  # fmt: skip
+    @staticmethod
+    def _due(row: SupersededRow) -> Due:
+        if row.due is None:
+            row.due = Due(
+                row_id=row.row_id, plan_id=row.plan_id, version=row.version,
+                superseded_at=START + timedelta(seconds=row.at),
+            )  # fmt: skip
+        return row.due

@@ -8,9 +8,10 @@ is lost brings an older one back. With ``indexed`` readers list by the index, wh
 something reads and writes back, and otherwise by the disk.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 
 from lake.errors import Transient
@@ -34,7 +35,15 @@ def row_sum(key: int, value: int) -> int:
 
 def sum_of(rows: Rows) -> int:
     """The sum of all rows."""
-    return sum(row_sum(key, value) for key, value in rows.items() if value is not None)
+    total = 0
+    for key, value in rows.items():
+        if value is not None:  # ``row_sum`` spelled out: this is where most of its calls would come from
+            mixed = (key * 0x9E3779B97F4A7C15 ^ value * 0xC2B2AE3D27D4EB4F) & _MASK
+            total += (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & _MASK
+    return total
+
+
+_instant_of = attrgetter("instant")
 
 
 @dataclass(slots=True, eq=False)
@@ -53,17 +62,14 @@ class File:
     by: Process | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """What a reader merges: a base file and the logs after it."""
+    """What a reader merges: a base file and the logs after it. ``names`` are their paths."""
 
-    base: File
-    logs: tuple[File, ...]
+    __slots__ = ("base", "logs", "names")
 
-    @property
-    def names(self) -> tuple[str, tuple[str, ...]]:
-        """The paths of base and logs."""
-        return self.base.path, tuple(log.path for log in self.logs)
+    def __init__(self, base: File, logs: tuple[File, ...]) -> None:
+        self.base, self.logs = base, logs
+        self.names = base.path, tuple([log.path for log in logs])
 
     def rows(self) -> dict[int, int]:
         """Base and logs merged."""
@@ -110,6 +116,9 @@ class Table:
     concurrency: Concurrency
     changed: Callable[["Table"], None]
     timeline: dict[str, Instant] = field(default_factory=dict)
+    #: what of the timeline did not complete, and what completed, be it archived since
+    begun: dict[str, Instant] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
     archived: dict[str, Instant] = field(default_factory=dict)
     files: dict[str, File] = field(default_factory=dict)
     index: frozenset[str] = frozenset()
@@ -129,14 +138,18 @@ class Table:
     version: int = 0
     _live: dict[str, Slice] | None = None
     _sums: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
+    _bare: dict[str, Slice] = field(default_factory=dict)
+    _ref: TableRef | None = None
 
     @property
     def ref(self) -> TableRef:
         """The table as it is registered today."""
-        return TableRef(
-            name=self.name, format="model", location=f"/{self.name}", concurrency=self.concurrency,
-            on_conflict=self.on_conflict,
-        )  # fmt: skip
+        if self._ref is None or self._ref.concurrency is not self.concurrency:
+            self._ref = TableRef(
+                name=self.name, format="model", location=f"/{self.name}", concurrency=self.concurrency,
+                on_conflict=self.on_conflict,
+            )  # fmt: skip
+        return self._ref
 
     # What readers see.
 
@@ -147,40 +160,50 @@ class Table:
         return self._live
 
     def _view(self) -> dict[str, Slice]:
-        completed = self.archived.keys() | {i.time for i in self.timeline.values() if i.completed}
         replaced = {
             group
             for instant in self.timeline.values()
-            if instant.completed
+            if instant.replaces and instant.completed
             for _, group in instant.replaces
         }  # fmt: skip
-        files = self.files
-        listed = (files[path] for path in self.index if path in files) if self.indexed else files.values()
+        files, done = self.files, self.done
+        listed = [files[path] for path in self.index if path in files] if self.indexed else files.values()
         bases: dict[str, File] = {}
         logs: list[File] = []
         for file in listed:
-            if file.instant in completed and file.group not in replaced:
+            group = file.group
+            if file.instant in done and group not in replaced:
                 if file.log:
                     logs.append(file)
-                elif file.group not in bases or bases[file.group].instant < file.instant:
-                    bases[file.group] = file
+                elif group not in bases or bases[group].instant < file.instant:
+                    bases[group] = file
+        live = {group: self._alone(base) for group, base in bases.items()}
         after: dict[str, list[File]] = {}
-        for log in sorted(logs, key=lambda file: file.instant):
+        for log in sorted(logs, key=_instant_of) if logs else ():
             if log.group in bases and log.instant > bases[log.group].instant:
                 after.setdefault(log.group, []).append(log)
-        return {group: Slice(base, tuple(after.get(group, ()))) for group, base in bases.items()}
+        for group, theirs in after.items():
+            live[group] = Slice(bases[group], tuple(theirs))
+        return live
 
-    def slice_sum(self, piece: Slice) -> int:
-        """The sum of a slice's rows."""
-        names = piece.names if piece.logs else (piece.base.path, ())
-        found = self._sums.get(names)
-        if found is None:
-            found = self._sums[names] = sum_of(piece.rows() if piece.logs else piece.base.rows)
+    def _alone(self, base: File) -> Slice:
+        """A slice without logs, the same one each time."""
+        found = self._bare.get(base.path)
+        if found is None or found.base is not base:
+            found = self._bare[base.path] = Slice(base, ())
         return found
 
     def visible_sum(self) -> int:
         """The sum of all rows that a reader sees, without those of damaged groups."""
-        return sum(self.slice_sum(piece) for group, piece in self.live().items() if group not in self.damaged) & _MASK
+        sums, damaged, total = self._sums, self.damaged, 0
+        for group, piece in self.live().items():
+            if group in damaged:
+                continue
+            found = sums.get(piece.names)
+            if found is None:
+                found = sums[piece.names] = sum_of(piece.rows() if piece.logs else piece.base.rows)
+            total += found
+        return total & _MASK
 
     def rows(self) -> dict[int, list[int]]:
         """What ``visible_sum`` adds up, by key; more than one value where a key is doubled."""
@@ -210,10 +233,15 @@ class Table:
     def new_instant(self, action: str, owner: Process | None, **known: object) -> Instant:
         """Publish an instant with the next time; call it under a lock."""
         self.instants += 1
-        instant = Instant(time=f"{self.instants:04d}", action=action, owner=owner, **known)  # type: ignore[arg-type]
-        self.timeline[instant.time] = instant
+        time = self.time_of(self.instants)
+        instant = Instant(time=time, action=action, owner=owner, **known)  # type: ignore[arg-type]
+        self.timeline[time] = self.begun[time] = instant
         self.version += 1
         return instant
+
+    def time_of(self, number: int) -> str:
+        """The time of an instant: text sorts as numbers do."""
+        return f"{number:04d}"
 
     def write(self, partition: str, group: str, instant: str, rows: Rows, *, log: bool = False) -> File:
         """A new file, invisible until its instant completes."""
@@ -234,6 +262,8 @@ class Table:
     def complete(self, instant: Instant, index: frozenset[str], changed: Mapping[int, int | None] = _NOTHING) -> None:
         """Make ``instant`` part of the table. ``index`` is what ``read_index`` gave in the same section."""
         instant.completed = True
+        self.begun.pop(instant.time, None)
+        self.done.add(instant.time)
         self.history.append((instant, changed))
         self._count(instant, changed)
         self.index = (index | {file.path for file in instant.outputs}) - set(instant.victims)
@@ -270,17 +300,19 @@ class Table:
         for path in [file.path for file in self.files.values() if file.instant == time]:
             self.remove(path)
         self.timeline.pop(time, None)
+        self.begun.pop(time, None)
+        self.done.discard(time)
         self.version += 1
 
-    def pending(self) -> Iterator[Instant]:
+    def pending(self) -> list[Instant]:
         """What was begun and did not complete, oldest first."""
-        return (instant for instant in list(self.timeline.values()) if not instant.completed)
+        return list(self.begun.values())
 
     def pending_groups(self, without: str = "") -> dict[str, Instant]:
         """Group → the pending rewrite that names it."""
         return {
             group: instant
-            for instant in self.pending()
+            for instant in self.begun.values()
             if instant.time != without
             for _, group in instant.replaces
         }  # fmt: skip
@@ -311,14 +343,9 @@ class Table:
                     lock.holder = None
 
 
-def holds_damage(table: Table, groups: Collection[str]) -> str | None:
-    """The first of ``groups`` whose slice is not what the commits say, by names and sizes; None where all are."""
-    live = table.live()
-    for group in sorted(groups):
-        piece = live.get(group)
-        said = table.said.get(group)
-        if piece is None or said is None or piece.names != said:
-            return group
-        if any(file.bytes != file.written for file in (piece.base, *piece.logs)):
-            return group
-    return None
+def holds_damage(table: Table, group: str) -> bool:
+    """Whether the slice of ``group`` is not what the commits say, by names and sizes."""
+    piece = table.live().get(group)
+    if piece is None or piece.names != table.said.get(group) or piece.base.bytes != piece.base.written:
+        return True
+    return any(log.bytes != log.written for log in piece.logs)

@@ -95,9 +95,9 @@ class Watch:
         for store in self.world.stores:
             row = store.plans.get(instant.plan_id or "")
             if row is not None and here is not None and row.state is PlanState.INFLIGHT:
-                mine = instant.owner is here.process
-                if row.epoch == instant.epoch and not mine and row.lease_until > self.world.scheduler.now:
-                    owner = instant.owner.name if instant.owner else "nobody"
+                owner = instant.owner
+                works = owner is not None and owner is not here.process and not owner.dead
+                if works and row.epoch == instant.epoch and row.lease_until > self.world.scheduler.now:
                     text = f"{table.name}: {here.process.name} withdraws {instant.time}, which {owner} is working on"
                     self.violated("work withdrawn", text)
         self.world.tell(f"{instant.time} of plan {instant.plan_id} is withdrawn from {table.name}")
@@ -112,10 +112,12 @@ class Watch:
             self.violated("live file deleted", f"{table.name}: {path}")
 
     def deleting(self, table: Table, versions: Sequence[SupersededVersion]) -> None:
-        """What lakefold deletes was superseded for as long as the retention in force."""
+        """What lakefold deletes was superseded for as long as the retention in force when the round began."""
+        here = self.world.scheduler.current
+        retention = here.process.retention if here is not None else 0.0
         for version in versions:
             age = self.world.scheduler.now - self.superseded_at.get(table.name + version.path, self.world.scheduler.now)
-            if age < self.world.least_retention():
+            if age < retention:
                 self.violated("deleted early", f"{table.name}: {version.path} after {age:.1f} s")
 
     def planned(self, store: "ModelStore", plan: Plan) -> None:

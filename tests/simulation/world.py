@@ -3,9 +3,11 @@
 
 import copy
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 from types import ModuleType
 from typing import Any
@@ -23,7 +25,7 @@ from service.store.errors import DatabaseUnreachable, StoreError
 from simulation.clock import Process, Scheduler, Threads, Time
 from simulation.daemons import Daemon
 from simulation.port import START, ModelFormat, prove
-from simulation.script import HORIZON, WRITERS, Act, Fault, Script, TableSetup
+from simulation.script import HORIZON, PROCESSES, WRITERS, Act, Fault, Script, Stroke, TableSetup
 from simulation.store import ModelStore, Settings, TableRow
 from simulation.table import Instant, Table, TableLock
 from simulation.watch import Watch
@@ -43,6 +45,7 @@ class World:
 
     def __init__(self, script: Script, *, traced: bool = False) -> None:
         self.script, self.setup, self.random = script, script.setup, Random(~script.seed)
+        self._drawn = self.random.random
         self.scheduler = _THREADS.scheduler = Scheduler()
         self.violation: tuple[str, str] | None = None
         self.trace: list[str] | None = [] if traced else None
@@ -53,12 +56,13 @@ class World:
         self.set_back = False
         self.without_writers: set[str] = set()
         self._faults = {(f.site, f.nth, f.when): f for f in script.items if isinstance(f, Fault)}
-        self._calls: dict[str, int] = {}
+        #: calls so far of each site where a fault may strike
+        self._calls = dict.fromkeys((site for site, _, _ in self._faults), 0)
+        self._starts: Counter[str] = Counter()
         #: the next group that is rewritten loses a row
         self._spoil = False
         self.process_locks: dict[tuple[Process, str], TableLock] = {}
         self._keys = self._plans = 0
-        self._retentions = [(0.0, self.retention)]
         self.watch = Watch(self)
         self.format = ModelFormat(self)
         self.tables = {t.name: self._table(t) for t in self.setup.tables}
@@ -108,8 +112,11 @@ class World:
         for name in WRITERS:
             self._start_writer(name, [act for act in self._acts if act.who == name])
         for number, _ in enumerate(self.stores):
-            for place, name in enumerate(("daemon-1", "daemon-2", "executor-3")):
+            for place, name in enumerate(PROCESSES):
                 self._start_daemon(f"{name}{'-other' * number}", number, place, loops=place < 2)
+        for stroke in self.script.items:
+            if isinstance(stroke, Stroke):
+                self.scheduler.spawn(Process("chance"), partial(self._strike_down, stroke), after=stroke.at)
         operator = Process("operator")
         acts = [act for act in self._acts if act.who == "operator"]
         self.scheduler.spawn(operator, lambda: self._operate(acts))
@@ -120,8 +127,8 @@ class World:
         self.scheduler.spawn(process, lambda: Writer(self, process).run(acts), after=after)
 
     def _start_daemon(self, name: str, store: int, place: int, *, loops: bool, after: float = 0.0) -> None:
-        process = Process(f"{name}/{self._calls.get(name, 0)}", skew=self.setup.skews[place])
-        self._calls[name] = self._calls.get(name, 0) + 1
+        process = Process(f"{name}/{self._starts[name]}", skew=self.setup.skews[place])
+        self._starts[name] += 1
         process.restart = lambda: self._start_daemon(name, store, place, loops=loops, after=_RESTART_SECONDS)  # type: ignore[attr-defined]
         self._daemons[name] = process, store, loops
 
@@ -138,14 +145,13 @@ class World:
             self.scheduler.kill(process)
 
     def _heal(self) -> None:
-        self.healing, self.mounted, self._faults, self._spoil = True, True, {}, False
+        self.healing, self.mounted, self._calls, self._spoil = True, True, {}, False
         self.tell("everything heals")
         self.retention = 5.0
         for table in self.tables.values():
             if table.name not in self.without_writers:
                 tidy = [Act(HORIZON + 5 + number, "writer-3", "tidy", table.name, number) for number in range(2)]
                 self._start_writer("writer-3", tidy)
-        self._retentions = [(0.0, 5.0)]
         self.scheduler.spawn(Process("operator"), self._tidy_up)
 
     def _tidy_up(self) -> None:
@@ -201,7 +207,6 @@ class World:
 
     def _do_retention(self, table: Table, random: Random) -> None:
         self.retention = random.choice((5.0, 30.0, 60.0))
-        self._retentions.append((self.scheduler.now, self.retention))
 
     def _do_lose_a_file(self, table: Table, random: Random) -> None:
         self._damage(table, "lose a file", random)
@@ -253,24 +258,25 @@ class World:
 
     def before(self, name: str, *, lake: bool = False) -> None:
         """Time passes before a call; Killed, or what the script says, strikes."""
-        self.scheduler.sleep(self.random.random() ** 4)
-        count = self._calls[name] = self._calls.get(name, 0) + 1
-        fault = self._faults.get((name, count, "before"))
-        if fault is not None:
-            self._strike(fault, lake)
+        self.scheduler.sleep(self._drawn() ** 4)
+        if name in self._calls:
+            self._calls[name] += 1
+            self._strike_at(name, "before", lake)
         if lake and not self.mounted:
             self.scheduler.current.process.hindered = True  # type: ignore[union-attr]
             raise Rejected(f"{name}: the lake is not there")
 
     def after(self, name: str, *, lake: bool = False) -> None:
         """Time passes after a call has done its work."""
-        if self.random.random() < _SLOW_ANSWERS:
-            self.scheduler.sleep(self.random.random() ** 4)
-        fault = self._faults.get((name, self._calls[name], "after"))
-        if fault is not None:
-            self._strike(fault, lake)
+        if self._drawn() < _SLOW_ANSWERS:
+            self.scheduler.sleep(self._drawn() ** 4)
+        if name in self._calls:
+            self._strike_at(name, "after", lake)
 
-    def _strike(self, fault: Fault, lake: bool) -> None:
+    def _strike_at(self, name: str, when: str, lake: bool) -> None:
+        fault = self._faults.get((name, self._calls[name], when))
+        if fault is None:
+            return
         task = self.scheduler.current
         assert task is not None
         self.tell(f"here strikes: {fault}")
@@ -284,6 +290,14 @@ class World:
         elif fault.outcome is not None:
             task.process.hindered = True
             raise fault.outcome(f"{fault.site} failed")
+
+    def _strike_down(self, stroke: Stroke) -> None:
+        process, _, _ = self._daemons[stroke.who]
+        self.tell(f"{process.name}: {stroke.what}")
+        if stroke.what == "crash":
+            self.kill(process)
+        else:
+            process.asleep_until = max(process.asleep_until, self.scheduler.now + stroke.seconds)
 
     # What others ask.
 
@@ -299,12 +313,6 @@ class World:
     def own_lock(self, table: Table) -> TableLock:
         """The lock that keeps lakefold's own processes apart on a table."""
         return table.ours
-
-    def least_retention(self) -> float:
-        """The shortest retention that was in force within the last minute: a round may have begun with it."""
-        now = self.scheduler.now
-        ends = [*(at for at, _ in self._retentions[1:]), now]
-        return min(value for (_, value), until in zip(self._retentions, ends, strict=True) if until >= now - 60)
 
     def run_pending_cleans(self, table: Table) -> None:
         """Go on with what a killed process began to clean; call it under the lock."""
