@@ -134,7 +134,8 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
         for name, often in {
             "claim": 8, "expired": 9, "heartbeat": 12, "step": 16, "complete": 4, "requeue": 3, "fail": 1,
             "cancel": 2, "stay": 1, "plan_state": 6, "due": 6, "uncommitted": 8, "complete_late": 1,
-            "superseded": 8, "close_superseded": 1, "mark_deleted": 3, "begin_deleting": 3, "add_plan": 4, "held_partitions": 12,
+            "superseded": 8, "close_superseded": 1, "begin_deleting": 3, "mark_deleted": 3, "add_plan": 4,
+            "held_partitions": 12,
         }.items()
     },
 }  # fmt: skip

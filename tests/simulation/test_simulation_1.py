@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first half of the simulated seeds; the other file is for the other process."""
+"""The first quarter of the simulated seeds; the other files are for whichever process is free."""
 
 import pytest
 

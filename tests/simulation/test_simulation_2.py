@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second half of the simulated seeds."""
+"""The second quarter of the simulated seeds."""
 
 import pytest
 
@@ -8,5 +8,5 @@ from simulation.seeds import TESTS, hold
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(TESTS, 2 * TESTS))
-def test_rows_and_plans_hold_whatever_crashes_sleeps_or_fails_in_the_second_half(number):
+def test_rows_and_plans_hold_whatever_crashes_sleeps_or_fails_in_the_second_quarter(number):
     hold(number)
