@@ -8,8 +8,9 @@ between question and deletion learns that another one was there.
 """
 
 import logging
+import uuid
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -19,9 +20,10 @@ from executors.outcome import one_line
 from executors.rescue import Formats
 from lake.errors import Conflict
 from lake.formats import load_format
+from lake.identity import executor_name
 from lake.model import TableRef
-from lake.plan import SupersededVersion
-from lake.ports import Deletion, Due, Fenced, PlanStore, SparkProvider, TableFormat
+from lake.plan import Keeper, KeeperKind, SupersededVersion
+from lake.ports import Capability, Deletion, Due, Fenced, PlanStore, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +143,8 @@ class _Round:
         self._bytes_freed = 0
         self._kept: list[Kept] = []
         self._closed: list[Kept] = []
+        #: holds the partitions that are cleaned, where no lock of the table keeps plans away
+        self._keeper = Keeper(kind=KeeperKind.CLEANER, name=f"{executor_name()}/{uuid.uuid4().hex[:8]}")
         #: rows looked at that are still due: kept ones, and in a dry run all
         self._seen: set[int] = set()
 
@@ -204,7 +208,7 @@ class _Round:
                     versions = [d.version for d in batch]
                     rows = {d.row_id for d in batch}
                     rest = {row: version for row, version in remaining.items() if row not in rows}
-                    fence = partial(self._mark, rows)
+                    fence = partial(self._mark, batch)
                     if isinstance(writer, Fenced):
                         writer.fence = fence
                     try:
@@ -224,10 +228,27 @@ class _Round:
             log.warning("table %s: cleaning ended early: %s", self._table.name, one_line(error))
             self._observer.clean_failed(self._table.name, type(error).__name__)
             return error
+        finally:
+            self._release()
         return None
 
-    def _mark(self, rows: Collection[int]) -> None:
-        """Tell the store that a deletion begins; Conflict where another process has ended the wait of a row since."""
+    def _release(self) -> None:
+        """Give partitions back to the planner at once; without an answer they are free in some minutes."""
+        if Capability.TABLE_LOCK in self._format.capabilities:
+            return
+        try:
+            self._store.release(self._keeper)
+        except Exception as error:
+            log.warning("table %s: its partitions stay with the cleaner: %s", self._table.name, one_line(error))
+
+    def _mark(self, batch: Sequence[Due]) -> None:
+        """Tell the store that a deletion begins. Raises Conflict where somebody else works on a partition or a file."""
+        if Capability.TABLE_LOCK not in self._format.capabilities:
+            partitions = {d.version.partition for d in batch}
+            taken = partitions - frozenset(self._store.keep(self._table, partitions, self._keeper))
+            if taken:
+                raise Conflict(f"partition {min(taken)} is held by a plan or the sweep")
+        rows = [d.row_id for d in batch]
         if len(self._store.begin_deleting(rows)) < len(rows):
             raise Conflict("another process has deleted some of these files meanwhile")
 

@@ -65,9 +65,12 @@ class Lease:
         if self._abort.is_set():
             raise Aborted("the executor was stopped before the plan ended")
 
-    def renew(self) -> None:
-        """Renew now, then ``check``. Whatever the store raises goes through: without an answer nobody owns the plan."""
-        self._beat()
+    def renew(self, *, at_least: timedelta = timedelta()) -> None:
+        """Renew now, ``at_least`` for so long, then ``check``.
+
+        Whatever the store raises goes through: without an answer nobody owns the plan.
+        """
+        self._beat(at_least)
         self.check()
 
     def hold(self) -> None:
@@ -81,10 +84,13 @@ class Lease:
         """Whether a heartbeat answered that an operator wants the plan cancelled."""
         return self._cancel_requested
 
-    def renew_if_stale(self) -> None:
-        """``renew`` unless that happened within one interval: the process may have been stopped in between."""
-        if time.monotonic() - self._renewed >= self._every:
-            self.renew()
+    def renew_if_stale(self, *, at_least: timedelta = timedelta()) -> None:
+        """``renew`` unless that happened within one interval: the process may have been stopped in between.
+
+        What is about to begin and can't be kept from others by a lock, for ``at_least``, is always asked for.
+        """
+        if at_least or time.monotonic() - self._renewed >= self._every:
+            self.renew(at_least=at_least)
         self.check()
 
     @contextmanager
@@ -101,11 +107,11 @@ class Lease:
             self._writer = None
         self.check()
 
-    def _beat(self) -> None:
+    def _beat(self, at_least: timedelta = timedelta()) -> None:
         with self._beating:
             begun = time.monotonic()
             try:
-                self._cancel_requested |= self._store.heartbeat(self._claim, self._progress)
+                self._cancel_requested |= self._store.heartbeat(self._claim, self._progress, at_least=at_least)
             except LeaseLost as error:
                 self._lost = error
             else:

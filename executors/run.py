@@ -105,6 +105,8 @@ class _Run:
         self._left = Leftovers(claim, format_)
         #: some attempt of the plan has come as far as its commit: from then on no answer of the table is none
         self._may_have_landed = claim.epoch > 1
+        #: how long nobody else may take the plan over once its commit is to begin
+        self._lasts = timedelta()
         #: the commit that names our plan, as soon as it is known
         self._landed: Commit | None = None
 
@@ -159,7 +161,7 @@ class _Run:
     def _fence(self) -> None:
         """Raise where the plan may not be published or committed by this run any more; asked under the table's lock."""
         try:
-            self._lease.renew_if_stale()
+            self._lease.renew_if_stale(at_least=self._lasts)
         except (LeaseLost, CancelRequested, Transient):
             raise
         except Exception as silent:
@@ -262,9 +264,11 @@ class _Run:
         return rewrite
 
     def _commit(self, writer: TableWriter, rewrite: Rewrite) -> None:
-        self._lease.renew()
+        # Twice: once for the commit, and once more in case this process is stopped between the look and the commit.
+        self._lasts = 2 * writer.commit_takes
+        self._lease.renew(at_least=self._lasts)
         with self._step(Step.COMMIT):
-            self._lease.renew_if_stale()
+            self._lease.renew_if_stale(at_least=self._lasts)
             self._may_have_landed = True
             try:
                 self._landed = writer.commit(rewrite)

@@ -35,6 +35,24 @@ TRANSITIONS: Mapping[PlanState, frozenset[PlanState]] = MappingProxyType(
 LIVE_STATES = frozenset({PlanState.REQUESTED, PlanState.INFLIGHT})
 
 
+class KeeperKind(StrEnum):
+    """Who besides a live plan may hold partitions for a while."""
+
+    CLEANER = "cleaner"  #: deletes superseded files there
+    SWEEP = "sweep"  #: puts right what ended plans, or writers that spanned a commit, left there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeper:
+    """One round of the cleaner or the sweep, with a name that no other round has."""
+
+    kind: KeeperKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"the {self.kind} ({self.name})"
+
+
 class PlanKind(StrEnum):
     """What the rewrite is for."""
 
@@ -143,12 +161,16 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFile:
-    """One file written by a plan. ``path`` is relative to the table's location."""
+    """One file written by a plan. ``path`` is relative to the table's location.
+
+    ``payload`` is the format's own, such as column metrics for its commit; nobody else looks into it.
+    """
 
     partition: str
     path: str
     bytes: int
     rows: int
+    payload: object = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,13 +206,15 @@ class Commit:
     """Proof that a table holds the result of a plan.
 
     ``instant`` names the commit on the table's own timeline; ``outputs`` and ``superseded`` are what it
-    added and replaced, as the table itself records them.
+    added and replaced, as the table itself records them. ``epoch`` is that of the attempt that made it, None where the
+    table does not say, as where another process executed the plan.
     """
 
     plan_id: str
     instant: str
     outputs: tuple[OutputFile, ...]
     superseded: tuple[SupersededVersion, ...]
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

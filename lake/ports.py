@@ -20,6 +20,7 @@ from lake.plan import (
     Claim,
     ClusteringGroup,
     Commit,
+    Keeper,
     LeftOut,
     OutputFile,
     PartitionFigures,
@@ -55,6 +56,7 @@ class Capability(StrEnum):
     SAVEPOINTS = "savepoints"  #: owners can keep versions of the table, which nothing deletes
     MERGED_READS = "merged_reads"  #: rows are told by merging a slice's files, not by the data files alone
     REPAIR = "repair"  #: replaced files can become live again, and are then found and taken out
+    TABLE_LOCK = "table_lock"  #: a lock of the table keeps apart whoever changes it, lakefold's own processes included
     NATIVE_GROUPS = "native_groups"  #: a strategy named after the format groups slices as the format's own service does
     SORTING = "sorting"  #: a rewrite can order the rows by columns, in the layouts of the policy
 
@@ -65,7 +67,8 @@ class Prepared:
 
     ``instant`` is the pending instant on the table's timeline; ``groups`` the indices into ``plan.groups``
     that are still live and unchanged; ``left_out`` the others with their reasons; ``notes`` are choices worth
-    showing to a person, such as the engine.
+    showing to a person, such as the engine. ``evidence`` is the format's own: what it saw of the table and compares
+    once more at the commit, such as its schema; nobody else looks into it.
     """
 
     plan: Plan
@@ -74,6 +77,7 @@ class Prepared:
     groups: tuple[int, ...]
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
+    evidence: object = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +169,10 @@ class Deletion:
 
 class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     """Changes one table through its own format's commit protocol. Used by one thread from open to close."""
+
+    #: The longest time from the last look at whose plan it is until nothing of a commit can land any more, timeouts
+    #: of a catalog included. Zero where a lock of the table keeps everybody else away until the commit has ended.
+    commit_takes: timedelta
 
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         """Check every slice against the table and make the plan known to it (step 2).
@@ -340,8 +348,12 @@ class PlanStore(Protocol):
         Skips paused and halted tables and tables at ``max_inflight_per_table``. Increments epoch and attempt.
         """
 
-    def heartbeat(self, claim: Claim, progress: Progress | None = None) -> bool:
-        """Extend the lease; True when a cancel was requested. Raises LeaseLost."""
+    def heartbeat(self, claim: Claim, progress: Progress | None = None, *, at_least: timedelta = timedelta()) -> bool:
+        """Extend the lease, ``at_least`` for so long; True when a cancel was requested. Raises LeaseLost.
+
+        A lease never becomes shorter. With ``at_least`` nobody takes the plan over, either, until that time has passed
+        once more after its end, unless its executor is known to be gone.
+        """
 
     def step(self, claim: Claim, step: Step, *, instant: str | None = None, milliseconds: int = 0) -> None:
         """Record that ``step`` ended (and the instant it published). Raises LeaseLost."""
@@ -381,7 +393,8 @@ class PlanStore(Protocol):
     def expired(self, executor: str) -> Claim | None:
         """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none.
 
-        An adopted plan is taken over only from an executor that is known to be gone or has been silent for long.
+        For a while after its end, its grace, a plan is taken over only from an executor that is known to be gone:
+        once a commit was to begin, and with an adopted plan for long, since a successor has to use the same instant.
         """
 
     def due_in(self) -> timedelta | None:
@@ -392,6 +405,15 @@ class PlanStore(Protocol):
 
     def plan_state(self, plan_id: str) -> PlanState | None:
         """The state of a plan, None when this database does not know it."""
+
+    def keep(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
+        """Hold, or go on holding, ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
+
+        While a keeper holds a partition no plan is made there, and while a plan lives no keeper holds its partitions.
+        """
+
+    def release(self, keeper: Keeper) -> None:
+        """Give up all that ``keeper`` holds."""
 
     def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
         """Superseded versions older than ``retention``, in the order in which they were superseded."""

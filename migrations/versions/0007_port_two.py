@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What formats without a timeline of their own need: files known by more than their path, deletions marked begun."""
+"""What formats without a timeline of their own need.
+
+Files are known by more than their path, and a deletion is marked before it begins. Partitions can be held by others
+than plans, and how long a lease is respected after its end is the plan's own.
+"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,6 +14,9 @@ branch_labels = None
 depends_on = None
 
 _WAITING = "deleted_at_ms IS NULL"
+_BY_PLAN = "holder_kind = 'plan'"
+#: the grace of an adopted plan, 30 minutes
+_ADOPTED = 30 * 60 * 1000
 
 
 def upgrade() -> None:
@@ -17,13 +24,55 @@ def upgrade() -> None:
     op.add_column("superseded_version", sa.Column("modified_at_ms", sa.BigInteger(), nullable=True))
     op.add_column("superseded_version", sa.Column("deleting_at_ms", sa.BigInteger(), nullable=True))
     _index_waiting("table_name", "superseded_at_ms", "id", "bytes")
+    op.add_column("plan", sa.Column("grace_ms", sa.BigInteger(), nullable=False, server_default="0"))
+    op.execute(f"UPDATE plan SET grace_ms = {_ADOPTED} WHERE adopted IS NOT NULL AND state = 'inflight'")
+    _live_partitions(
+        sa.Column("holder_kind", sa.String(), nullable=False),
+        sa.Column("plan_id", sa.String(), nullable=True),
+        sa.Column("keeper", sa.String(), nullable=True),
+        sa.Column("expires_at_ms", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint("holder_kind IN ('plan', 'cleaner', 'sweep')", name=op.f("ck_live_partition_holder_known")),
+        sa.CheckConstraint(f"({_BY_PLAN}) = (plan_id IS NOT NULL)", name=op.f("ck_live_partition_plan_held_by_it")),
+        sa.CheckConstraint(f"({_BY_PLAN}) = (keeper IS NULL)", name=op.f("ck_live_partition_keeper_named")),
+        sa.CheckConstraint(f"({_BY_PLAN}) = (expires_at_ms IS NULL)", name=op.f("ck_live_partition_keeper_expires")),
+        columns="holder_kind, plan_id",
+        values="'plan', plan_id",
+    )
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Take back; what cleaner and sweep hold is given up."""
+    op.execute(f"DELETE FROM live_partition WHERE NOT ({_BY_PLAN})")
+    _live_partitions(sa.Column("plan_id", sa.String(), nullable=False), columns="plan_id", values="plan_id")
+    op.drop_column("plan", "grace_ms")
     _index_waiting("table_name", "instant", "id", "superseded_at_ms", "bytes")
     op.drop_column("superseded_version", "deleting_at_ms")
     op.drop_column("superseded_version", "modified_at_ms")
+
+
+def _live_partitions(*items: sa.schema.SchemaItem, columns: str, values: str) -> None:
+    """Make the table anew with ``items``, since SQLite changes no column, and fill it from what there is."""
+    op.rename_table("live_partition", "live_partition_before")
+    op.drop_index("ix_live_partition_plan_id", table_name="live_partition_before")
+    # PostgreSQL's constraints keep their names when a table is renamed.
+    if op.get_bind().dialect.name == "postgresql":
+        for name in ("pk_live_partition", "fk_live_partition_plan_id_plan", "fk_live_partition_table_name_table_state"):
+            op.execute(f"ALTER TABLE live_partition_before RENAME CONSTRAINT {name} TO {name}_before")
+    op.create_table(
+        "live_partition",
+        sa.Column("table_name", sa.String(), nullable=False),
+        sa.Column("partition_path", sa.String(), nullable=False),
+        *items,
+        sa.ForeignKeyConstraint(["plan_id"], ["plan.id"], name="fk_live_partition_plan_id_plan"),
+        sa.ForeignKeyConstraint(["table_name"], ["table_state.name"], name="fk_live_partition_table_name_table_state"),
+        sa.PrimaryKeyConstraint("table_name", "partition_path", name="pk_live_partition"),
+    )
+    op.execute(
+        f"INSERT INTO live_partition (table_name, partition_path, {columns})"
+        f" SELECT table_name, partition_path, {values} FROM live_partition_before"
+    )
+    op.drop_table("live_partition_before")
+    op.create_index("ix_live_partition_plan_id", "live_partition", ["plan_id"])
 
 
 def _index_waiting(*columns: str) -> None:

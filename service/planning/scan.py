@@ -239,7 +239,7 @@ class _Run:
                     )  # fmt: skip
             except PartitionsTaken as error:
                 # Somebody was faster: what they took is theirs, the rest may still be planned.
-                self.held |= error.holders
+                self.held |= error.holders | error.keepers
             else:
                 self.plans.append(describe_plan(planning.plan, estimate))
                 self.held |= dict.fromkeys(planning.plan.partitions, planning.plan.plan_id)

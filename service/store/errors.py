@@ -2,6 +2,7 @@
 """What the store refuses, and what it says when its database can't be used. Each text is one line for a person."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from service import problems
 from service.problems import ServiceError
@@ -52,16 +53,14 @@ class IdempotencyMismatch(StoreError):
 
 
 class PartitionsTaken(StoreError):
-    """Live plans hold partitions; ``holders`` maps each such partition to the plan that holds it."""
+    """Partitions are held: ``holders`` maps each to the plan that holds it, ``keepers`` to the cleaner or the sweep."""
 
     problem = problems.LIVE_PLAN
 
-    def __init__(self, holders: Mapping[str, str]) -> None:
-        self.holders = dict(holders)
+    def __init__(self, holders: Mapping[str, str], keepers: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.holders, self.keepers = dict(holders), dict(keepers)
         self.facts = {"holders": self.holders}
-        named = ", ".join(
-            f"{partition or 'the whole table'} by plan {plan_id}"
-            for partition, plan_id in sorted(self.holders.items())[:3]
-        )
-        more = f" and {len(self.holders) - 3} more" if len(self.holders) > 3 else ""
+        taken = {partition: f"plan {plan_id}" for partition, plan_id in holders.items()} | self.keepers
+        named = ", ".join(f"{partition or 'the whole table'} by {by}" for partition, by in sorted(taken.items())[:3])
+        more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""
         super().__init__(f"a partition belongs to one live plan at a time; taken: {named}{more}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, case, delete, func, insert, literal, select, update
 
 from lake.errors import LeaseLost
 from lake.identity import is_gone
@@ -25,8 +25,9 @@ from service.store.views import Failure
 
 #: a claim that lost a race looks again; another plan of a crowded queue is free long before this
 _CLAIM_ATTEMPTS = 50
-#: how long past its lease an executor that may only be asleep keeps an adopted plan
+#: the grace of an adopted plan: its next attempt has to use the same instant, on which a sleeper may go on working
 ADOPTED_SILENCE = timedelta(minutes=30)
+_GRACE = case((PlanRow.adopted.is_(None), 0), else_=milliseconds(ADOPTED_SILENCE))
 _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
 _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 
@@ -54,8 +55,9 @@ class Lifecycle(StorePart):
                     .values(
                         state=PlanState.INFLIGHT, epoch=PlanRow.epoch + 1, attempts=PlanRow.attempts + 1,
                         executor=executor, lease_until_ms=db_now() + self._lease_ms, heartbeat_at_ms=db_now(),
-                        claimed_at_ms=db_now(), step=None, error=None, milliseconds={}, progress_bytes_done=0,
-                        progress_bytes_total=PlanRow.input_bytes, progress_rows_done=0, spark_ui=None,
+                        grace_ms=_GRACE, claimed_at_ms=db_now(), step=None, error=None, milliseconds={},
+                        progress_bytes_done=0, progress_bytes_total=PlanRow.input_bytes, progress_rows_done=0,
+                        spark_ui=None,
                     )
                 )  # fmt: skip
                 if taken is None or taken.rowcount != 1:
@@ -68,17 +70,15 @@ class Lifecycle(StorePart):
     def expired(self, executor: str) -> Claim | None:
         """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none.
 
-        The plan stays inflight: whoever takes it over asks the table first whether it committed. Another attempt at
-        an adopted plan has to use the same instant. So such a plan is taken over only from ``executor`` itself, from
-        a process that is known to be gone, or after ``ADOPTED_SILENCE``.
+        The plan stays inflight: whoever takes it over asks the table first whether it committed. During its grace,
+        after the lease, a plan is taken over only from ``executor`` itself or a process that is known to be gone.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             with self._database.read() as connection:
-                patience = milliseconds(ADOPTED_SILENCE)
                 candidates = connection.execute(
                     select(
                         PlanRow.id, PlanRow.epoch, PlanRow.executor,
-                        (PlanRow.adopted.is_(None) | (PlanRow.lease_until_ms <= db_now() - patience)).label("free"),
+                        (PlanRow.lease_until_ms + PlanRow.grace_ms <= db_now()).label("free"),
                     )
                     .where(PlanRow.state == PlanState.INFLIGHT, PlanRow.lease_until_ms <= db_now())
                     .order_by(PlanRow.lease_until_ms)
@@ -95,7 +95,7 @@ class Lifecycle(StorePart):
                     )
                     .values(
                         epoch=PlanRow.epoch + 1, executor=executor, heartbeat_at_ms=db_now(),
-                        lease_until_ms=db_now() + self._lease_ms,
+                        lease_until_ms=db_now() + self._lease_ms, grace_ms=_GRACE,
                     )
                 )  # fmt: skip
                 if taken.rowcount != 1:
@@ -123,9 +123,16 @@ class Lifecycle(StorePart):
         known = [ms for ms in moments if ms is not None]
         return timedelta(milliseconds=max(min(known) - now, 0)) if known else None
 
-    def heartbeat(self, claim: Claim, progress: Progress | None = None) -> bool:
-        """Extend the lease; True when a cancel was requested. Raises LeaseLost."""
-        values: dict[str, Any] = {"lease_until_ms": db_now() + self._lease_ms, "heartbeat_at_ms": db_now()}
+    def heartbeat(self, claim: Claim, progress: Progress | None = None, *, at_least: timedelta = timedelta()) -> bool:
+        """Extend the lease, ``at_least`` for so long; True when a cancel was requested. Raises LeaseLost.
+
+        A lease never becomes shorter, and neither does the grace after its end, which is ``at_least`` too.
+        """
+        values: dict[str, Any] = {
+            "lease_until_ms": _later(PlanRow.lease_until_ms, db_now() + max(self._lease_ms, milliseconds(at_least))),
+            "grace_ms": _later(PlanRow.grace_ms, literal(milliseconds(at_least))),
+            "heartbeat_at_ms": db_now(),
+        }
         if progress is not None:
             values |= {
                 "progress_bytes_done": progress.bytes_done,
@@ -201,8 +208,9 @@ class Lifecycle(StorePart):
                 return
             row = _hold(connection, claim)
             values = {**_completed(row, commit, figures), "milliseconds": {**row.milliseconds, **milliseconds}}
+            by = "" if commit.epoch in (None, claim.epoch) else f" by epoch {commit.epoch}"
             late = "" if row.cancel_requested_at_ms is None else "; the cancel came too late"
-            reason = f"committed as {commit.instant}{late}"
+            reason = f"committed as {commit.instant}{by}{late}"
             self._leave_inflight(connection, claim, PlanState.COMPLETED, values, claim.executor, reason)
             _supersede(connection, row.table_name, commit)
 
@@ -400,6 +408,10 @@ def _claimed_row(connection: Connection, plan_id: str, before: PlanState, execut
     row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
     record_event(connection, plan_id, before, PlanState.INFLIGHT, epoch=row.epoch, actor=executor, reason=reason)
     return row
+
+
+def _later(known: Any, wanted: Any) -> Any:
+    return case((known > wanted, known), else_=wanted)
 
 
 def _fence(claim: Claim) -> tuple[Any, ...]:

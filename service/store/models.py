@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-from lake.plan import LIVE_STATES, PlanKind, PlanState
+from lake.plan import LIVE_STATES, KeeperKind, PlanKind, PlanState
 
 #: the row of ``table_state`` whose pause holds every table
 ALL_TABLES = "*"
@@ -265,6 +265,8 @@ class PlanRow(Base):
     attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")
     executor: Mapped[str | None] = mapped_column(String)
     lease_until_ms: Mapped[int | None] = mapped_column(BigInteger)
+    #: how long past its lease it is taken over only from an executor that is known to be gone
+    grace_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     heartbeat_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     not_before_ms: Mapped[int] = mapped_column(BigInteger)
     step: Mapped[str | None] = mapped_column(String)
@@ -332,15 +334,27 @@ class GroupRow(Base):
     left_out: Mapped[str | None] = mapped_column(Text)
 
 
+_BY_PLAN = "holder_kind = 'plan'"
+
+
 class LivePartitionRow(Base):
-    """A partition held by its one live plan."""
+    """A partition and its one holder: a plan for as long as it lives, or for some minutes a ``lake.plan.Keeper``."""
 
     __tablename__ = "live_partition"
-    __table_args__ = (Index(None, "plan_id"),)
+    __table_args__ = (
+        CheckConstraint(_one_of("holder_kind", ("plan", *KeeperKind)), name="holder_known"),
+        CheckConstraint(f"({_BY_PLAN}) = (plan_id IS NOT NULL)", name="plan_held_by_it"),
+        CheckConstraint(f"({_BY_PLAN}) = (keeper IS NULL)", name="keeper_named"),
+        CheckConstraint(f"({_BY_PLAN}) = (expires_at_ms IS NULL)", name="keeper_expires"),
+        Index(None, "plan_id"),
+    )
 
     table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"), primary_key=True)
     partition_path: Mapped[str] = mapped_column(String, primary_key=True)
-    plan_id: Mapped[str] = mapped_column(ForeignKey("plan.id"))
+    holder_kind: Mapped[str] = mapped_column(String)
+    plan_id: Mapped[str | None] = mapped_column(ForeignKey("plan.id"))
+    keeper: Mapped[str | None] = mapped_column(String)
+    expires_at_ms: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class EventRow(Base):

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from lake.model import FileSlice
-from lake.plan import FailedPlan, Plan, PlanState
+from lake.model import FileSlice, TableRef
+from lake.plan import FailedPlan, Keeper, KeeperKind, Plan, PlanState
 from lake.trace import current_traceparent
 from service.store.base import StorePart, insert_if_absent, locked, record_event, storable
 from service.store.blobs import pack, unpack
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 #: a partition whose holder ends in the very moment it is asked for is free at the next look
 _ATTEMPTS = 5
+#: how long a keeper that gives no sign of life any more holds its partitions
+KEPT_FOR = timedelta(minutes=10)
 _ATTEMPTS_REMEMBERED = timedelta(days=1)
 
 
@@ -86,7 +88,30 @@ class Planning(StorePart):
     def held_partitions(self, name: str) -> dict[str, str]:
         """Partition → live plan that holds it, for the table ``name``."""
         with self._database.read() as connection:
-            return _held(connection, name)
+            return _held(connection, name)[0]
+
+    def keep(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
+        """Hold, or go on holding, ``partitions`` for ``keeper`` for some minutes; those that nobody else holds."""
+        who = {"holder_kind": keeper.kind, "keeper": keeper.name}
+        row = LivePartitionRow
+        mine = row.holder_kind == keeper.kind, row.keeper == keeper.name
+        with self._database.write() as connection:
+            insert_if_absent(connection, TableRow, **table_values(table, "observe"))
+            _forget_expired(connection, table.name)
+            until = db_now() + milliseconds(KEPT_FOR)
+            # Sorted, so that two that want the same partitions never wait for each other in a circle.
+            for partition in sorted(partitions):
+                key = {"table_name": table.name, "partition_path": partition}
+                insert_if_absent(connection, row, **key, **who, expires_at_ms=until)
+            wanted = row.table_name == table.name, row.partition_path.in_(partitions), *mine
+            connection.execute(update(row).where(*wanted).values(expires_at_ms=until))
+            return frozenset(connection.execute(select(row.partition_path).where(*wanted)).scalars())
+
+    def release(self, keeper: Keeper) -> None:
+        """Give up all that ``keeper`` holds."""
+        row = LivePartitionRow
+        with self._database.write() as connection:
+            connection.execute(delete(row).where(row.holder_kind == keeper.kind, row.keeper == keeper.name))
 
     def failed_plans(self, name: str, settings: str) -> list[FailedPlan]:
         """Plans of the table ``name`` that failed under these ``settings`` and are not to be made again as they were.
@@ -208,17 +233,29 @@ class Planning(StorePart):
 
     @staticmethod
     def _refuse_taken(connection: Connection, table: str, partitions: tuple[str, ...]) -> None:
-        held = _held(connection, table)
-        holders = {partition: held[partition] for partition in partitions if partition in held}
-        if holders:
-            raise PartitionsTaken(holders)
+        by_plans, by_keepers = _held(connection, table)
+        holders = {partition: by_plans[partition] for partition in partitions if partition in by_plans}
+        keepers = {partition: by_keepers[partition] for partition in partitions if partition in by_keepers}
+        if holders or keepers:
+            raise PartitionsTaken(holders, keepers)
 
 
-def _held(connection: Connection, table: str) -> dict[str, str]:
-    rows = connection.execute(
-        select(LivePartitionRow.partition_path, LivePartitionRow.plan_id).where(LivePartitionRow.table_name == table)
-    )
-    return {row.partition_path: row.plan_id for row in rows}
+def _held(connection: Connection, table: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Partition → plan that holds it, and partition → keeper in words."""
+    by_plans, by_keepers = dict[str, str](), dict[str, str]()
+    held = LivePartitionRow.expires_at_ms.is_(None) | (LivePartitionRow.expires_at_ms > db_now())
+    for row in connection.execute(select(LivePartitionRow.__table__).where(LivePartitionRow.table_name == table, held)):
+        if row.plan_id is not None:
+            by_plans[row.partition_path] = row.plan_id
+        else:
+            by_keepers[row.partition_path] = str(Keeper(kind=KeeperKind(row.holder_kind), name=row.keeper))
+    return by_plans, by_keepers
+
+
+def _forget_expired(connection: Connection, table: str) -> None:
+    """Delete what keepers that died left; the time is compared in the same statement."""
+    expired = LivePartitionRow.table_name == table, LivePartitionRow.expires_at_ms <= db_now()
+    connection.execute(delete(LivePartitionRow).where(*expired))
 
 
 def _failed(connection: Connection, plan_id: str) -> Row[Any]:
@@ -229,8 +266,12 @@ def _failed(connection: Connection, plan_id: str) -> Row[Any]:
 
 
 def _take(connection: Connection, table: str, plan_id: str, partitions: tuple[str, ...]) -> None:
+    _forget_expired(connection, table)
     # Sorted, so that two plans that want the same partitions never wait for each other in a circle.
     connection.execute(
         insert(LivePartitionRow),
-        [{"table_name": table, "partition_path": p, "plan_id": plan_id} for p in sorted(partitions)],
+        [
+            {"table_name": table, "partition_path": p, "holder_kind": "plan", "plan_id": plan_id}
+            for p in sorted(partitions)
+        ],
     )

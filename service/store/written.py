@@ -49,7 +49,9 @@ class Written(StorePart):
         """
         row = WrittenPartitionRow
         held = exists().where(
-            LivePartitionRow.table_name == row.table_name, LivePartitionRow.partition_path == row.partition_path
+            LivePartitionRow.table_name == row.table_name,
+            LivePartitionRow.partition_path == row.partition_path,
+            LivePartitionRow.expires_at_ms.is_(None) | (LivePartitionRow.expires_at_ms > db_now()),
         )
         due = (
             select(row.__table__)

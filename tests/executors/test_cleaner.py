@@ -16,6 +16,8 @@ from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
 from executors.outcome import Result
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import TableRef
+from lake.ports import Capability
+from service.store import PartitionsTaken
 
 NOW = timedelta(0)
 
@@ -280,3 +282,23 @@ def test_p7_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the
     report = clean(bench)
     assert (report.files, path.read_bytes()) == (0, b"a writer uses the name again")
     assert {kept.reason for kept in report.kept} == {"another process has deleted some of these files meanwhile"}
+
+
+def test_p10_where_the_table_has_no_lock_cleaner_and_plans_keep_out_of_each_others_partitions(bench: Bench):
+    bench.format.capabilities -= {Capability.TABLE_LOCK}
+    old = compacted(bench)
+    toy_format.write(bench.table, "dt=0", toy_format.rows(10_000, 10_001))
+    plan = bench.request(partitions=["dt=0"])
+    report = clean(bench)
+    assert (report.files, len(report.kept)) == (0, 6), "what one commit replaced goes as a whole"
+    assert {kept.reason for kept in report.kept} == {"partition dt=0 is held by a plan or the sweep"}
+    assert bench.run().result is Result.COMPLETED
+
+    def plan_there() -> None:
+        with pytest.raises(PartitionsTaken, match="by the cleaner"):
+            bench.request(partitions=["dt=1"])
+        bench.format.hooks.clear()
+
+    bench.format.hooks["delete_file"] = plan_there
+    assert (clean(bench).files, bench.format.hooks) == (len(old) + 2, {})
+    assert bench.request(partitions=["dt=1"]).plan_id != plan.plan_id, "the cleaner gave it back"

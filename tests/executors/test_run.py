@@ -2,9 +2,12 @@
 """One plan's run on a toy table and a real SQLite store: every outcome, fencing, cancelling, taking over."""
 
 import logging
+import sqlite3
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import toy_format
@@ -361,3 +364,47 @@ def test_an_outcome_raised_by_a_writer_keeps_its_meaning(bench: Bench, error: Ex
     expected = Result.LOST if isinstance(error, LeaseLost) else Result.FAILED
     assert bench.run().result is expected
     assert bench.state(plan) == ("inflight" if expected is Result.LOST else "failed")
+
+
+def test_p8_and_p9_epoch_evidence_and_payload_come_through_to_the_commit(bench: Bench, monkeypatch):
+    seen: list[Any] = []
+    prepare, rewrite, commit = toy_format.ToyWriter.prepare, toy_format.ToyWriter.rewrite, toy_format.ToyWriter.commit
+    monkeypatch.setattr(
+        toy_format.ToyWriter, "prepare", lambda w, *args: replace(prepare(w, *args), evidence={"schema": 3})
+    )
+
+    def with_payload(writer: Any, *args: Any) -> Any:
+        done = rewrite(writer, *args)
+        return replace(done, outputs=tuple(replace(o, payload={"rows": o.rows}) for o in done.outputs))
+
+    def spy(writer: Any, done: Any) -> Any:
+        seen.append((done.prepared.evidence, [o.payload for o in done.outputs]))
+        return commit(writer, done)
+
+    monkeypatch.setattr(toy_format.ToyWriter, "rewrite", with_payload)
+    monkeypatch.setattr(toy_format.ToyWriter, "commit", spy)
+    plan = bench.request()
+    outcome = bench.run()
+    assert seen == [({"schema": 3}, [{"rows": 150}, {"rows": 150}])]
+    assert outcome.commit is not None
+    assert outcome.commit.epoch == 1
+    found = bench.format.committed(bench.table, plan.plan_id)
+    assert found is not None
+    assert found.epoch == 1
+
+
+def test_p11_a_plan_is_kept_for_as_long_as_its_commit_may_take_before_that_begins(bench: Bench):
+    bench.format.commit_takes = timedelta(minutes=10)
+    lasts: list[int] = []
+
+    def look() -> None:
+        with sqlite3.connect(bench.home / "lakefold.db") as connection:
+            query = "SELECT lease_until_ms - heartbeat_at_ms, grace_ms FROM plan"
+            lasts.extend(connection.execute(query).fetchone())
+        connection.close()
+
+    bench.format.hooks["commit"] = look
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert lasts[0] > 19 * 60_000
+    assert lasts[1] == 20 * 60_000

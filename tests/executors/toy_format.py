@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ class ToyFormat:
     capabilities = frozenset(
         {
             Capability.COMPACTION, Capability.ADOPTION, Capability.TABLE_SERVICES, Capability.ROLL_BACK,
-            Capability.SAVEPOINTS, Capability.MERGED_READS,
+            Capability.SAVEPOINTS, Capability.MERGED_READS, Capability.TABLE_LOCK,
         }
     )  # fmt: skip
 
@@ -60,6 +60,7 @@ class ToyFormat:
         self.hooks: dict[str, Hook] = {}
         self.defect: Callable[[pa.Table], pa.Table] = lambda table: table
         self.cancelled = threading.Event()
+        self.commit_takes = timedelta()
 
     def hook(self, name: str) -> None:
         self.hooks.get(name, lambda: None)()
@@ -148,6 +149,7 @@ class ToyWriter:
     def __init__(self, format_: ToyFormat, table: TableRef) -> None:
         self._format, self._table, self._base = format_, table, base(table)
         self._cancelled = threading.Event()
+        self.commit_takes = format_.commit_takes
         #: see ``lake.ports.Fenced``; the toy asks it before it deletes only, so that tests can wake a sleeper anywhere
         self.fence: Callable[[], None] = lambda: None
 
@@ -371,6 +373,7 @@ def _commit(document: Mapping[str, Any]) -> Commit:
             SupersededVersion(**{**item, "modified_at": datetime.fromisoformat(item["modified_at"])})
             for item in document["superseded"]
         ),
+        epoch=document["epoch"],
     )
 
 

@@ -46,7 +46,7 @@ class ModelFormat:
 
     name = "model"
     volatile_columns: frozenset[str] = frozenset()
-    capabilities = frozenset({Capability.ROLL_BACK})
+    capabilities = frozenset({Capability.ROLL_BACK, Capability.TABLE_LOCK})
 
     def __init__(self, world: "World") -> None:
         self.world = world
@@ -182,7 +182,9 @@ def commit_of(instant: Instant) -> Commit:
     outputs = tuple(
         OutputFile(partition=f.partition, path=f.path, bytes=f.bytes, rows=len(f.rows)) for f in instant.outputs
     )
-    return Commit(plan_id=instant.plan_id or "", instant=instant.time, outputs=outputs, superseded=superseded)
+    return Commit(
+        plan_id=instant.plan_id or "", instant=instant.time, outputs=outputs, superseded=superseded, epoch=instant.epoch
+    )
 
 
 def earliest_to_retain(table: Table, victims: Collection[str]) -> str:
@@ -198,6 +200,8 @@ def earliest_to_retain(table: Table, victims: Collection[str]) -> str:
 
 class ModelWriter(AbstractContextManager["ModelWriter"]):
     """Changes one table; implements ``lake.ports.TableWriter``."""
+
+    commit_takes = timedelta()
 
     def __init__(self, format_: ModelFormat, ref: TableRef) -> None:
         self.format, self.ref, self.world = format_, ref, format_.world

@@ -146,10 +146,10 @@ class ModelStore:
         return row.lease_until <= self.now()
 
     @transaction
-    def heartbeat(self, claim: Claim, progress: Progress | None = None) -> bool:
+    def heartbeat(self, claim: Claim, progress: Progress | None = None, *, at_least: timedelta = timedelta()) -> bool:
         """See the port."""
         row = self.hold(claim)
-        row.lease_until = self.now() + self.settings.lease
+        row.lease_until = max(row.lease_until, self.now() + max(self.settings.lease, at_least.total_seconds()))
         return row.cancel_asked
 
     @transaction

@@ -21,7 +21,7 @@ from store_plans import (
 
 from lake.errors import LeaseLost
 from lake.model import TableRef
-from lake.plan import Claim, LeftOut, PlanState, Progress, Step
+from lake.plan import Claim, Keeper, KeeperKind, LeftOut, PlanState, Progress, Step
 from service.store import Ambiguous, NotFound, PartitionsTaken, Store, StoreSettings, WrongState
 
 OTHER = TableRef(name="demo.other", format="hudi", location="/lake/other")
@@ -381,3 +381,55 @@ def test_a_note_is_a_line_of_the_plans_history(store: Store) -> None:
     assert (event.from_state, event.to_state, event.epoch, event.actor, event.reason) == (
         PlanState.INFLIGHT, PlanState.INFLIGHT, 1, "executor-1", "engine spark: no copy, the table is merge-on-read",
     )  # fmt: skip
+
+
+CLEANER = Keeper(kind=KeeperKind.CLEANER, name="one round")
+
+
+def test_p10_a_keeper_and_a_plan_exclude_each_other_and_an_end_of_either_frees_the_partition(store: Store) -> None:
+    plan = add(store, "dt=1")
+    assert store.keep(TRIPS, ["dt=1", "dt=2", "dt=3"], CLEANER) == {"dt=2", "dt=3"}
+    assert store.keep(TRIPS, ["dt=2"], Keeper(kind=KeeperKind.SWEEP, name="one round")) == frozenset()
+    assert store.keep(TRIPS, ["dt=2"], CLEANER) == {"dt=2"}, "it goes on"
+    with pytest.raises(PartitionsTaken, match=r"dt=2 by the cleaner \(one round\)") as refused:
+        add(store, "dt=1", "dt=2")
+    assert (refused.value.holders, list(refused.value.keepers)) == ({"dt=1": plan.plan_id}, ["dt=2"])
+    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
+    store.cancel(claimed(store), "no need", actor="ada")
+    assert store.keep(TRIPS, ["dt=1"], CLEANER) == {"dt=1"}
+    store.release(CLEANER)
+    add(store, "dt=1", "dt=2", "dt=3")
+    assert store.keep(TRIPS, ["dt=1"], CLEANER) == frozenset()
+
+
+def test_p10_what_a_keeper_that_died_holds_is_free_after_some_minutes(store: Store, database_url: str) -> None:
+    assert store.keep(TRIPS, ["dt=1", "dt=2"], CLEANER) == {"dt=1", "dt=2"}
+    sql(database_url, "UPDATE live_partition SET expires_at_ms = expires_at_ms - 600000")
+    other = Keeper(kind=KeeperKind.CLEANER, name="the next round")
+    assert store.keep(TRIPS, ["dt=2"], other) == {"dt=2"}
+    add(store, "dt=1")
+    assert store.keep(TRIPS, ["dt=1", "dt=2"], CLEANER) == frozenset(), "a sleeper learns that it holds nothing"
+
+
+def test_p11_a_lease_lasts_as_long_as_a_commit_may_take_and_no_heartbeat_shortens_it(
+    store: Store, database_url: str
+) -> None:
+    plan = add(store, "dt=1")
+    claim = claimed(store)
+    store.heartbeat(claim, at_least=timedelta(minutes=20))
+    store.heartbeat(claim)
+    left = "SELECT lease_until_ms - heartbeat_at_ms AS lease, grace_ms FROM plan"
+    (found,) = sql(database_url, left)
+    assert (found.lease > 19 * 60_000, found.grace_ms) == (True, 20 * 60_000)
+    sql(database_url, "UPDATE plan SET lease_until_ms = lease_until_ms - 21 * 60000")
+    assert store.expired("rescuer") is None, "its commit may be on its way to a catalog"
+    sql(database_url, "UPDATE plan SET lease_until_ms = lease_until_ms - 20 * 60000")
+    taken = store.expired("rescuer")
+    assert taken is not None
+    assert (taken.plan.plan_id, sql(database_url, "SELECT grace_ms FROM plan")) == (plan.plan_id, [(0,)])
+
+
+def test_p8_a_commit_of_another_epoch_is_told_in_the_plans_history(store: Store) -> None:
+    plan = add(store, "dt=1")
+    store.complete(claimed(store), replace(commit_of(plan), epoch=7), figures_of(plan), {})
+    assert store.events(plan.plan_id)[-1].reason.endswith(" by epoch 7")

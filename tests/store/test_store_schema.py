@@ -321,8 +321,14 @@ def test_keys_hold_partitions_idempotency_and_superseded_versions(database_url: 
     store.complete(claimed(store), commit_of(one), figures_of(one), {})
     store.add_request(TRIPS.name, idempotency_key="k", actor="ada")
     for statement in (
-        "INSERT INTO live_partition SELECT table_name, partition_path, plan_id FROM live_partition",
-        "INSERT INTO live_partition (table_name, partition_path, plan_id) VALUES ('demo.trips', 'x', 'nobody')",
+        "INSERT INTO live_partition SELECT * FROM live_partition",
+        "INSERT INTO live_partition (table_name, partition_path, holder_kind, plan_id)"
+        " VALUES ('demo.trips', 'x', 'plan', 'nobody')",
+        "INSERT INTO live_partition (table_name, partition_path, holder_kind) VALUES ('demo.trips', 'x', 'plan')",
+        "INSERT INTO live_partition (table_name, partition_path, holder_kind, keeper)"
+        " VALUES ('demo.trips', 'x', 'sweep', 'it never expires')",
+        "UPDATE live_partition SET holder_kind = 'cleaner'",
+        "UPDATE live_partition SET expires_at_ms = 1",
         f"DELETE FROM plan WHERE id = '{two.plan_id}'",
         "INSERT INTO superseded_version (plan_id, table_name, partition_path, path, bytes, instant, superseded_at_ms)"
         " SELECT plan_id, table_name, partition_path, path, bytes, instant, superseded_at_ms FROM superseded_version",

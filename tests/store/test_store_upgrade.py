@@ -8,7 +8,7 @@ import pytest
 from alembic import command
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
-from lake.plan import PlanState, Step
+from lake.plan import Keeper, KeeperKind, PlanState, Step
 from service.store import Store
 from service.store.engine import Database
 from service.store.schema import alembic_config
@@ -71,9 +71,11 @@ def test_superseded_files_of_an_earlier_database_are_known_by_path_and_size_only
 def test_what_was_added_is_taken_back_with_live_plans_in_it(earlier: Store, database_url: str) -> None:
     to(database_url, "head")
     earlier.begin_deleting([due.row_id for due in earlier.superseded(TRIPS)])
-    counted = "SELECT (SELECT count(*) FROM plan), (SELECT count(*) FROM live_partition)"
-    before = sql(database_url, counted)
+    kept = "SELECT table_name, partition_path, plan_id FROM live_partition ORDER BY partition_path"
+    before = sql(database_url, kept)
+    assert earlier.keep(TRIPS, ["dt=1", "dt=3"], Keeper(kind=KeeperKind.SWEEP, name="a round")) == {"dt=1"}
     to(database_url, BEFORE)
-    assert sql(database_url, counted) == before
+    assert sql(database_url, kept) == before
+    assert sql(database_url, "SELECT count(*) FROM plan") == [(4,)]
     to(database_url, "head")
     assert set(earlier.held_partitions(TRIPS.name)) == {"dt=3", "dt=4", "dt=5"}

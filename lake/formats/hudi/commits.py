@@ -11,6 +11,7 @@ from lake.formats.hudi.listing import committed_times, latest_slices, lists_by_m
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import (
     COMMIT_ACTIONS,
+    EPOCH_KEY,
     PLAN_KEY,
     PLANNED_KINDS,
     Instant,
@@ -100,7 +101,14 @@ def _commit(
         SupersededVersion(partition=partition, path=path, bytes=sizes.get(path, 0), instant=instant)
         for partition, path in inputs
     )
-    return Commit(plan_id=plan_id, instant=instant, outputs=outputs, superseded=superseded)
+    epoch = extra_metadata(metadata).get(EPOCH_KEY)
+    return Commit(
+        plan_id=plan_id,
+        instant=instant,
+        outputs=outputs,
+        superseded=superseded,
+        epoch=int(epoch) if epoch is not None else None,
+    )
 
 
 def pending_plan_ids(timeline: Timeline) -> dict[str, str]:

@@ -290,6 +290,7 @@ def complete(client: HudiClient, written: Written, fence: Callable[[], None] = l
         instant=instant,
         outputs=written.rewrite.outputs,
         superseded=_superseded(client, prepared),
+        epoch=prepared.epoch,
     )
     compaction = plan.kind is PlanKind.COMPACTION
     inflight = (

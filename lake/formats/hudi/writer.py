@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,9 @@ class HudiWriter:
     Opened at the first step that needs it. One thread uses it from the first call to the last, since Hudi's locks
     belong to threads; only ``cancel`` may come from another.
     """
+
+    #: the table's lock is held until the commit has ended, or nobody can tell
+    commit_takes = timedelta()
 
     def __init__(self, table: TableRef, spark: SparkProvider) -> None:
         self.table = table
