@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The knobs of a policy: every setting of planning, rewriting and cleaning, its default and its meaning."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from lake.plan import ReceiptLevel
@@ -11,9 +11,17 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 
+def _for_all_tables(meaning: str) -> dict[str, object]:
+    return {"meaning": meaning, "for_all_tables": True}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knobs:
-    """All knobs, with the defaults of a table nobody configured; ``meaning`` is what docs/configuration.md says."""
+    """All knobs, with the defaults of a table nobody configured.
+
+    ``meaning`` is what docs/configuration.md says of a knob; ``for_all_tables`` that it has one value for the whole
+    service, so that it can't be set for some tables or for a request.
+    """
 
     # selection
     small_file_limit_bytes: int = field(default=300 * MIB, metadata={"meaning": "a base file strictly below is small"})
@@ -49,9 +57,6 @@ class Knobs:
     max_files_per_group: int = field(default=10_000, metadata={"meaning": "files of one group; not for `hudi`"})
     max_num_groups: int = field(default=30, metadata={"meaning": "groups of one plan"})
     max_bytes_per_plan: int = field(default=60 * GIB, metadata={"meaning": "bytes rewritten and carried by one plan"})
-    max_carried_ratio: float = field(
-        default=4.0, metadata={"meaning": "bytes carried along for each byte rewritten; hard links count 0"}
-    )
     file_slices_sort_by: tuple[str, ...] = field(
         default=("size",), metadata={"meaning": "for `hudi`: `size`, `instant_time`"}
     )
@@ -120,17 +125,24 @@ class Knobs:
     retention: timedelta = field(default=timedelta(days=7), metadata={"meaning": "how long replaced files stay"})
     scan_interval: timedelta = field(default=timedelta(minutes=5), metadata={"meaning": "how often a table is scanned"})
     sweep_interval: timedelta = field(
-        default=timedelta(seconds=15), metadata={"meaning": "how often leftovers of silent executors are withdrawn"}
+        default=timedelta(seconds=15),
+        metadata=_for_all_tables("how often leftovers of silent executors are withdrawn"),
     )
     lease: timedelta = field(
-        default=timedelta(seconds=60), metadata={"meaning": "how long a silent executor keeps its plan"}
+        default=timedelta(seconds=60),
+        metadata=_for_all_tables("how long a silent executor keeps its plan"),
     )
     heartbeat: timedelta = field(
-        default=timedelta(seconds=15), metadata={"meaning": "how often a living executor says so"}
+        default=timedelta(seconds=15),
+        metadata=_for_all_tables("how often a living executor says so"),
     )
-    max_attempts: int = field(default=5, metadata={"meaning": "tries of a plan"})
+    max_attempts: int = field(default=5, metadata=_for_all_tables("tries of a plan"))
     backoff: timedelta = field(
-        default=timedelta(seconds=30), metadata={"meaning": "wait before the next try, doubling"}
+        default=timedelta(seconds=30),
+        metadata=_for_all_tables("wait before the next try, doubling"),
     )
-    backoff_max: timedelta = field(default=timedelta(minutes=30), metadata={"meaning": "the longest such wait"})
-    max_inflight_per_table: int = field(default=1, metadata={"meaning": "plans of one table that run at once"})
+    backoff_max: timedelta = field(default=timedelta(minutes=30), metadata=_for_all_tables("the longest such wait"))
+    max_inflight_per_table: int = field(default=1, metadata=_for_all_tables("plans of one table that run at once"))
+
+
+FOR_ALL_TABLES = frozenset(knob.name for knob in fields(Knobs) if knob.metadata.get("for_all_tables"))

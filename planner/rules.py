@@ -53,7 +53,6 @@ def problems(policy: Knobs) -> Iterator[str]:
         ("recent_partitions", 0),
         ("skip_latest_partitions", 0),
         ("missing_base_bytes", 0),
-        ("max_carried_ratio", 0),
         ("compact_log_files", 0),
         ("compact_log_bytes", 0),
         ("compact_log_ratio", 0),

@@ -79,11 +79,15 @@ class _Settings(BaseSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Policy settings from one place, as written there. Later layers win. ``where`` leads ``line_of`` to the place."""
+    """Policy settings from one place, as written there. Later layers win. ``where`` leads ``line_of`` to the place.
+
+    ``for_all_tables`` is False where the settings are those of a rule or of a request.
+    """
 
     origin: str
     settings: Mapping[str, Any]
     where: tuple[int | str, ...] = ()
+    for_all_tables: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,12 @@ class Config:
 
     def rule_layer(self, number: int) -> Layer:
         """The knobs of the rule with this index."""
-        return Layer(origin=self.rule_origin(number), settings=self.tables[number].knobs, where=("tables", number))
+        return Layer(
+            origin=self.rule_origin(number),
+            settings=self.tables[number].knobs,
+            where=("tables", number),
+            for_all_tables=False,
+        )
 
     def rule_origin(self, number: int) -> str:
         """How messages call the rule with this index, such as ``lakefold.toml [[tables]] #2 match "sales.*"``."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from lake.units import format_bytes, format_duration, parse_bytes
+from planner.knobs import FOR_ALL_TABLES
 from planner.policy import KNOBS, SizingPolicy, setting_name
 from planner.values import read_bytes
 from service.config.loader import SECTIONS
@@ -58,7 +59,8 @@ def _of_policy() -> Iterator[_Key]:
     for knob in fields(SizingPolicy):
         if knob.name in KNOBS:
             default = _written(knob.default, size=KNOBS[knob.name] is read_bytes)
-            yield _Key(setting_name(knob.name), default, knob.metadata.get("meaning", ""))
+            scope = "; not in `[[tables]]`" if knob.name in FOR_ALL_TABLES else ""
+            yield _Key(setting_name(knob.name), default, knob.metadata.get("meaning", "") + scope)
 
 
 def _table(keys: Sequence[_Key]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from lake.model import Concurrency, OnConflict, TableRef
 from planner.aliases import ALIASES
+from planner.knobs import FOR_ALL_TABLES
 from planner.policy import DEFAULTS, KNOBS, PolicyError, SizingPolicy, setting_name
 from service.config.loader import Config, ConfigError, Layer, line_of
 from service.config.sections import Mode
@@ -83,7 +84,7 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
             write_options |= rule.write_options
             places["write_options"] = place
     if overrides:
-        layers.append(Layer(origin=REQUEST, settings=dict(overrides)))
+        layers.append(Layer(origin=REQUEST, settings=dict(overrides), for_all_tables=False))
     policy, origins = _policy(config, layers)
     return ConfiguredTable(
         ref=replace(ref, concurrency=concurrency, on_conflict=on_conflict, write_options=write_options),
@@ -121,6 +122,8 @@ def _policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, dict[str
             if key in _ONLY_IN_RULES:
                 raise _fault(config, layer, key, f'{key} is set for tables: [[tables]] match = "…" {key} = …')
             slot = knob_of(key) or key
+            if slot in FOR_ALL_TABLES and not layer.for_all_tables:
+                raise _fault(config, layer, key, f"{key} has one value for all tables; set it in [defaults]")
             chosen.pop(slot, None)  # the later one also comes later where two spellings meet
             chosen[slot] = Origin(place=layer.origin, key=key, value=value), layer
     settings = {origin.key: origin.value for slot, (origin, _) in chosen.items() if slot != _DIALECT}

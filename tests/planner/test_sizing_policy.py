@@ -16,7 +16,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     policy = SizingPolicy()
     assert (policy.small_file_limit_bytes, policy.target_file_max_bytes) == (300 * MIB, GIB)
     assert (policy.max_bytes_per_group, policy.max_num_groups, policy.max_bytes_per_plan) == (2 * GIB, 30, 60 * GIB)
-    assert (policy.min_input_files, policy.max_inflight_per_table, policy.max_carried_ratio) == (2, 1, 4)
+    assert (policy.min_input_files, policy.max_inflight_per_table) == (2, 1)
     assert (policy.quiet_period, policy.retention) == (timedelta(minutes=15), timedelta(days=7))
     assert (policy.scan_interval, policy.sweep_interval) == (timedelta(minutes=5), timedelta(seconds=15))
     assert (policy.lease, policy.heartbeat) == (timedelta(seconds=60), timedelta(seconds=15))
@@ -91,7 +91,7 @@ def test_a_setting_sets_its_knob(settings: dict[str, object], knob: str, value: 
         ({"max_num_groups": 0}, ["max_num_groups is 0", "at least 1"]),
         ({"max_num_groups": "many"}, ["'many' is not a whole number"]),
         ({"min_input_files": 0}, ["min_input_files is 0", "at least 1"]),
-        ({"max_carried_ratio": "nan"}, ["max_carried_ratio is nan"]),
+        ({"compact_log_ratio": "nan"}, ["compact_log_ratio is nan"]),
         ({"quiet_period": "soon"}, ["quiet_period", "'soon' is not a duration"]),
         ({"quiet_period": -1}, ["quiet_period is -1 s", "must not be negative"]),
         ({"heartbeat": "60s"}, ["heartbeat 60 s", "shorter than lease 60 s"]),

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration: what wins over what, where each value came from, and the one line for each mistake."""
 
+import ast
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+import service
 from lake.model import Concurrency, OnConflict, TableRef
-from planner.policy import KNOBS
+from planner.knobs import FOR_ALL_TABLES
+from planner.policy import DEFAULTS, KNOBS, setting_name
 from service.config.loader import ConfigError, find_file, line_of, load
 from service.config.reference_doc import PAGE, render
 from service.config.tables import OverrideError, check_rules, configure, default_policy
@@ -272,3 +276,64 @@ def test_the_tables_of_the_configuration_page_are_those_of_the_settings():
 def test_a_configuration_page_without_a_place_for_a_section_is_refused():
     with pytest.raises(ValueError, match=r"the page has places for .*; the sections are \[database\]"):
         render(PAGE.read_text(encoding="utf-8").replace("<!-- generated: [daemon] -->", ""))
+
+
+#: a valid value of each policy setting, none of them its default
+SAMPLES = {
+    "small_file_limit_bytes": "200MiB", "target_file_max_bytes": "900MiB", "min_input_files": 3, "quiet_period": "1min",
+    "partition_filter": "recent_days", "recent_partitions": 3, "skip_latest_partitions": 1,
+    "partition_selected": ["a"], "partition_begin": "a", "partition_end": "b", "partition_regex": "a.*",
+    "strategy": "hudi", "max_bytes_per_group": "3GiB", "max_files_per_group": 9, "max_num_groups": 9,
+    "max_bytes_per_plan": "70GiB", "file_slices_sort_by": ["instant_time"], "missing_base_bytes": "1MiB",
+    "compaction": False, "compact_log_files": 9, "compact_log_bytes": "1MiB", "compact_log_ratio": 0.5,
+    "compact_age": "1h", "compact_delta_commits": 9, "max_slices_per_compaction": 9, "rewrite_first": "clustering",
+    "engine": "spark", "compression": "zstd", "sort_columns": ["a"], "layout": "hilbert", "receipt": "hash",
+    "adopt_pending": True, "table_services": ["clean"], "table_services_interval": "1h", "retention": "1d",
+    "scan_interval": "1min", "sweep_interval": "1min", "lease": "2min", "heartbeat": "10s", "max_attempts": 9,
+    "backoff": "10s", "backoff_max": "1h", "max_inflight_per_table": 2,
+}  # fmt: skip
+#: what a setting says nothing without
+TOGETHER = {
+    "layout": {"sort_columns": ["a", "b"]},
+    "partition_selected": {"partition_filter": "selected"},
+    "partition_begin": {"partition_filter": "selected"},
+    "partition_end": {"partition_filter": "selected"},
+    "partition_regex": {"partition_filter": "regex"},
+}
+
+
+@pytest.mark.parametrize("knob", KNOBS)
+def test_each_policy_setting_of_a_rule_holds_for_its_tables_or_is_refused_there(knob):
+    settings = {setting_name(knob): SAMPLES[knob], **TOGETHER.get(knob, {})}
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+    written(f'[[tables]]\nmatch = "sales.*"\n{lines}')
+    if knob in FOR_ALL_TABLES:
+        with pytest.raises(ConfigError, match=rf"lakefold\.toml:3: {setting_name(knob)} has one value for all tables"):
+            check_rules(load())
+        with pytest.raises(OverrideError, match=r"set it in \[defaults\]"):
+            configure(load_nothing(), ORDERS, {setting_name(knob): SAMPLES[knob]})
+        return
+    table = configure(load(), ORDERS)
+    assert getattr(table.policy, knob) != DEFAULTS[knob]
+    assert table.origins[knob].place == 'lakefold.toml [[tables]] #1 match "sales.*"'
+    elsewhere = configure(load(), TableRef(name="other", format="hudi", location="/other"))
+    assert getattr(elsewhere.policy, knob) == DEFAULTS[knob]
+
+
+def load_nothing():
+    """The configuration without a file."""
+    Path("lakefold.toml").unlink()
+    return load()
+
+
+def test_each_policy_setting_is_read_by_something_that_acts_on_it():
+    root = Path(service.__file__).parents[1]
+    only_checked = {root / "planner" / name for name in ("knobs.py", "rules.py")}
+    sources = {path for room in ("planner", "service", "executors") for path in (root / room).rglob("*.py")}
+    read = {
+        node.attr
+        for path in sources - only_checked
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    assert set(KNOBS) - read == set()
