@@ -79,6 +79,7 @@ class Fault(StrEnum):
     UNLISTED = "unlisted"  #: it is in storage, but readers are not told of it
     RESURRECTED = "resurrected"  #: a commit took it out of the table, and readers see it again
     UNOWNED = "unowned"  #: no commit wrote it, and readers may take it for a part of the table
+    UNKNOWN = "unknown"  #: the file that says what the commit wrote can't be read
 
 
 _MENDED_BY = "put it back from a backup"
@@ -88,6 +89,7 @@ _REMEDIES = {
     Fault.UNLISTED: "the table's metadata table or its partition markers are wrong, have its own writer rebuild them",
     Fault.RESURRECTED: "its rows are read again; lakefold tables repair takes it out",
     Fault.UNOWNED: "move it out of the table",
+    Fault.UNKNOWN: _MENDED_BY,
 }
 
 
@@ -95,8 +97,9 @@ _REMEDIES = {
 class Damage:
     """A file of one file group that is not what the commits say; the group is left alone until that is mended.
 
-    ``path`` is relative to the table. ``expected_bytes`` is null where no commit wrote such a file or its size is not
-    known, ``found_bytes`` where it is not in storage or not the point.
+    ``path`` is relative to the table; where the fault is unknown it is the timeline's file that can't be read.
+    ``expected_bytes`` is null where no commit wrote such a file or its size is not known, ``found_bytes`` where it is
+    not in storage or not the point.
     """
 
     partition: str
@@ -121,6 +124,8 @@ class Damage:
                 what = "was taken out of the table by a commit and is listed again"
             case Fault.UNOWNED:
                 what = f"was written by no commit, though its name says so ({self.found_bytes} bytes)"
+            case Fault.UNKNOWN:
+                what = "can't be read, so that nobody can say whether this file group is what its commits wrote"
         return f"damaged: {self.path} {what}; {_REMEDIES[self.fault]}"
 
 

@@ -38,6 +38,14 @@ _METADATA = {
 }
 
 
+class ArchiveUnreadable(Transient):
+    """A file of the archived timeline, at ``path``, is damaged or gone; the text says which and what to do."""
+
+    def __init__(self, storage: Storage, path: str, why: str) -> None:
+        super().__init__(f"{storage.shown(path)} can't be read ({why}); put it back from a backup")
+        self.path = path
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """Which archived instants are read: of ``actions``, of these ``times``, with these bytes in what is read.
@@ -76,8 +84,13 @@ def read_history(storage: Storage, directory: str, wanted: Wanted) -> Iterator[A
         bounds = _HISTORY.fullmatch(name)
         if times is not None and bounds and not any(bounds.group(1) <= t <= bounds.group(2) for t in times):
             continue
-        with _named(storage, path), storage.open(path) as source:
-            table = pq.ParquetFile(source).read(columns=[*columns, *heavy])
+        try:
+            with _named(storage, path), storage.open(path) as source:
+                table = pq.ParquetFile(source).read(columns=[*columns, *heavy])
+        except FileNotFoundError as error:
+            if name not in _history_files(storage, directory):
+                raise  # merged with others meanwhile
+            raise ArchiveUnreadable(storage, path, "it is gone") from error
         if wanted.actions is not None:
             actions = pa.array(sorted(wanted.actions), type=table["action"].type)
             table = table.filter(pc.is_in(table["action"], value_set=actions))
@@ -100,24 +113,24 @@ def read_history(storage: Storage, directory: str, wanted: Wanted) -> Iterator[A
 
 @contextmanager
 def _named(storage: Storage, path: str) -> Iterator[None]:
-    """Name the archived file that can't be read, as Transient."""
+    """Name the archived file that can't be read, as ArchiveUnreadable."""
     try:
         yield
     except (pa.ArrowException, ValueError, KeyError, EOFError, struct.error, Transient) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise Transient(f"{storage.shown(path)} can't be read ({why}); put it back from a backup") from error
+        raise ArchiveUnreadable(storage, path, why) from error
 
 
 def _history_files(storage: Storage, directory: str) -> tuple[str, ...]:
     """Files that the newest manifest names, newest instants first."""
     names = storage.names(directory)
-    live: Collection[str] = [name for name in names if name.endswith(".parquet")]
+    live: Collection[str] = {name for name in names if name.endswith(".parquet")}
     if "_version_" in names:
         # A manifest is valid from the moment this file names it; files it does not list are being replaced.
         version = storage.read(f"{directory}/_version_").decode().strip()
         with _named(storage, path := f"{directory}/manifest_{version}"):
             listed = {entry["fileName"] for entry in json.loads(storage.read(path))["files"]}
-        live = [name for name in live if name in listed]
+        live = {name for name in listed if name.endswith(".parquet")}
 
     def newest(name: str) -> str:
         match = _HISTORY.fullmatch(name)

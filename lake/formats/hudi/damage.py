@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lake.errors import Transient
+from lake.formats.hudi.archive import ArchiveUnreadable
 from lake.formats.hudi.history import Expected, Group, History, Wrote, active_history, with_archived
 from lake.formats.hudi.listing import Slice, latest_slices, possible_partitions
 from lake.formats.hudi.names import DataFile, data_file
@@ -54,10 +55,10 @@ def look(storage: Storage, partitions: Collection[str] | None = None) -> Look:
         history = active_history(timeline)
         on_disk = storage.on_disk(partitions)
         slices = latest_slices(storage, timeline, partitions, on_disk=on_disk)
-        if _older_than(history, timeline, slices):
-            history = with_archived(timeline, history)
+        history, unknown = _with_archived(history, timeline, slices)
         groups = (group for group in history.groups() if partitions is None or group[0] in partitions)
-        damage = list(Comparison(history, timeline, on_disk, groups).of_table(slices))
+        compared = Comparison(history, timeline, on_disk, groups).of_table(slices)
+        damage = [d for d in compared if (d.partition, d.file_id) not in unknown] + list(unknown.values())
         # What a commit or a clean in between makes look different does not look so again.
         if before.issuperset(damage) or is_current(timeline):
             listed = {(entry.partition, entry.file_id) for entry in slices}
@@ -101,16 +102,37 @@ def is_current(timeline: Timeline) -> bool:
     return Timeline(timeline.storage, timeline.properties).instants == timeline.instants
 
 
-def _older_than(history: History, timeline: Timeline, slices: Iterable[Slice]) -> bool:
-    """Whether one of ``slices`` has a file whose commit may have been archived."""
+def _with_archived(
+    history: History, timeline: Timeline, slices: Collection[Slice]
+) -> tuple[History, dict[Group, Damage]]:
+    """``history`` with the archived commits where one of ``slices`` needs them, and groups of which nobody can tell.
+
+    These are the ones that need them where the archived timeline can't be read; the others do not depend on it.
+    """
+    older = _older_than(history, timeline, slices)
+    if not older:
+        return history, {}
+    try:
+        return with_archived(timeline, history), {}
+    except ArchiveUnreadable as error:
+        groups = ((entry.partition, entry.file_id) for entry in older)
+        return history, {group: _damage(group, Fault.UNKNOWN, error.path) for group in groups}
+
+
+def _older_than(history: History, timeline: Timeline, slices: Iterable[Slice]) -> list[Slice]:
+    """Those of ``slices`` that have a file whose commit may have been archived."""
     active = {instant.time for instant in timeline.instants} | history.times
 
     def archived(name: str) -> bool:
         return (file := data_file(name)) is not None and file.instant not in active
 
     # A file ends in `_INSTANT.parquet` or `_INSTANT.log.V_TOKEN`; cutting is cheaper than matching.
-    bases = {entry.base.rpartition("_")[2].partition(".")[0] for entry in slices if entry.base is not None}
-    return bool(bases - active) or any(archived(name) for entry in slices for name in entry.logs)
+    return [
+        entry
+        for entry in slices
+        if (entry.base is not None and entry.base.rpartition("_")[2].partition(".")[0] not in active)
+        or any(archived(name) for name in entry.logs)
+    ]
 
 
 def damage_of(
@@ -121,16 +143,15 @@ def damage_of(
     ``listed`` are the slices that readers are given of them; where that is not the point, as of a slice whose
     compaction is pending, storage and commits are compared alone.
     """
-    history = active_history(timeline)
     on_disk = storage.on_disk({partition for partition, _ in listed})
-    if _older_than(history, timeline, [entry for entry in listed.values() if entry is not None]):
-        history = with_archived(timeline, history)
+    slices = [entry for entry in listed.values() if entry is not None]
+    history, unknown = _with_archived(active_history(timeline), timeline, slices)
     known = Comparison(history, timeline, on_disk, listed)
     found = {
         group: next(known.of_group(group, entry) if listing else known.in_storage(group), None)
         for group, entry in listed.items()
     }
-    return {group: damage for group, damage in found.items() if damage is not None}
+    return {group: damage for group, damage in found.items() if damage is not None} | unknown
 
 
 def as_listed(planned: FileSlice) -> Slice:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyarrow import fs as pafs
 
+from lake.formats.hudi.archive import ArchiveUnreadable
 from lake.formats.hudi.listing import is_merge_on_read
 from lake.formats.hudi.lock_journal import Journal
 from lake.formats.hudi.lock_providers import lock_path
@@ -74,13 +75,13 @@ def _counts(timeline: Timeline) -> str:
     counted = Counter(instant.kind for instant in timeline.completed)
     words = [f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in sorted(counted.items())]
     empty = [f"{timeline.directory}/{i.completed_file}" for i in timeline.commits if timeline.is_empty(i)]
-    archived = [instant.time for instant in timeline.archived(plans=False, metadata=False)]
-    span = f" ({min(archived)} to {max(archived)})" if archived else ""
+    try:
+        times = [instant.time for instant in timeline.archived(plans=False, metadata=False)]
+        archived = f"{len(times)} archived" + (f" ({min(times)} to {max(times)})" if times else "")
+    except ArchiveUnreadable as error:
+        archived = f"nobody knows how many archived: {error}"
     unknown = f"; nobody knows what these wrote, they are empty: {', '.join(empty)}" if empty else ""
-    return (
-        f"{', '.join(words) or 'nothing'} completed, {len(timeline.pending)} pending, {len(archived)} archived{span}"
-        f"{unknown}"
-    )
+    return f"{', '.join(words) or 'nothing'} completed, {len(timeline.pending)} pending, {archived}{unknown}"
 
 
 def _pending(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator[str]:
