@@ -4,6 +4,7 @@
 import logging
 
 from executors.outcome import one_line
+from lake.errors import TableGone
 from lake.plan import Claim
 from lake.ports import TableFormat, TableWriter
 
@@ -43,6 +44,8 @@ class Leftovers:
             if adopted is not None:
                 return any(entry.instant == adopted and entry.begun for entry in self._format.unfinished(self._table))
             return self._plan_id in self._format.pending(self._table).values()
+        except TableGone:
+            return False
         except Exception as error:
             log.warning("plan %s: %s can't be read: %s", self._plan_id, self._table.name, one_line(error))
             return True

@@ -34,6 +34,7 @@ from lake.errors import (
     LakefoldError,
     LeaseLost,
     Rejected,
+    TableGone,
     Transient,
 )
 from lake.failpoints import failpoint
@@ -210,9 +211,15 @@ class _Run:
             return self._format.committed(self._table, self._plan_id)
         except Exception as error:
             # A table that is not mounted, forbidden or missing says nothing of what it holds.
-            if self._may_have_landed:
-                raise CommitUnknown(f"the table can't be asked whether it holds the plan: {one_line(error)}") from error
-            raise
+            if not self._may_have_landed or (isinstance(error, TableGone) and self._is_to_be_cancelled()):
+                raise
+            given_up = f"; to give it up: lakefold plans cancel {self._plan_id}" * isinstance(error, TableGone)
+            unknown = f"the table can't be asked whether it holds the plan: {one_line(error)}{given_up}"
+            raise CommitUnknown(unknown) from error
+
+    def _is_to_be_cancelled(self) -> bool:
+        self._lease.hold()
+        return self._lease.cancel_requested
 
     def _admit(self) -> None:
         """Refuse what is refused today, whatever held when the plan was made. Raises Conflict, or what a scan would."""
@@ -333,10 +340,15 @@ class _Run:
                 self._landed = self._committed()
             except CommitUnknown as unknown:
                 return self._stay(unknown)
+            except TableGone as gone:
+                error = gone
             if self._landed is not None:
                 log.warning("plan %s: its commit landed, although: %s", self._plan_id, one_line(error))
                 return self._record(self._landed)
-        if self._lease.cancel_requested and not isinstance(error, (Conflict, Rejected, Integrity)):
+        if self._lease.cancel_requested and isinstance(error, TableGone):
+            # Should the table come back with the commit of the plan, the sweep records it.
+            error = CancelRequested(f"cancelled as requested, the table is gone: {one_line(error)}")
+        elif self._lease.cancel_requested and not isinstance(error, (Conflict, Rejected, Integrity)):
             error = CancelRequested("cancelled before its commit, as requested")
         result = Result.INFLIGHT
 

@@ -30,6 +30,13 @@ class Rejected(LakefoldError):
     """The plan or its table can't be served as configured: failed, no retry."""
 
 
+class TableGone(Rejected):
+    """There is no table any more where one was, though the storage answers; an unmounted or forbidden one does not.
+
+    No answer to whether a plan committed either, unless an operator asks to cancel it.
+    """
+
+
 class Integrity(LakefoldError):
     """What was written differs from what was read: failed, and the table is halted until ``resume``."""
 

@@ -13,7 +13,7 @@ from toy_bench import QUICK, Bench, no_spark, raising
 
 from executors.outcome import Outcome, Result
 from executors.rescue import rescue_one, sweep
-from lake.errors import Rejected
+from lake.errors import Rejected, TableGone
 from lake.plan import Claim, Plan
 
 
@@ -97,6 +97,34 @@ def test_f5_a_lake_that_is_not_mounted_or_forbidden_is_no_answer_and_the_plan_st
         shutil.move(away, here)
     bench.expire()
     assert rescue(bench).result is Result.COMPLETED
+    assert recorded(bench, plan) == ("completed", 1, 6)
+
+
+def test_a_plan_of_a_table_that_is_gone_for_good_ends_when_an_operator_cancels_it_and_is_completed_if_it_comes_back(
+    bench: Bench,
+):
+    plan, _, commit = sleeper(bench)
+    commit()
+    here, away = Path(bench.table.location), bench.home / "away"
+    shutil.move(here, away)
+    gone = raising(TableGone(f"{here}: no table"))
+    bench.format.hooks |= dict.fromkeys(("committed", "pending", "open"), gone)
+    for _ in range(6):  # more often than a plan has attempts
+        bench.expire()
+        stays = rescue(bench)
+        assert (stays.result, bench.state(plan)) == (Result.INFLIGHT, "inflight")
+    assert stays.error.endswith(f"no table; to give it up: lakefold plans cancel {plan.plan_id}")
+    bench.store.request_cancel(plan.plan_id, "ada", "the table was dropped")
+    bench.expire()
+    ended_now = rescue(bench)
+    assert (ended_now.result, ended_now.error) == (
+        Result.CANCELLED,
+        f"cancelled as requested, the table is gone: {here}: no table",
+    )
+    assert bench.store.held_partitions("toy") == {}
+    bench.format.hooks.clear()
+    shutil.move(away, here)
+    sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark)
     assert recorded(bench, plan) == ("completed", 1, 6)
 
 
@@ -228,7 +256,8 @@ def test_f5_under_the_tables_lock_an_executor_learns_that_its_plan_was_taken_ove
 
     def wait_for_the_lock(writer: Any, *arguments: Any) -> Any:
         bench.expire()
-        assert bench.store.expired("second") is not None
+        while bench.store.expired("second") is None:  # renewed in between
+            bench.expire()
         time.sleep(0.06)  # longer than a heartbeat
         writer.fence()
         return go_on(writer, *arguments)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import fs as pafs
 
 from lake import s3
-from lake.errors import Rejected, Transient
+from lake.errors import Rejected, TableGone, Transient
 from lake.filesystems import filesystem_of
 from lake.locations import bucket_and_key, canonical_location, is_local
 
@@ -221,6 +221,26 @@ class Storage:
         with self._outcomes(relative), suppress(FileNotFoundError):
             self.fs.delete_file(self.path(relative))
 
+    def is_gone(self) -> bool:
+        """Whether the storage answers and has no table here, no ``.hoodie``.
+
+        An empty directory, or a missing one with nothing beside it, is what a file system that is not mounted leaves.
+        """
+        if self.info(".hoodie").type != pafs.FileType.NotFound:
+            return False
+        if self.info("").type != pafs.FileType.NotFound:
+            return bool(self.children(""))
+        with self._outcomes(""):
+            if self.is_local:
+                beside = pafs.FileSelector(str(Path(self.base).parent), allow_not_found=True)
+                return bool(self.fs.get_file_info(beside))
+            return bool(self.fs.get_file_info(self.base.partition("/")[0]).type != pafs.FileType.NotFound)
+
+    def delete_directory(self, relative: str) -> None:
+        """Remove the directory with all that is below it; one that is gone already is fine."""
+        with self._outcomes(relative), suppress(FileNotFoundError):
+            self.fs.delete_dir(self.path(relative))
+
     def relative(self, path: str) -> str:
         """The inverse of ``path``."""
         return path[len(self.base) :].lstrip("/")
@@ -277,7 +297,8 @@ def table_properties(storage: Storage) -> Mapping[str, str]:
             return MappingProxyType(parse_properties(storage.read(name).decode("utf-8", "replace")))
         except (FileNotFoundError, NotADirectoryError):
             continue
-    raise Rejected(
+    refusal = TableGone if storage.is_gone() else Rejected
+    raise refusal(
         f"{storage.location}: not a Hudi table, there is no {PROPERTIES}; give the table's base path or a directory "
         "that holds tables"
     )
