@@ -4,7 +4,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from uuid_utils import uuid7
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from service.store import Store
 
 logger = logging.getLogger(__name__)
+#: how long what a plan of ours had to leave is left alone after a plan that adopted it ended without executing it
+ADOPTED_AGAIN_AFTER = timedelta(hours=1)
 
 
 def adopt(
@@ -27,7 +29,8 @@ def adopt(
     """Store a plan for every scheduled rewrite that nobody has begun, if it is for us to execute; those plans.
 
     An instant is adopted once: where that plan was cancelled or failed, it is left to its owner. But what a plan of
-    ours left and could not withdraw has no other owner, and is adopted until it is executed. One whose partitions a
+    ours left and could not withdraw has no other owner, and is adopted until it is executed, at most once in
+    ``ADOPTED_AGAIN_AFTER``, since what ended the last plan may end the next one too. One whose partitions a
     live plan holds waits for the next scan. ``snapshot`` is the newest instant of the table.
     """
     unknown = table.policy.adopt_pending
@@ -42,7 +45,7 @@ def adopt(
     plans = []
     for entry in waiting:
         adopter = known.get(entry.instant)
-        if adopter is not None and (entry.plan_id is None or store.plan_state(adopter) in LIVE_STATES):
+        if adopter is not None and (entry.plan_id is None or _is_fresh(store, adopter)):
             continue
         name = f"table {table.name}: {entry.action} {entry.instant}"
         if entry.refusal is not None:
@@ -66,6 +69,12 @@ def adopt(
             continue
         plans.append(plan)
     return plans
+
+
+def _is_fresh(store: "Store", adopter: str) -> bool:
+    """Whether the plan that adopted an instant last is live or has only just ended."""
+    ended_at = store.plan(adopter).finalized_at
+    return ended_at is None or datetime.now(UTC) - ended_at < ADOPTED_AGAIN_AFTER
 
 
 def _left_over(store: "Store", entry: Unfinished, *, unknown: bool) -> bool:

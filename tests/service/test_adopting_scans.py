@@ -24,6 +24,7 @@ from service.config.tables import ConfiguredTable, configure
 from service.daemon.process import Daemon
 from service.daemon.upkeep import Upkeep
 from service.observability.metrics import Metrics
+from service.planning import adoption
 from service.planning.adoption import DeadWork, abandoned, adopt
 from service.problems import CommandError
 from service.store import Store
@@ -203,8 +204,8 @@ def test_f4_the_rollback_command_sends_nobody_to_a_command_that_can_not_help(
         _may_roll_back(run, "t1", [lost, known], "8")
 
 
-def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed(
-    tmp_path: Path, table: TableRef, store: Store
+def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed_but_not_at_each_scan(
+    tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = configured(tmp_path, table)
     own = replace(plan(table, "own"), table=table)
@@ -218,7 +219,9 @@ def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed(
     store.request_cancel("own", "operator")
     assert adopted(replace(left, alive=True)) == [], "somebody may still work on it"
     assert adopted(replace(left, plan_id="of another database")) == []
-    for _ in range(2):
-        assert adopted(left) == ["7"]
-        assert adopted(left) == [], "by one plan at a time"
-        store.request_cancel(store.adoptions("t1", ["7"])["7"], "operator")
+    assert adopted(left) == ["7"]
+    assert adopted(left) == [], "by one plan at a time"
+    store.request_cancel(store.adoptions("t1", ["7"])["7"], "operator")
+    assert adopted(left) == [], "what ended that plan would end the next one"
+    monkeypatch.setattr(adoption, "ADOPTED_AGAIN_AFTER", timedelta())
+    assert adopted(left) == ["7"]
