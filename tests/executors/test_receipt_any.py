@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The proof before a commit: any table, cut into files and row groups in any way, is itself."""
+
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from receipt_case import Case, set_value, table
+
+from lake.errors import Integrity
+from lake.model import FileSlice
+from lake.plan import OutputFile, ReceiptLevel
+
+_SCALARS = st.one_of(
+    st.tuples(st.just(pa.int64()), st.just(st.integers(-(2**63), 2**63 - 1))),
+    st.tuples(st.just(pa.uint64()), st.just(st.integers(0, 2**64 - 1))),
+    st.tuples(st.just(pa.int8()), st.just(st.integers(-128, 127))),
+    st.tuples(st.just(pa.float64()), st.just(st.floats())),
+    st.tuples(st.just(pa.float32()), st.just(st.floats(width=32))),
+    st.tuples(st.just(pa.string()), st.just(st.text(max_size=40))),
+    st.tuples(st.just(pa.binary()), st.just(st.binary(max_size=40))),
+    st.tuples(st.just(pa.binary(3)), st.just(st.binary(min_size=3, max_size=3))),
+    st.tuples(st.just(pa.bool_()), st.just(st.booleans())),
+    st.tuples(
+        st.just(pa.decimal128(20, 4)),
+        st.just(st.integers(-(10**20) + 1, 10**20 - 1).map(lambda n: Decimal(n).scaleb(-4))),
+    ),
+    st.tuples(st.just(pa.timestamp("us", "UTC")), st.just(st.integers(-(2**50), 2**50))),
+    st.tuples(st.just(pa.timestamp("ns")), st.just(st.integers(-(2**62), 2**62))),
+    st.tuples(st.just(pa.date32()), st.just(st.integers(-100_000, 100_000))),
+)
+
+
+def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    def as_list(pair: tuple[pa.DataType, st.SearchStrategy[Any]]) -> tuple[pa.DataType, st.SearchStrategy[Any]]:
+        return pa.list_(pair[0]), st.lists(st.none() | pair[1], max_size=3)
+
+    def as_struct(pair: tuple[pa.DataType, st.SearchStrategy[Any]]) -> tuple[pa.DataType, st.SearchStrategy[Any]]:
+        return pa.struct([("x", pair[0]), ("y", pa.int32())]), st.fixed_dictionaries(
+            {"x": st.none() | pair[1], "y": st.none() | st.integers(-5, 5)}
+        )
+
+    return inner.map(as_list) | inner.map(as_struct)
+
+
+_KINDS = st.recursive(_SCALARS, _nested, max_leaves=3)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> pa.Table:
+    count = draw(st.integers(1, 12))
+    columns = {}
+    for index in range(draw(st.integers(1, 4))):
+        kind, values = draw(_KINDS)
+        columns[f"c{index}"] = pa.array(draw(st.lists(st.none() | values, min_size=count, max_size=count)), kind)
+    return pa.table(columns)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=tables(), data=st.data())
+def test_any_table_in_any_files_is_proved_and_a_dropped_or_doubled_row_never_is(
+    tmp_path_factory: pytest.TempPathFactory, rows: pa.Table, data: st.DataObject
+):
+    case = Case(tmp_path_factory.mktemp("any"))
+    cut = data.draw(st.integers(0, rows.num_rows))
+    case.input(rows.slice(0, cut), row_group_size=data.draw(st.integers(1, 5)))
+    case.input(rows.slice(cut), use_dictionary=data.draw(st.booleans()))
+    order = data.draw(st.permutations(range(rows.num_rows)))
+    shuffled = rows.take(order)
+    case.output(shuffled, use_dictionary=data.draw(st.booleans()), row_group_size=data.draw(st.integers(1, 5)))
+    case.prove()
+    victim, twin = data.draw(st.integers(0, rows.num_rows - 1)), data.draw(st.integers(0, rows.num_rows - 1))
+    keep = [i for i in range(rows.num_rows) if i != victim] + [twin]
+    spoiled = rows.take(keep)
+    same = _normal(rows.slice(victim, 1)) == _normal(rows.slice(twin, 1))
+    case.outputs.clear()
+    case.output(spoiled)
+    if same:
+        case.prove()
+    else:
+        with pytest.raises(Integrity):
+            case.prove()
+
+
+def _normal(rows: pa.Table) -> str:
+    """A row's values as text, with one zero and one NaN."""
+
+    def normal(value: Any) -> Any:
+        if isinstance(value, float):
+            return "nan" if math.isnan(value) else value + 0.0
+        if isinstance(value, dict):
+            return {key: normal(item) for key, item in value.items()}
+        return [normal(item) for item in value] if isinstance(value, list) else value
+
+    columns = [column.cast(_integers(column.type)) for column in rows.columns]
+    return repr([[normal(value) for value in column.to_pylist()] for column in columns])
+
+
+def _integers(kind: pa.DataType) -> pa.DataType:
+    """``kind`` with timestamps as integers, since Python has none of nanoseconds."""
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(_integers(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(child.name, _integers(child.type)) for child in kind])
+    return kind
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("timestamps", ["INT96", "TIMESTAMP_MICROS"])
+@pytest.mark.parametrize("legacy", ["true", "false"])
+def test_spark_rewriting_arrow_and_arrow_rewriting_spark_raise_no_alarm(
+    tmp_path: Path, spark: Any, timestamps: str, legacy: str
+):
+    odd = {"score": [math.nan, -0.0, 0.0, None], "raw": [b"", None, b"x" * 100, b"\xff\xfe"]}
+    rows = table(range(200))
+    for name, values in odd.items():
+        for row, value in enumerate(values):
+            rows = set_value(rows, name, row, value) if rows[name][row].as_py() != value else rows
+    tz = spark.conf.get("spark.sql.session.timeZone")
+    changed = {
+        "spark.sql.parquet.outputTimestampType": timestamps,
+        "spark.sql.parquet.writeLegacyFormat": legacy,
+        "spark.sql.session.timeZone": "America/New_York",
+    }
+    case = Case(tmp_path)
+    case.input(rows)
+    for key, value in changed.items():
+        spark.conf.set(key, value)
+    try:
+        written = str(tmp_path / "spark")
+        spark.read.parquet(str(tmp_path / "p" / "in0.parquet")).repartition(3).write.parquet(written)
+    finally:
+        for key in changed:
+            spark.conf.unset(key)
+        spark.conf.set("spark.sql.session.timeZone", tz)
+    by_spark = sorted(Path(written).glob("*.parquet"))
+    for number, path in enumerate(by_spark):
+        target = tmp_path / "p" / f"spark{number}.parquet"
+        path.rename(target)
+        count = pq.read_metadata(target).num_rows
+        case.outputs.append(OutputFile(partition="p", path=f"p/{target.name}", bytes=1, rows=count))
+    assert len(case.outputs) == 3
+    for level in ReceiptLevel:
+        case.level = level
+        case.prove()
+    back = Case(tmp_path)
+    back.slices = [FileSlice(partition="p", file_id=o.path, path=o.path, bytes=1) for o in case.outputs]
+    back.outputs = [OutputFile(partition="p", path="p/in0.parquet", bytes=1, rows=200)]
+    for level in ReceiptLevel:
+        back.level = level
+        back.prove()
