@@ -18,13 +18,13 @@ from store_plans import add, claimed
 
 from service.store import DatabaseUnreachable, Store, engine
 
-#: forwards a port of the loopback; stopped, it still has a kernel that acknowledges what is sent to it
+#: forwards a port to one of the loopback; stopped, it still has a kernel that acknowledges what is sent to it
 PROXY = """
 import socket, sys, threading
 def pump(source, sink):
     while data := source.recv(65536):
         sink.sendall(data)
-server = socket.create_server(("127.0.0.1", 0))
+server = socket.create_server((sys.argv[2], 0))
 print(server.getsockname()[1], flush=True)
 while True:
     here = server.accept()[0]
@@ -32,26 +32,53 @@ while True:
     for pair in ((here, there), (there, here)):
         threading.Thread(target=pump, args=pair, daemon=True).start()
 """
-#: in a network of its own, whose loopback passes nothing on from a certain moment
-VANISHES = """
-import subprocess, sys, time
+#: a server with a network of its own, which forwards from 10.9.9.2 as soon as it has that address
+SERVER = """
+import sys, subprocess
 import postgres
-from service.store import DatabaseUnreachable, Store
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 with postgres.server() as url:
-    store = Store(postgres.new_database(url, "lakefold"))
-    store.upgrade()
+    print(postgres.new_database(url, "lakefold"), flush=True)
+    sys.stdin.readline()
+    sys.argv[1:] = [sys.stdin.readline(), "10.9.9.2"]
+    exec(sys.stdin.read())
+"""
+#: the other end of its cable. What is sent after the address was taken away arrives, and nobody answers
+VANISHES = """
+import subprocess, sys, time
+from sqlalchemy import make_url
+from service.store import DatabaseUnreachable, Store
+
+def run(command):
+    subprocess.run(command.split(), check=True)
+
+server = subprocess.Popen(["unshare", "--net", sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True)
+url = make_url(server.stdout.readline().strip())
+there = f"nsenter --target {server.pid} --net ip"
+run(f"ip link add here type veth peer name there netns {server.pid}")
+run("ip address add 10.9.9.1/24 dev here")
+run("ip link set here up")
+run(f"{there} address add 10.9.9.2/24 dev there")
+run(f"{there} link set there address 02:00:00:00:00:02 up")
+run("ip neighbour replace 10.9.9.2 lladdr 02:00:00:00:00:02 dev here")
+server.stdin.write(f"\\n{url.port}\\n{sys.argv[2]}")
+server.stdin.close()
+port = int(server.stdout.readline())
+store = Store(url.set(host="10.9.9.2", port=port).render_as_string(hide_password=False))
+store.upgrade()
+store.leaders()
+run(f"{there} address del 10.9.9.2/24 dev there")
+began = time.monotonic()
+try:
     store.leaders()
-    subprocess.run(["tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", "8bit", "burst", "1", "latency", "1ms"],
-                   check=True)
-    began = time.monotonic()
-    try:
-        store.leaders()
-    except DatabaseUnreachable as error:
-        print("ended", time.monotonic() - began < 30, error, flush=True)
-    subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], check=True)
-    store.leaders()
-    print("goes on", flush=True)
+except DatabaseUnreachable as error:
+    print("ended", time.monotonic() - began < 30, error, flush=True)
+run(f"{there} address add 10.9.9.2/24 dev there")
+store.leaders()
+print("goes on", flush=True)
+server.send_signal(2)
+server.wait()
 """
 
 
@@ -73,7 +100,8 @@ def url(postgres_url: str, postgres_template: str) -> Iterator[str]:
 def proxy(url: str) -> "Iterator[tuple[subprocess.Popen[str], str]]":
     """A process between us and the database, and the database's URL by way of it."""
     there = make_url(url)
-    process = subprocess.Popen([sys.executable, "-c", PROXY, str(there.port)], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", PROXY, str(there.port), "127.0.0.1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     port = int(process.stdout.readline())
     yield process, there.set(port=port).render_as_string(hide_password=False)
@@ -123,7 +151,7 @@ def test_f9_a_host_that_vanishes_from_the_network_is_noticed_in_seconds(tmp_path
         pytest.skip("needs a network namespace of its own, which only root can make here")
     root = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": f"{root}:{root / 'tests'}"}
-    command = ["unshare", "--net", sys.executable, "-c", VANISHES]
+    command = ["unshare", "--net", sys.executable, "-c", VANISHES, SERVER, PROXY]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
     ended, goes_on = done.stdout.strip().splitlines() or ("", "")
     assert ended.startswith("ended True database "), done.stdout + done.stderr[-2000:]
