@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Templates of real Hudi tables, built once a session."""
+"""Real Hudi tables: templates, built once a session, and copies of them that a test may change."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hudi_templates import Templates
+from hudi_writing import NewTable, Table, make_table
 
 from lake.formats.hudi import clean_start
 
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
 def templates(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Templates:
     """Tables that tests copy."""
     return Templates(spark, tmp_path_factory.mktemp("hudi"))
+
+
+@pytest.fixture
+def table(spark: "SparkSession", tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+    """A private copy of a template of ``hudi_writing`` for each call."""
+
+    def new(kind: str = "cow", **options: str) -> Table:
+        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
+
+    return new
 
 
 @pytest.fixture

@@ -189,6 +189,30 @@ class Table:
         return sorted(str(path) for path in (Path(self.base) / ".hoodie/.temp").rglob("*"))
 
 
+NewTable = Callable[..., Table]
+"""Makes a table of a kind that ``make_table`` knows, with options as keywords."""
+COMPACTED = {"hoodie.metadata.compact.max.delta.commits": "1"}
+"""The archiver never passes the newest compaction of the metadata table."""
+ARCHIVING = COMPACTED | {
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "hoodie.clean.commits.retained": "1",
+}
+"""A writer that archives as soon as it may and cleans nothing."""
+
+
+def insert(trips: Table, commits: int, *, start: int = 1000, **options: str) -> None:
+    """So many commits of two rows each into new files."""
+    for low in range(start, start + 2 * commits, 2):
+        write(rows(trips.spark, low, low + 2).coalesce(1), trips.base, "insert", options=trips.options | options)
+
+
+def delete(trips: Table, commit: Commit) -> None:
+    """Delete what ``commit`` replaced, as the cleaner does."""
+    with trips.writer() as cleaner:
+        cleaner.delete(commit.superseded, ())
+
+
 def ignore(progress: Progress) -> None:
     """A report nobody reads."""
 

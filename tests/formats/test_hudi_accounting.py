@@ -9,20 +9,11 @@ from typing import Any
 
 import pytest
 from hudi_templates import edit_avro, timeline_file
-from hudi_writing import FORMAT, Table, make_table
+from hudi_writing import FORMAT, NewTable, Table
 
 from lake.ports import Verification
 
 pytestmark = pytest.mark.spark
-NewTable = Callable[..., Table]
-
-
-@pytest.fixture
-def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
-    def new(kind: str = "cow") -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, kind)
-
-    return new
 
 
 def verified(trips: Table) -> Verification:

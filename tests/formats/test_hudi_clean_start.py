@@ -2,44 +2,21 @@
 """What a clean of ours says to Hudi's archiver and to the table's own cleaner, seen by what the two then do."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hudi_tables import rows, small_files, write
-from hudi_writing import FORMAT, Table, ignore, make_table
+from hudi_writing import ARCHIVING, COMPACTED, FORMAT, NewTable, Table, delete, ignore, insert
 
 from lake.formats.hudi import clean_start
 from lake.formats.hudi.names import data_file
 from lake.plan import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
-NewTable = Callable[..., Table]
 ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
-COMPACTED = {"hoodie.metadata.compact.max.delta.commits": "1"}
-"""The archiver never passes the newest compaction of the metadata table."""
-ARCHIVING = COMPACTED | {
-    "hoodie.keep.min.commits": "2",
-    "hoodie.keep.max.commits": "3",
-    "hoodie.clean.commits.retained": "1",
-}
-"""A writer that archives as soon as it may and cleans nothing."""
-
-
-@pytest.fixture
-def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
-    def new(kind: str = "cow", **options: str) -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
-
-    return new
-
-
-def insert(trips: Table, commits: int, *, start: int = 1000, **options: str) -> None:
-    """So many commits of two rows each into new files."""
-    for low in range(start, start + 2 * commits, 2):
-        write(rows(trips.spark, low, low + 2).coalesce(1), trips.base, "insert", options=trips.options | options)
 
 
 @contextmanager
@@ -50,11 +27,6 @@ def pending_clustering(trips: Table, partition: str) -> Iterator[list[Commit]]:
         rewrite = writer.rewrite(writer.prepare(trips.plan("0198-pending", partitions=[partition]), 1), ignore)
         yield done
         done.append(writer.commit(rewrite))
-
-
-def delete(trips: Table, commit: Commit) -> None:
-    with trips.writer() as cleaner:
-        cleaner.delete(commit.superseded, ())
 
 
 def maintain(trips: Table, *services: str) -> list[str]:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compaction plans on real merge-on-read tables: as Hudi's own leaves them, whatever writers do meanwhile."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hudi_tables import rows, write
-from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, Table, ignore, make_table
+from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, NewTable, Table, ignore, make_table
 
 from executors.receipt import prove
 from lake.errors import Conflict, Integrity
@@ -16,7 +15,6 @@ from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, InstantState, extra_
 from lake.plan import Plan
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
-NewTable = Callable[..., Table]
 ARCHIVING = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
 
 

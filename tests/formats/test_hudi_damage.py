@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_writing import FORMAT, Table, ignore, make_table
+from hudi_writing import FORMAT, NewTable, Table, ignore, make_table
 
 from lake.errors import Conflict, Rejected
 from lake.formats.hudi.names import data_file
@@ -20,7 +20,6 @@ from planner.policy import SizingPolicy
 
 pytestmark = pytest.mark.spark
 PARTITION = "dt=2026-01-01"
-NewTable = Callable[..., Table]
 Harm = Callable[[Path], None]
 
 

@@ -2,14 +2,13 @@
 """Hudi's copy of row groups and its layouts on real tables."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from hudi_tables import small_files, write
-from hudi_writing import FORMAT, Table, ignore, make_table
+from hudi_writing import FORMAT, NewTable, Table, ignore
 
 from executors.receipt import prove
 from lake.errors import Integrity, Rejected
@@ -17,15 +16,6 @@ from lake.formats.hudi import engine
 from lake.plan import Commit, ReceiptLevel
 
 pytestmark = pytest.mark.spark
-NewTable = Callable[..., Table]
-
-
-@pytest.fixture
-def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
-    def new(kind: str = "cow") -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, kind)
-
-    return new
 
 
 def row_groups(trips: Table, path: str) -> int:

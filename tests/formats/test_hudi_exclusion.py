@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hudi_other_writer import OtherWriter
 from hudi_tables import METADATA, small_files
-from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore, make_table
+from hudi_writing import FORMAT, QUICK_LOCK, Table, delete, ignore, make_table
 from support import SOAK
 
 from lake.errors import Conflict, Transient
@@ -24,7 +24,6 @@ from lake.formats.hudi import exclusion, publish
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import InstantState, Timeline
-from lake.plan import Commit
 
 pytestmark = pytest.mark.spark
 FIRST, SECOND = "dt=2026-01-01", "dt=2026-01-02"
@@ -35,12 +34,6 @@ def other(tmp_path: Path) -> Iterator[OtherWriter]:
     process = OtherWriter(tmp_path / "log")
     yield process
     process.end()
-
-
-def delete(trips: Table, commit: Commit) -> None:
-    """Delete what ``commit`` replaced, as the cleaner does."""
-    with trips.writer() as writer:
-        writer.delete(commit.superseded, ())
 
 
 def in_its_metadata(trips: Table) -> Callable[[], bool]:

@@ -5,15 +5,14 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pyspark
 import pytest
 from hudi_other_writer import OtherWriter
-from hudi_writing import LOCK, Table, ignore, make_table
+from hudi_writing import LOCK, NewTable, Table, ignore
 from py4j.protocol import Py4JJavaError
 from s3_server import S3Server
 
@@ -28,16 +27,7 @@ from lake.formats.hudi.timeline import Timeline
 from lake.model import OnConflict
 
 pytestmark = pytest.mark.spark
-NewTable = Callable[..., Table]
 PROVIDERS = "org.apache.hudi.client.transaction.lock."
-
-
-@pytest.fixture
-def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
-    def new(kind: str = "cow", **options: str) -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
-
-    return new
 
 
 @pytest.fixture(scope="module")

@@ -2,33 +2,16 @@
 """Superseded files of replacements that were undone, of tables made anew, or that another cleaner deleted."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hudi_tables import copy, rows, write
-from hudi_writing import FORMAT, Table, make_table
+from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, insert
 
 from lake.plan import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
-NewTable = Callable[..., Table]
 UNDONE = "is not among the table's commits: rolled back, restored away, or of a table that was made anew"
-ARCHIVING = {
-    "hoodie.keep.min.commits": "2",
-    "hoodie.keep.max.commits": "3",
-    "hoodie.clean.automatic": "true",
-    "hoodie.clean.commits.retained": "1",
-}
-
-
-@pytest.fixture
-def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
-    def new(kind: str = "cow", **options: str) -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
-
-    return new
 
 
 def undone(trips: Table, commit: Commit) -> bool:
@@ -87,8 +70,7 @@ def test_c5_rows_of_a_commit_that_was_rolled_back_are_closed_and_hold_no_archivi
     done = trips.run(trips.plan("0198-again", partitions=["dt=2026-01-01"]))
     with trips.writer() as writer:
         writer.delete(done.superseded, commit.superseded)
-    for low in range(1000, 1012, 2):
-        write(rows(trips.spark, low, low + 2).coalesce(1), trips.base, "insert", options=ARCHIVING)
+    insert(trips, 6, **ARCHIVING | {"hoodie.clean.automatic": "true"})
     assert trips.timeline().find(done.instant) is None, "the archiver has been at work"
     assert len(trips.rows()) == 180 + 12
 

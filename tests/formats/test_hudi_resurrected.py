@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replaced file groups that became live again, found and taken out: on tables that an earlier lakefold left so."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hudi_tables import rows, run_service, write
-from hudi_writing import FORMAT, Table, make_table
+from hudi_tables import run_service
+from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, insert
 
 from lake.formats.hudi.clean import publish_clean
 from lake.formats.hudi.clean_start import CleanStart
@@ -15,27 +13,7 @@ from lake.plan import Commit
 from lake.ports import Resurrected
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
-NewTable = Callable[..., Table]
 ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
-ARCHIVING = {
-    "hoodie.keep.min.commits": "2",
-    "hoodie.keep.max.commits": "3",
-    "hoodie.clean.commits.retained": "1",
-    "hoodie.metadata.compact.max.delta.commits": "1",
-}
-
-
-@pytest.fixture
-def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
-    def new(kind: str = "cow", **options: str) -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
-
-    return new
-
-
-def insert(trips: Table, commits: int, start: int = 1000) -> None:
-    for low in range(start, start + 2 * commits, 2):
-        write(rows(trips.spark, low, low + 2).coalesce(1), trips.base, "insert", options=ARCHIVING)
 
 
 def resurrect(trips: Table) -> Commit:
@@ -49,7 +27,7 @@ def resurrect(trips: Table) -> Commit:
             start = CleanStart(earliest="", commit=timeline.newest)
             publish_clean(client, timeline, instant, {ONE: [v.path for v in first.superseded]}, start)
             client.worker.clean(False)
-    insert(trips, 6)
+    insert(trips, 6, **ARCHIVING)
     assert trips.timeline().find(second.instant) is None, "the archiver has been at work"
     return second
 
@@ -82,7 +60,7 @@ def test_f1_groups_that_are_live_again_are_found_and_taken_out_for_good(table: N
     assert count_of_both(trips) == 180 + 12
     assert {row[2] for row in trips.rows()} >= before
     assert (FORMAT.resurrected(trips.ref), take_out(trips)) == ([], [])
-    insert(trips, 4, start=3000)
+    insert(trips, 4, start=3000, **ARCHIVING)
     assert count_of_both(trips) == 180 + 12 + 8
     assert FORMAT.verify(trips.ref, (), rows=True).resurrected == ()
 

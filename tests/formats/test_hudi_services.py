@@ -2,13 +2,12 @@
 """The table's own services run by lakefold, and what operators take back: on real Hudi tables."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hudi_tables import FS_LOCK
-from hudi_writing import FORMAT, Table, ignore, make_table
+from hudi_writing import FORMAT, NewTable, Table, ignore, make_table
 
 from lake.errors import Conflict, Rejected
 from lake.formats.hudi.clean import publish_clean
@@ -16,7 +15,6 @@ from lake.formats.hudi.clean_start import CleanStart
 from lake.formats.hudi.timeline import Timeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
-NewTable = Callable[..., Table]
 SMALL = {
     "hoodie.clean.commits.retained": "1",
     "hoodie.keep.min.commits": "2",

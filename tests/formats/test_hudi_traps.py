@@ -6,13 +6,12 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hudi_tables import rows, write
-from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, Table, ignore, make_table
+from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, NewTable, Table, ignore
 
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.conflicts import WRITER_WINS
@@ -22,15 +21,6 @@ from lake.model import OnConflict
 from lake.plan import Plan
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
-NewTable = Callable[..., Table]
-
-
-@pytest.fixture
-def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
-    def new(kind: str = "cow", **options: str) -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
-
-    return new
 
 
 def test_trap_a_stale_plan_is_refused_so_an_upsert_after_planning_is_not_lost(table: NewTable) -> None:

@@ -4,7 +4,6 @@
 import itertools
 import os
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hudi_tables import small_files
-from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore, make_table, superseded
+from hudi_writing import FORMAT, QUICK_LOCK, NewTable, Table, ignore, superseded
 
 from executors.receipt import prove
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, Rejected, Transient
@@ -24,15 +23,6 @@ from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, extra_metadata
 from lake.plan import Progress, ReceiptLevel
 
 pytestmark = pytest.mark.spark
-NewTable = Callable[..., Table]
-
-
-@pytest.fixture
-def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
-    def new(kind: str = "cow", **options: str) -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
-
-    return new
 
 
 def test_a_clustered_table_has_the_same_rows_types_and_meta_columns_for_spark_and_hudi_rs(table: NewTable) -> None:
