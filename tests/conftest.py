@@ -70,7 +70,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             "# Reliability",
             "",
             "Written by `make soak` from its own runs; `make test` runs the same tests with smaller counts.",
-            "How to replay a simulated seed: [Contributing](../README.md#contributing).",
+            "How to replay a simulated seed: [CONTRIBUTING](../CONTRIBUTING.md#simulation).",
             "",
             "| what was done | result |",
             "|---|---|",

@@ -45,7 +45,7 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def test_each_box_of_the_rooms_picture_is_a_folder_of_that_name():
-    boxes = re.findall(r"│ ([a-z]+)/", fenced(section("Rooms")))
+    boxes = re.findall(r"│ ([a-z]+)/", fenced(section("Architecture")))
     assert sorted(boxes) == [
         "bench", "deploy", "docs", "executors", "lake", "migrations", "planner", "service", "tests",
     ]  # fmt: skip
@@ -55,9 +55,32 @@ def test_each_box_of_the_rooms_picture_is_a_folder_of_that_name():
 
 
 def test_every_python_package_and_folder_at_the_top_is_in_the_rooms_picture():
-    boxes = set(re.findall(r"│ ([a-z]+)/", fenced(section("Rooms"))))
+    boxes = set(re.findall(r"│ ([a-z]+)/", fenced(section("Architecture"))))
     folders = {path.relative_to(ROOT).parts[0] for path in tracked() if path.parent != ROOT}
     assert folders - {".ci", "requirements"} == boxes
+
+
+def rooms_of_service() -> set[str]:
+    """The packages and modules right below service/."""
+    return {path.stem for path in (ROOT / "service").glob("*.py")} - {"__init__"} | {
+        path.parent.name for path in (ROOT / "service").glob("*/__init__.py")
+    }
+
+
+def test_both_pictures_and_the_contract_have_every_room_of_service():
+    described = (ROOT / "docs" / "architecture.md").read_text()
+    table = described.split("## The rooms\n")[1].split("\n## ")[0]
+    assert set(re.findall(r"`([a-z]+)(?:/|\.py)`", table)) - {"service", "planner", "executors", "lake", "migrations",
+                                                              "formats"} == rooms_of_service()  # fmt: skip
+    box = fenced(section("Architecture")).split("planner/")[0]
+    assert set(re.findall(r"[a-z]+", box)) >= rooms_of_service() - {"wiring", "problems", "text"}, "README's picture"
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (floors,) = (contract["layers"] for contract in contracts if contract.get("containers") == ["service"])
+    assert {room for floor in floors for room in floor.split(" | ")} == rooms_of_service()
+
+
+def test_the_root_of_service_has_few_files():
+    assert len(list((ROOT / "service").glob("*.py"))) <= 8
 
 
 def test_every_python_and_shell_file_begins_with_its_licence():
@@ -162,10 +185,10 @@ def test_every_link_in_the_pages_leads_somewhere():
     assert broken == []
 
 
-def test_every_path_that_readme_names_exists():
-    named = set(
-        re.findall(r"`((?:tests|docs|deploy|bench|service|lake|planner|executors|migrations)/[\w./]*)`", README)
-    )
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+def test_every_path_that_a_page_for_developers_names_exists(page):
+    text = (ROOT / page).read_text()
+    named = set(re.findall(r"`((?:tests|docs|deploy|bench|service|lake|planner|executors|migrations)/[\w./]*)`", text))
     assert named
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
