@@ -121,8 +121,8 @@ class Patient:
         self.state = writer.state
         self.problems: list[str] = []
 
-    def suffer(self, name: str) -> None:
-        """One kind of damage to a copy, lakefold on it, and the damage undone."""
+    def suffer(self, name: str) -> str:
+        """One kind of damage to a copy, lakefold on it, and the damage undone; the file, empty where there is none."""
         damage = DAMAGES[name]
         home = self._home / name.replace(" ", "-")
         home.mkdir()
@@ -130,7 +130,7 @@ class Patient:
         shutil.copytree(self._table, base)
         files = sorted(self._live(base, damage.logs))
         if not files:
-            return
+            return ""
         file = Random(f"damage/{self._seed}/{name}").choice(files)
         with self._done(damage, file):
             self._treat(name, damage, home, base)
@@ -140,6 +140,7 @@ class Patient:
         }.items():
             if wrong := differences(self.state, schema, rows):
                 self.problems.append(f"{name} ({file}), undone, {reader}: {wrong}")
+        return file.name
 
     @contextmanager
     def _done(self, damage: Damage, file: Path) -> Iterator[None]:

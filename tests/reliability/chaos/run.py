@@ -8,13 +8,14 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
 from harness import Installation
 from postgres import Server
 
-from chaos.cells import BLOOM, DAEMON, HEAP, HEARTBEAT_SECONDS, LOCK, POLICY, Cell, Setting, writer_options
+from chaos.cells import BLOOM, CELLS, DAEMON, HEAP, HEARTBEAT_SECONDS, LOCK, POLICY, Cell, Setting, writer_options
 from chaos.damage import DAMAGES, Patient
 from chaos.faults import TABLE, Faults
 from chaos.ledger import Ledger
@@ -31,6 +32,8 @@ _TICK_SECONDS = 0.1
 _STEPS = (5, 10)
 _PHASE_SECONDS = (20, 40)
 _READING_TRIES = 4
+#: what becomes of savepoints after one comparison after another: enough of it for a restore in a run of four minutes
+_MAINTENANCE = ("savepoint", "", "restore", "savepoint", "remove_savepoint")
 _PATIENCE_SECONDS = 240
 #: how long faults wait for the JVMs of daemons that were started
 _START_SECONDS = 30
@@ -67,6 +70,7 @@ class Chaos:
         self._seconds, self._check_every, self._spark = seconds, check_every, spark
         self._waiting = list(reversed(schedule(seed, seconds, gap)))
         self._random = random.Random(f"run/{seed}")
+        self._maintenance = cycle(_MAINTENANCE)
         self._clock, self._ticked = 0.0, time.monotonic()
         numbers = range(2 if self.setting.second else 1)
         systems = [System("ab"[n], self._installation(n, urls[n]), (self.setting.roles, ("all",))[n]) for n in numbers]
@@ -209,20 +213,15 @@ class Chaos:
             raise AssertionError(f"not so within {_PATIENCE_SECONDS} s: {what}")
 
     def _maintain(self) -> None:
-        """Now and then a savepoint, the removal of one, or a restore, which has the table for itself."""
-        chance = self._random.random()
-        if chance < 0.3:
-            self._order("savepoint")
-        elif chance < 0.4:
-            self._order("remove_savepoint")
-        elif chance < 0.6 and self.ledger.state().savepoints:
-            served = self.stage.serving
-            if served:
-                self._dismiss()
-            self._order("restore")
+        """What is next of savepoints, their removal, and restores; a restore has the table for itself."""
+        order = next(self._maintenance)
+        if order == "restore" and self.stage.serving:
+            self._dismiss()
+            self._order(order)
             self._compare()
-            if served:
-                self._serve()
+            self._serve()
+        elif order:
+            self._order(order)
 
     def _order(self, order: str) -> None:
         writer = self.stage.writer
@@ -341,15 +340,19 @@ class Chaos:
         if self._damages == 0:
             return
         patient = Patient(self.cell, self.setting, self.seed, self.base, self.home, self._spark)
-        for name in self._random.sample(list(DAMAGES), self._damages):
-            self.stage.say(f"damage: {name}")
-            patient.suffer(name)
+        kinds = [name for name, damage in DAMAGES.items() if self.cell.merge_on_read or not damage.logs]
+        first = self.seed + self._damages * CELLS.index(self.cell)
+        for name in (kinds[(first + number) % len(kinds)] for number in range(self._damages)):
+            done = patient.suffer(name)
+            self.stage.say(f"damage: {name}: {done or 'nothing there to do it to'}")
+            self.stage.counts["damage"] += bool(done)
         for problem in patient.problems:
             self.stage.wrong(problem)
 
     def figures(self) -> Counter[str]:
         """The run in numbers."""
-        counts = self.stage.counts
+        counts, steps = self.stage.counts, self.ledger.confirmed()
+        schemas = [0, *(step.evolutions for step in steps if step.rows)]
         return Counter(
             {
                 "seconds": round(self._clock),
@@ -357,9 +360,12 @@ class Chaos:
                 "pauses": sum(count for kind, count in counts.items() if kind.startswith("pause")),
                 "outages of the database": counts["outage"],
                 "acts of operators": sum(counts[kind] for kind in ACTS),
-                "steps of the writer": len(self.ledger.confirmed()),
+                "second databases": int(self.setting.second),
+                "steps of the writer": len(steps),
+                "changes of the schema": sum(later > earlier for earlier, later in pairwise(schemas)),
+                "savepoints": counts["savepoint"],
                 "restores": counts["restore"],
-                "kinds of damage": self._damages,
+                "kinds of damage": counts["damage"],
                 **{f"plans {state}": count for state, count in self.plans.items()},
                 "comparisons": self.comparisons,
             }

@@ -34,7 +34,7 @@ def draw(seed: int, number: int, state: State, size: int, *, only: Sequence[str]
         weights = {name: weight for name, weight in weights.items() if "insert" in name} or {"bulk_insert": 1}
     operation = random.choices(list(weights), list(weights.values()))[0]
     evolutions = state.evolutions
-    if evolutions < len(EVOLUTIONS) and operation not in ("delete", "delete_partition") and random.random() < 0.08:
+    if evolutions < len(EVOLUTIONS) and operation not in ("delete", "delete_partition") and random.random() < 0.15:
         evolutions += 1
     day = random.choice(PARTITIONS)
     if operation == "delete_partition":
