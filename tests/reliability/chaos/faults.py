@@ -26,6 +26,14 @@ _CHANGES: tuple[Mapping[str, str | int], ...] = (
     {"compact_log_files": 1},
     {},
 )
+#: what stands for a fault of the daemons while only the writer is there
+_OF_THE_WRITER = {
+    "kill": "kill_writer",
+    "kill_jvm": "kill_writer_jvm",
+    "kill_python": "kill_writer",
+    "pause": "pause_writer",
+    "pause_jvm": "pause_writer",
+}
 _REQUESTS = ((), ("--kind", "compaction"), ("--set", "engine=spark"), ("-p", "dt=2026-01-02"), ("--dry-run",))
 
 
@@ -52,7 +60,7 @@ class Faults:
         if stage.serving and not stage.writing:
             return kind.replace("_writer", "")
         if stage.writing and not stage.serving:
-            return {"kill": "kill_writer", "kill_jvm": "kill_writer_jvm", "pause": "pause_writer"}.get(kind, kind)
+            return _OF_THE_WRITER.get(kind, kind)
         return kind
 
     def _daemon(self, injection: Injection) -> Victim | None:
@@ -107,10 +115,10 @@ class Faults:
         return daemon.name
 
     def _kill_writer(self, injection: Injection) -> str:
-        return self._hurt(self._busy_writer(), "all", injection)
+        return self._hurt(self._writer_at_work(), "all", injection)
 
     def _kill_writer_jvm(self, injection: Injection) -> str:
-        return self._hurt(self._busy_writer(), "jvm", injection)
+        return self._hurt(self._writer_at_work(), "jvm", injection)
 
     def _pause_writer(self, injection: Injection) -> str:
         return self._sleep(self._busy_writer(), "all", injection)
@@ -118,6 +126,10 @@ class Faults:
     def _busy_writer(self) -> Victim | None:
         writer = self._stage.writer
         return writer if self._stage.writing and writer.running and not writer.asleep else None
+
+    def _writer_at_work(self) -> Victim | None:
+        """The writer, unless it is still starting: killed over and over in that it would never write."""
+        return self._busy_writer() if self._stage.writer.is_up else None
 
     # Outages.
 

@@ -109,9 +109,16 @@ class WriterProcess(Victim):
     def __init__(self, home: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         self.log, self._errors = home / "writer.log", home / "writer.err"
         self._arguments, self._environment = list(arguments), dict(environment)
+        self._before = 0
         super().__init__("writer", self._begin)
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it has started, its JVM too."""
+        return self.running and self.count("up") > self._before
+
     def _begin(self) -> "subprocess.Popen[Any]":
+        self._before = self.count("up")
         with self.log.open("ab") as sink, self._errors.open("ab") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", "chaos.writer", *self._arguments],

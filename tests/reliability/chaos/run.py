@@ -30,13 +30,14 @@ HEALING_SECONDS = 180
 _REST_SECONDS = 5
 _TICK_SECONDS = 0.1
 _STEPS = (5, 10)
-_PHASE_SECONDS = (20, 40)
+_PHASE_SECONDS = (30, 60)
+_WRITING_SECONDS = 40
 _READING_TRIES = 4
 #: what becomes of savepoints after one comparison after another: enough of it for a restore in a run of four minutes
-_MAINTENANCE = ("savepoint", "", "restore", "savepoint", "remove_savepoint")
+_MAINTENANCE = ("savepoint", "restore", "", "savepoint", "", "restore", "remove_savepoint")
 _PATIENCE_SECONDS = 240
 #: how long faults wait for the JVMs of daemons that were started
-_START_SECONDS = 30
+_START_SECONDS = 60
 
 
 class Chaos:
@@ -162,7 +163,8 @@ class Chaos:
     def _write_some(self) -> None:
         done = self.stage.writer.count("done")
         self.stage.tell_writer(f"steps {self._random.randint(*_STEPS)}")
-        self._pump_until("the writer has done its steps", lambda: self.stage.writer.count("done") > done)
+        if not self._pump(_WRITING_SECONDS, lambda: self.stage.writer.count("done") > done):
+            self._quieten_the_writer()
         self.stage.orders = ""
 
     def _serve(self) -> None:
