@@ -26,18 +26,18 @@ from chaos.stage import Stage, System
 from chaos.watch import Commits
 
 #: after the last fault every plan has ended and everything replaced is deleted within
-HEALING_SECONDS = 180
+HEALING_SECONDS = 480
 _REST_SECONDS = 5
 _TICK_SECONDS = 0.1
-_STEPS = (5, 10)
+_STEPS, _FEWEST_STEPS = (5, 10), 3
 _PHASE_SECONDS = (30, 60)
 _WRITING_SECONDS = 40
 _READING_TRIES = 4
 #: what becomes of savepoints after one comparison after another: enough of it for a restore in a run of four minutes
 _MAINTENANCE = ("savepoint", "restore", "", "savepoint", "", "restore", "remove_savepoint")
 _PATIENCE_SECONDS = 240
-#: how long faults wait for the JVMs of daemons that were started
-_START_SECONDS = 60
+#: how long faults wait for daemons that were started, or for a writer, to get to work: longer on a machine with others
+_START_SECONDS = 90
 
 
 class Chaos:
@@ -133,7 +133,7 @@ class Chaos:
         """Writer and lakefold at the same time; the writer holds for each comparison."""
         self._serve()
         self.stage.tell_writer("go")
-        self._pump_until("lakefold has ended a plan", self._has_ended_a_plan, quiet=True)
+        self._pump_until("lakefold has begun a plan", lambda: self._begun() > 0, quiet=True)
         while self._clock < self._seconds:
             self.stage.tell_writer("go")
             self._pump(self._check_every)
@@ -144,8 +144,9 @@ class Chaos:
     def _by_turns(self) -> None:
         """The writer writes while no lakefold is there, and lakefold works while the writer does nothing."""
         while self._clock < self._seconds:
+            begun = self._begun()
             self._serve()
-            self._pump(_START_SECONDS, self._has_jvms, quiet=True)
+            self._pump(_START_SECONDS, lambda begun=begun: self._begun() > begun, quiet=True)
             self._pump(self._random.uniform(*_PHASE_SECONDS) / 2)
             self._compare()
             self._pump(self._random.uniform(*_PHASE_SECONDS) / 2)
@@ -154,16 +155,16 @@ class Chaos:
             self._maintain()
             self._compare()
 
-    def _has_ended_a_plan(self) -> bool:
-        return any(system.plans("completed", "cancelled") for system in self.stage.systems)
-
-    def _has_jvms(self) -> bool:
-        return all(daemon.jvms() for daemon in self.stage.daemons() if "scheduler" not in daemon.name)
+    def _begun(self) -> int:
+        """How many plans an executor has begun, ended ones too."""
+        states = ("inflight", "completed", "cancelled", "failed")
+        return sum(len(system.plans(*states)) for system in self.stage.systems)
 
     def _write_some(self) -> None:
-        done = self.stage.writer.count("done")
+        done, fewest = self.stage.writer.count("done"), len(self.ledger.confirmed()) + _FEWEST_STEPS
         self.stage.tell_writer(f"steps {self._random.randint(*_STEPS)}")
         if not self._pump(_WRITING_SECONDS, lambda: self.stage.writer.count("done") > done):
+            self._pump(_START_SECONDS, lambda: len(self.ledger.confirmed()) >= fewest, quiet=True)
             self._quieten_the_writer()
         self.stage.orders = ""
 
