@@ -69,8 +69,8 @@ class Chaos:
         self.plans: Counter[str] = Counter()
         self._rest_seconds = 0.0
         self._seconds, self._check_every, self._spark = seconds, check_every, spark
-        self._waiting = list(reversed(schedule(seed, seconds, gap)))
-        self._random = random.Random(f"run/{seed}")
+        self._waiting = list(reversed(schedule(f"{cell}/{seed}", seconds, gap)))
+        self._random = random.Random(f"run/{cell}/{seed}")
         self._maintenance = cycle(_MAINTENANCE)
         self._clock, self._ticked = 0.0, time.monotonic()
         numbers = range(2 if self.setting.second else 1)
@@ -82,8 +82,13 @@ class Chaos:
     def _writer_arguments(self) -> list[str]:
         spark = {"spark.master": "local[1]", "spark.sql.shuffle.partitions": "1", **HEAP}
         options = json.dumps(writer_options(self.cell, self.setting))
-        texts = {"--table": self.base, "--ledger": self.home / "ledger", "--seed": self.seed, "--options": options}
-        texts |= {"--size": 40, "--pause": 0.3, "--spark": json.dumps(spark)}
+        texts = {"--table": self.base, "--ledger": self.home / "ledger", "--options": options}
+        texts |= {
+            "--seed": self.seed * len(CELLS) + CELLS.index(self.cell),
+            "--size": 40,
+            "--pause": 0.3,
+            "--spark": json.dumps(spark),
+        }
         return [str(text) for pair in texts.items() for text in pair]
 
     def _installation(self, number: int, url: str) -> Installation:

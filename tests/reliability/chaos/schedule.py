@@ -45,7 +45,7 @@ class Injection:
     choice: int
 
 
-def schedule(seed: int, seconds: float, gap: float) -> list[Injection]:
+def schedule(seed: str, seconds: float, gap: float) -> list[Injection]:
     """Injections for a run of ``seconds``, on average one every ``gap`` seconds, at moments that nothing hints at."""
     random = Random(f"schedule/{seed}")
     weights = {**FAULTS, **ACTS}
