@@ -108,6 +108,25 @@ def test_savepoints_outlive_the_clean_policy_archival_and_our_own_deletions(tabl
     assert trips.rows() == rows
 
 
+def test_savepoints_outlive_the_clean_of_a_partition_that_was_deleted(table: NewTable) -> None:
+    trips = table(**{"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": "1"})
+    rows, other = trips.rows(), trips.other_rows()
+    with trips.writer() as writer:
+        writer._open().worker.savepoint("somebody", "before an upgrade")
+    ((time, saved),) = trips.timeline().savepoints().items()
+    to_delete = {
+        "hoodie.datasource.write.operation": "delete_partition",
+        "hoodie.datasource.write.partitions.to.delete": ONE,
+    }
+    trips.upsert(0, 1, 1, **to_delete)
+    assert len(trips.rows()) < len(rows)
+    maintain(trips, "clean")
+    assert saved <= set(trips.data_files())
+    with trips.writer() as writer:
+        writer._open().worker.restoreToSavepoint(time)
+    assert (trips.rows(), trips.other_rows()) == (rows, other)
+
+
 def begun(table: Table, *, age: float = 3600.0, kind: str = "commit") -> None:
     """A write of another process that began so many seconds ago and left its instant and a file."""
     directory = table.base / ".hoodie/timeline"

@@ -78,7 +78,10 @@ def _clean(client: HudiClient, retained: Sequence[SupersededVersion]) -> str | N
     }
     victims = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
     victims = {partition: paths for partition, paths in victims.items() if paths}
+    saved = timeline.savepoints()
+    # Hudi deletes the directory of a partition that was deleted, and in it what savepoints keep.
     held = {version.partition for version in retained if version.path in kept}
+    held |= {path.rpartition("/")[0] for paths in saved.values() for path in paths}
     partitions = [name for name in plan.get("partitionsToBeDeleted") or () if name not in held]
     if not victims and not partitions:
         return None
@@ -86,7 +89,7 @@ def _clean(client: HudiClient, retained: Sequence[SupersededVersion]) -> str | N
         start=str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or ""),
         commit=str(plan.get("lastCompletedCommitTimestamp") or ""),
         clean=timeline.newest,
-        savepoints=tuple(sorted(timeline.savepoints())),
+        savepoints=tuple(sorted(saved)),
     )
     run_clean(client, timeline, victims, progress, partitions=partitions)
     deleted = sum(len(paths) for paths in victims.values())
