@@ -112,8 +112,9 @@ def test_d1_what_verify_reports_is_not_planned_and_the_others_are(
     assert (damage.partition, damage.file_id) == hurt.group
     assert damage.path.startswith(f"{PARTITION}/")
     assert damage.path in damage.text
-    verified = FORMAT.verify(trips.ref, (), rows=False)
-    assert damage.path in {*verified.missing, *verified.wrong_size, *verified.unowned}
+    for rows in (False, True):
+        verified = FORMAT.verify(trips.ref, (), rows=rows)
+        assert damage.path in {*verified.missing, *verified.wrong_size, *verified.unowned}
     mend(file)
     assert FORMAT.snapshot(trips.ref).damaged == ()
     assert file_ids(planned(trips)) == before

@@ -98,7 +98,7 @@ def verify_table(storage: Storage, superseded: Sequence[SupersededVersion], *, r
     unowned = (path for path in sizes if _is_unowned(path, timeline, past, replaced))
     counted = wanted = None
     if rows:
-        counted, wanted = _count_rows(storage, slices, history, present)
+        counted, wanted = _count_rows(storage, slices, history, present - of(Fault.WRONG_SIZE))
     return Verification(
         files=len(present),
         bytes=sum(sizes[path] for path in present),
@@ -130,14 +130,14 @@ def _is_unowned(path: str, timeline: Timeline, past: Past, superseded: Collectio
     return file.instant >= past.history.oldest
 
 
-def _count_rows(
-    storage: Storage, slices: Sequence[Slice], history: History, present: Collection[str]
-) -> tuple[int, int]:
+def _count_rows(storage: Storage, slices: Sequence[Slice], history: History, whole: Collection[str]) -> tuple[int, int]:
     """Rows that hudi-rs reads, and rows that the commits promise; of files too old for them what their footers say.
 
+    Of files that are not ``whole`` no row is read: what is wrong with them is told, not what a reader makes of it.
     What a slice with logs should hold is known only after merging it, so it counts as read on both sides.
     """
-    logs_only = [entry for entry in slices if entry.base is None]
+    based = {group for group in history.groups() if (latest := history.expected(group)) and latest.base}
+    logs_only = [entry for entry in slices if entry.base is None and (entry.partition, entry.file_id) not in based]
     if logs_only:
         raise Rejected(
             f"{storage.location}: rows can't be counted, {len(logs_only)} file groups have log files only (first: "
@@ -149,9 +149,9 @@ def _count_rows(
     merged: dict[Group, int] = {}
     for entry in slices:
         base = join(entry.partition, entry.base or "")
-        if base not in present:
+        if base not in whole:
             continue
-        logs = [path for name in entry.logs if (path := join(entry.partition, name)) in present]
+        logs = [path for name in entry.logs if (path := join(entry.partition, name)) in whole]
         try:
             read = sum(batch.num_rows for batch in reader.rows(base, logs))
         except NotMerged as complaint:
