@@ -53,12 +53,15 @@ def generated(slices: int, partitions: int, seed: int = 7) -> Snapshot:
         "log_files": pa.ListArray.from_arrays(pa.array(offsets), log_name.filter(has_log)),
         "log_bytes": pa.array(logs),
         "oldest_log_at": pa.array(modified * 1_000_000, type=pa.timestamp("us", tz="UTC"), mask=logs == 0),
+        "delta_kind": pa.nulls(slices, SLICES_SCHEMA.field("delta_kind").type),
+        "written_order": pa.array(modified),
+        "group_key": pa.nulls(slices, SLICES_SCHEMA.field("group_key").type),
         "modified_at": pa.array(modified * 1_000_000, type=pa.timestamp("us", tz="UTC")),
         "busy_reason": pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(slices, dtype=np.int32), mask=rng.random(slices) > 0.01), ["pending compaction"]
         ),
     }
-    table = pa.table(columns, schema=SLICES_SCHEMA)
+    table = pa.table([columns[name] for name in SLICES_SCHEMA.names], schema=SLICES_SCHEMA)
     return Snapshot(
         table=TableRef(name="bench", format="hudi", location="/lake/bench"), instant="1", taken_at=NOW, slices=table
     )

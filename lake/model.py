@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The nouns: tables, snapshots, file slices, and how file sizes are distributed.
 
-Words follow Apache Hudi: a *file group* is the lineage of one file id in one
+Words as in docs/concepts.md: a *file group* is the lineage of one file id in one
 partition, a *file slice* a base file with its log files at an instant.
 """
 
@@ -25,7 +25,10 @@ SLICES_SCHEMA = pa.schema(
         pa.field("log_files", pa.list_(pa.string()), nullable=False),
         pa.field("log_bytes", pa.int64(), nullable=False),
         pa.field("oldest_log_at", pa.timestamp("us", tz="UTC")),
+        pa.field("delta_kind", pa.dictionary(pa.int32(), pa.string())),
         pa.field("modified_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("written_order", pa.int64()),
+        pa.field("group_key", pa.dictionary(pa.int32(), pa.string())),
         pa.field("busy_reason", pa.dictionary(pa.int32(), pa.string())),
     ]
 )
@@ -34,9 +37,20 @@ SLICES_SCHEMA = pa.schema(
 ``partition`` is the path relative to the table ('' when unpartitioned); ``path`` the base file relative to
 the table's location, null for a slice of logs only; ``bytes`` the base file's size, 0 without one; ``rows``
 null where the format does not know it without opening the file; ``log_files`` names relative to the partition,
-oldest first; ``oldest_log_at`` when the first of them became visible, null without logs; ``busy_reason`` null for a
-slice that may be planned, else why not (``pending clustering 2026…``).
+oldest first; ``oldest_log_at`` when the first of them became visible, null without logs; ``delta_kind`` what they are
+(a ``DeltaKind``), null for log files; ``written_order`` larger for a base file that was written later, among those of
+the table, null without one; ``group_key`` what slices of one partition must have in common to be rewritten together (a
+partition spec, a schema …), null where the partition alone decides; ``busy_reason`` null for a slice that may be
+planned, else why not (``pending clustering 2026…``).
 """
+
+
+class DeltaKind(StrEnum):
+    """What stands beside a base file and changes its rows on every read, by the word for one of it."""
+
+    LOG = "log file"
+    DELETES = "delete file"
+    VECTOR = "deletion vector"
 
 
 class Concurrency(StrEnum):
@@ -55,7 +69,7 @@ class OnConflict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRef:
-    """One table: a unique ``name``, its ``format`` ('hudi'), and where it is.
+    """One table: a unique ``name``, its ``format``, and where it is.
 
     ``location`` is a path or URI without trailing slash. ``write_options`` are handed verbatim to the
     format's own writer (lock provider settings and the like). ``on_conflict`` matters with ``Concurrency.OCC``; null
@@ -134,16 +148,17 @@ class Snapshot:
     """What a table looked like at one instant.
 
     ``slices`` has ``SLICES_SCHEMA``; ``instant`` is the newest completed instant seen ('' on an empty table);
-    ``taken_at`` is timezone-aware; ``delta_commits`` are the commits to log files completed since the table's last
-    compaction. ``damaged`` are the groups whose files are not what the commits say, each with its first difference; one
-    of which nothing is listed has a row in ``slices`` all the same, as its commits wrote it.
+    ``taken_at`` is timezone-aware; ``uncompacted_commits`` are the commits that wrote deltas only (log files, delete
+    files …) and completed since the table's last compaction. ``damaged`` are the groups whose files are not what the
+    commits say, each with its first difference; one of which nothing is listed has a row in ``slices`` all the same, as
+    its commits wrote it.
     """
 
     table: TableRef
     instant: str
     taken_at: datetime
     slices: pa.Table
-    delta_commits: int = 0
+    uncompacted_commits: int = 0
     damaged: tuple[Damage, ...] = ()
 
 

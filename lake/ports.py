@@ -286,6 +286,8 @@ class TableFormat(Protocol):
     volatile_columns: frozenset[str]
     #: what its tables can be asked for beyond this protocol's own
     capabilities: frozenset[Capability]
+    #: services of its own that ``maintain`` can be asked for, by their names in ``table_services``
+    services: tuple[str, ...]
 
     def discover(self, location: str) -> Iterator[TableRef]:
         """Tables at ``location`` (a table, or a directory searched for tables), names from the table itself."""

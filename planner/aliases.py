@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.values import hudi_bytes, mebibytes
+from planner.values import binary_bytes, mebibytes
 
 DFS_BLOCK_BYTES = 128 << 20  # HDFS' default for dfs.blocksize
 
@@ -43,9 +43,9 @@ def _layout(value: Any) -> str:
 
 
 _STRATEGY = {
-    "small.file.limit": Alias(knob="small_file_limit_bytes", read=hudi_bytes),
-    "target.file.max.bytes": Alias(knob="target_file_max_bytes", read=hudi_bytes),
-    "max.bytes.per.group": Alias(knob="max_bytes_per_group", read=hudi_bytes),
+    "small.file.limit": Alias(knob="small_file_limit_bytes", read=binary_bytes),
+    "target.file.max.bytes": Alias(knob="target_file_max_bytes", read=binary_bytes),
+    "max.bytes.per.group": Alias(knob="max_bytes_per_group", read=binary_bytes),
     "max.num.groups": Alias(knob="max_num_groups"),
     "sort.columns": Alias(knob="sort_columns"),
     "file.slices.sort.by": Alias(knob="file_slices_sort_by", note="used with strategy = hudi only"),
@@ -70,7 +70,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "clustering.plan.partition.filter.mode": Alias(knob="partition_filter", read=_filter_mode),
         "hoodie.layout.optimize.strategy": Alias(knob="layout", read=_layout),
         "hoodie.parquet.compression.codec": Alias(knob="compression"),
-        "hoodie.parquet.max.file.size": Alias(knob="missing_base_bytes", read=hudi_bytes, note=_MISSING_BASE),
+        "hoodie.parquet.max.file.size": Alias(knob="missing_base_bytes", read=binary_bytes, note=_MISSING_BASE),
         "write.parquet.max.file.size": Alias(knob="missing_base_bytes", read=mebibytes, note=_MISSING_BASE),
         "spark.hive.automerge.least.filenum": Alias(knob="min_input_files"),
         "hoodie.compact.inline.max.delta.commits": Alias(knob="compact_delta_commits"),
@@ -78,7 +78,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "compaction.delta_commits": Alias(knob="compact_delta_commits"),
         "compaction.delta_seconds": Alias(knob="compact_age", note=_OLDEST_LOG),
         "hoodie.compaction.logfile.num.threshold": Alias(knob="compact_log_files", note=_ENOUGH),
-        "hoodie.compaction.logfile.size.threshold": Alias(knob="compact_log_bytes", read=hudi_bytes, note=_ENOUGH),
+        "hoodie.compaction.logfile.size.threshold": Alias(knob="compact_log_bytes", read=binary_bytes, note=_ENOUGH),
     }
 )
 """Foreign keys that set a knob."""
@@ -257,7 +257,7 @@ def _auto_merge(rest: dict[str, Any], origins: Mapping[str, str], notes: list[st
         return
     percent = rest.pop(percent_key)
     try:
-        ideal = int(float(percent) * (DFS_BLOCK_BYTES if block is None else hudi_bytes(block)))
+        ideal = int(float(percent) * (DFS_BLOCK_BYTES if block is None else binary_bytes(block)))
     except (TypeError, ValueError):
         ideal = -1
     if ideal <= 0:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.model import Snapshot
+from lake.model import DeltaKind, Snapshot
 from lake.plan import FailedPlan
 from lake.units import format_bytes, format_duration
 from planner.partitions import select_partitions
@@ -51,11 +51,6 @@ class Reason(StrEnum):
         """The setting that decides, or the command that changes it; '' where nothing does."""
         return _KNOBS.get(self, "")
 
-    @property
-    def waits(self) -> bool:
-        """True when the slice would be planned later without anything being configured differently."""
-        return self in _WAITS
-
 
 #: what a slice is that a plan of its kind takes or would take at a later turn
 READY = (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
@@ -77,15 +72,6 @@ _KNOBS = {
     Reason.NEXT_PLAN_BYTES: "max_bytes_per_plan",
     Reason.NEXT_PLAN_KIND: "rewrite_first",
 }
-_WAITS = (
-    Reason.BUSY,
-    Reason.RECENT,
-    Reason.HELD,
-    Reason.NEXT_PLAN_GROUPS,
-    Reason.NEXT_PLAN_SLICES,
-    Reason.NEXT_PLAN_BYTES,
-    Reason.NEXT_PLAN_KIND,
-)
 REASONS: tuple[Reason, ...] = tuple(Reason)
 CODE: dict[Reason, int] = {reason: code for code, reason in enumerate(REASONS)}
 UNDECIDED = -1
@@ -98,7 +84,7 @@ def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str =
     ``next_plan_*``; seconds of age for ``recent``; files for ``few_files``, ``few_logs`` and ``no_gain`` (outputs);
     the group's index in the plan for ``chosen``, the difference's in the snapshot for ``damaged``, the plan's among the
     failed ones for ``failed``. ``detail`` is the table's own words for ``busy`` and ``damaged``, what happened for
-    ``failed``, the plan id for ``held``.
+    ``failed``, the plan id for ``held``, the group key for ``alone``, the ``DeltaKind`` for ``few_logs``.
     """
     match reason:
         case Reason.DAMAGED:
@@ -117,13 +103,13 @@ def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str =
         case Reason.HELD:
             return f"live plan {detail}"
         case Reason.FEW_LOGS:
-            return _few_logs(number, policy)
+            return _few_logs(number, policy, detail or DeltaKind.LOG)
         case Reason.OVERSIZED:
             return f"{format_bytes(number)} with its logs > {format_bytes(policy.target_file_max_bytes)} a file"
         case Reason.OVER_PLAN:
             return f"its group is {format_bytes(number)} with logs > {format_bytes(policy.max_bytes_per_plan)} a plan"
         case Reason.ALONE:
-            return "alone in its partition"
+            return f"alone in its partition with {detail}" if detail else "alone in its partition"
         case Reason.FEW_FILES:
             return f"{number} of {policy.min_input_files} input files"
         case Reason.NO_GAIN:
@@ -140,24 +126,26 @@ def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str =
             return f"chosen, group {number}"
 
 
-def _few_logs(number: int, policy: SizingPolicy) -> str:
+def _few_logs(number: int, policy: SizingPolicy, kind: str) -> str:
     if policy.compact_log_files:
-        return f"{number} of {policy.compact_log_files} log files"
-    return f"{number} log {'file' if number == 1 else 'files'}, below what compaction starts at"
+        return f"{number} of {policy.compact_log_files} {kind}s"
+    return f"{number} {kind}{'' if number == 1 else 's'}, below what compaction starts at"
 
 
 @dataclass(slots=True, kw_only=True)
 class Candidates:
     """A snapshot as arrays, one entry a slice in the snapshot's order, and the decisions made so far.
 
-    ``partition`` indexes ``partitions``, which are sorted; ``order`` are the selected partitions' indices in the
-    order in which Hudi would plan them; ``codes`` are indices into ``REASONS`` or ``UNDECIDED``: what may be planned.
-    ``log_files`` are counts; ``rewritable`` is what compaction may take: neither filtered, quarantined nor busy.
+    ``partition`` indexes ``partitions``, which are sorted; ``cell`` numbers the distinct partitions and group keys
+    together, in the order of partitions; ``order`` are the selected partitions' indices in the order of planning;
+    ``codes`` are indices into ``REASONS`` or ``UNDECIDED``: what may be planned. ``log_files`` are counts;
+    ``rewritable`` is what compaction may take: neither filtered, quarantined nor busy.
     """
 
     partitions: list[str]
     order: Ints
     partition: npt.NDArray[np.int32]
+    cell: npt.NDArray[np.int32]
     bytes: Ints
     log_files: Ints
     log_bytes: Ints
@@ -192,6 +180,7 @@ def find_candidates(
         partitions=names,
         order=np.empty(0, dtype=np.int64),
         partition=partition,
+        cell=_cells(partition, slices["group_key"]),
         bytes=sizes,
         log_files=np.asarray(pc.list_value_length(slices["log_files"]).to_numpy(), dtype=np.int64),
         log_bytes=_ints(slices["log_bytes"]),
@@ -277,6 +266,16 @@ def _partitions(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
     index = {name: place for place, name in enumerate(names)}
     places = np.asarray([index.get(word, -1) for word in words], dtype=np.int32)
     return names, places[codes] if len(words) else np.empty(0, dtype=np.int32)
+
+
+def _cells(partition: npt.NDArray[np.int32], keys: Any) -> npt.NDArray[np.int32]:
+    """Each row's partition and group key as one number; the partition's own where no row has a key."""
+    if keys.null_count == len(keys):
+        return partition
+    names, key = _partitions(keys.cast(pa.string()).fill_null("").dictionary_encode())
+    pairs = partition.astype(np.int64) * len(names) + key
+    cells: npt.NDArray[np.int32] = np.unique(pairs, return_inverse=True)[1].astype(np.int32)
+    return cells
 
 
 def _ints(column: Any) -> Ints:

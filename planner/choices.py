@@ -7,14 +7,11 @@ ENGINES = ("auto", "stitch", "arrow", "spark")
 LAYOUTS = ("linear", "zorder", "hilbert")
 COMPRESSIONS = ("uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli")
 SORT_FIELDS = ("size", "instant_time")
-SERVICES = ("clean", "archive", "rollback")
+BALANCED = "balanced"
+"""The strategy that every table can have: neighbours in time, outputs filled evenly, most files removed for the bytes.
 
-
-class Strategy(StrEnum):
-    """How the candidates of a partition are put into groups."""
-
-    BALANCED = "balanced"  #: neighbours in time together, outputs filled evenly, most files removed for the bytes
-    HUDI = "hudi"  #: Hudi's own size-based grouping
+Any other one is called by the name of a table format, and groups as that format's own service would.
+"""
 
 
 class RewriteFirst(StrEnum):

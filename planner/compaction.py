@@ -8,8 +8,8 @@ reaches every ratio.
 
 Most log bytes for each byte of the base file first. Readers merge logs on every read, so what a compaction saves is
 its log bytes; what it costs beyond reading them is the base file, read and written again. A plan is bounded by bytes,
-and the best ratio saves readers the most for them. It is also how Hudi's default would choose among base files of
-one size.
+and the best ratio saves readers the most for them. The base files being of one size, it
+comes to most log bytes first.
 
 The quiet period does not hold a slice back: a writer goes on appending while its slice is compacted, and a slice that
 is written to all day would never come to rest.
@@ -59,7 +59,7 @@ def due_slices(snapshot: Snapshot, found: Candidates, policy: SizingPolicy, *, n
         oldest = snapshot.slices["oldest_log_at"].take(pa.array(rows)).cast(pa.int64()).fill_null(_NEVER_US)
         latest_us = int((now - policy.compact_age).timestamp() * 1_000_000)
         due |= oldest.to_numpy() <= latest_us
-    if policy.compact_delta_commits and snapshot.delta_commits >= policy.compact_delta_commits:
+    if policy.compact_delta_commits and snapshot.uncompacted_commits >= policy.compact_delta_commits:
         due[:] = True
     over = due & (logs + base > policy.max_bytes_per_plan)
     found.decide(rows[over], Reason.OVER_PLAN, (logs + base)[over])

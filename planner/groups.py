@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates put into groups: neighbours in an order, within one partition, within the policy's bounds.
+"""Candidates put into groups: neighbours in an order, of one partition and group key, within the policy's bounds.
 
 Both strategies cut an ordered row of slices into runs; they differ in the order, in what counts as a slice's
 size, and in where they cut. All partitions are cut at once, a round for each further group of the partition
@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from lake.model import Snapshot
 from planner.candidates import CODE, UNDECIDED, Candidates, Codes, Ints, Mask, Reason
-from planner.policy import SizingPolicy, Strategy
+from planner.policy import BALANCED, SizingPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +64,15 @@ class Groups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """Slices sorted by partition and within it: their rows in the snapshot, their sizes as the strategy counts."""
+    """Slices sorted by cell and within it: their rows in the snapshot, their sizes as the strategy counts."""
 
     rows: Ints
     sizes: Ints
-    partition: Ints
+    cell: Ints
 
     def sorted(self, keys: Sequence[Ints], snapshot: Snapshot) -> "_Row":
-        order = sorted_places(self.partition, keys, snapshot, self.rows)
-        return _Row(rows=self.rows[order], sizes=self.sizes[order], partition=self.partition[order])
+        order = sorted_places(self.cell, keys, snapshot, self.rows)
+        return _Row(rows=self.rows[order], sizes=self.sizes[order], cell=self.cell[order])
 
 
 def form_groups(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> Groups:
@@ -80,60 +80,60 @@ def form_groups(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> 
 
     Decides slices that can be in no group (``oversized``); leaves the decision on the others to the caller.
     """
-    if policy.strategy == Strategy.HUDI:
-        return _like_hudi(snapshot, found, policy)
+    if policy.strategy != BALANCED:
+        return _as_the_format(snapshot, found, policy)
     total = found.bytes + found.log_bytes
     over = (found.codes == UNDECIDED) & (total > policy.target_file_max_bytes)
     if over.any():
         found.decide(over, Reason.OVERSIZED, total[over])
     rows = np.flatnonzero(found.codes == UNDECIDED)
-    unsorted = _Row(rows=rows, sizes=total[rows], partition=found.partition[rows].astype(np.int64))
+    unsorted = _Row(rows=rows, sizes=total[rows], cell=found.cell[rows].astype(np.int64))
     del total
-    candidates = np.bincount(unsorted.partition, minlength=len(found.partitions)).astype(np.int64)
+    candidates = np.bincount(unsorted.cell).astype(np.int64)
     by_time = unsorted.sorted([found.modified_us[rows], unsorted.sizes, found.log_bytes[rows]], snapshot)
     groups = _groups(by_time, candidates, found, policy)
 
-    rejected = np.bincount(groups.partition[~groups.keep], minlength=len(found.partitions))
-    again = ~groups.keep & (rejected[groups.partition] > 1)
+    cell = found.cell[groups.rows[groups.start]]
+    rejected = np.bincount(cell[~groups.keep], minlength=len(candidates))
+    again = ~groups.keep & (rejected[cell] > 1)
     if not again.any():
         return groups
     places = np.flatnonzero(np.repeat(again, groups.files))
-    rest = _Row(rows=by_time.rows[places], sizes=by_time.sizes[places], partition=by_time.partition[places])
+    rest = _Row(rows=by_time.rows[places], sizes=by_time.sizes[places], cell=by_time.cell[places])
     by_size = rest.sorted([rest.sizes, found.modified_us[rest.rows], found.log_bytes[rest.rows]], snapshot)
     return _joined(groups, ~again, _groups(by_size, candidates, found, policy, evenly=False))
 
 
-def _like_hudi(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> Groups:
+def _as_the_format(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> Groups:
+    """Cut greedily in the order that the policy asks for, counting base files only."""
     rows = np.flatnonzero(found.codes == UNDECIDED)
-    sizes = hudi_sizes(snapshot, found, rows, policy)
-    unsorted = _Row(rows=rows, sizes=sizes, partition=found.partition[rows].astype(np.int64))
-    keys = [-sizes if field == "size" else base_instants(snapshot, rows) for field in policy.file_slices_sort_by]
-    # Hudi leaves ties in the order of a hash table of all file groups it knows of, replaced ones included, which no
-    # listing tells; a fixed order makes planning repeatable
+    sizes = base_sizes(snapshot, found, rows, policy)
+    unsorted = _Row(rows=rows, sizes=sizes, cell=found.cell[rows].astype(np.int64))
+    keys = [-sizes if field == "size" else _written_order(snapshot, rows) for field in policy.file_slices_sort_by]
+    # The format's own planner may leave ties in an order that no listing tells; a fixed one makes planning repeatable.
     keys.append(found.modified_us[rows])
-    candidates = np.bincount(unsorted.partition, minlength=len(found.partitions)).astype(np.int64)
+    candidates = np.bincount(unsorted.cell).astype(np.int64)
     return _groups(unsorted.sorted(keys, snapshot), candidates, found, policy, evenly=False)
 
 
 def _groups(row: _Row, candidates: Ints, found: Candidates, policy: SizingPolicy, *, evenly: bool = True) -> Groups:
-    """``row`` cut into groups, each judged. ``candidates`` counts those of each partition."""
+    """``row`` cut into groups, each judged. ``candidates`` counts those of each cell."""
     total = np.concatenate(([0], np.cumsum(row.sizes, dtype=np.int64)))
-    counts = np.bincount(row.partition, minlength=len(found.partitions)).astype(np.int64)
+    counts = np.bincount(row.cell).astype(np.int64)
     bounds = np.concatenate(([0], np.cumsum(counts)))
     first, last = bounds[:-1][counts > 0], bounds[1:][counts > 0]
-    most_files = len(row.rows) + 1 if policy.strategy == Strategy.HUDI else policy.max_files_per_group
+    most_files = len(row.rows) + 1 if policy.strategy != BALANCED else policy.max_files_per_group
     cut = cut_evenly if evenly else cut_greedily
     start, end = cut(total, first, last, policy.max_bytes_per_group, most_files)
     size = total[end] - total[start]
     outputs = np.maximum(1, -(-size // policy.target_file_max_bytes))
     read = np.add.reduceat(found.bytes[row.rows] + found.log_bytes[row.rows], start) if len(start) else size
-    partition = row.partition[start]
-    keep, why_not = _judge(end - start, outputs, read, candidates[partition], policy)
+    keep, why_not = _judge(end - start, outputs, read, candidates[row.cell[start]], policy)
     return Groups(
         rows=row.rows,
         start=start,
         end=end,
-        partition=partition,
+        partition=found.partition[row.rows[start]].astype(np.int64),
         bytes=read,
         outputs=outputs,
         small_after=np.where(size < outputs * policy.small_file_limit_bytes, outputs, 0),
@@ -174,8 +174,8 @@ def _judge(files: Ints, outputs: Ints, read: Ints, neighbours: Ints, policy: Siz
     return why_not == UNDECIDED, why_not
 
 
-def hudi_sizes(snapshot: Snapshot, found: Candidates, rows: Ints, policy: SizingPolicy) -> Ints:
-    """What Hudi counts for each slice: its base file alone, or the configured size where there is none."""
+def base_sizes(snapshot: Snapshot, found: Candidates, rows: Ints, policy: SizingPolicy) -> Ints:
+    """The base file of each slice alone, or the configured size where there is none."""
     sizes = found.bytes[rows]
     path = snapshot.slices["path"]
     if path.null_count:
@@ -184,15 +184,14 @@ def hudi_sizes(snapshot: Snapshot, found: Candidates, rows: Ints, policy: Sizing
     return sizes
 
 
-def base_instants(snapshot: Snapshot, rows: Ints) -> Ints:
-    """When each slice's base file was written, by its name, as Hudi compares them; 0, the oldest, without one."""
-    paths = snapshot.slices["path"].take(pa.array(rows)).combine_chunks()
-    found = pc.struct_field(pc.extract_regex(paths, r"_(?P<instant>\d{1,18})\.[a-z]+$"), "instant")
-    return np.asarray(pc.fill_null(pc.cast(found, pa.int64()), 0).to_numpy(), dtype=np.int64)
+def _written_order(snapshot: Snapshot, rows: Ints) -> Ints:
+    """The order in which base files were written; 0, before all others, without one."""
+    order = snapshot.slices["written_order"].take(pa.array(rows)).fill_null(0)
+    return np.asarray(order.to_numpy(), dtype=np.int64)
 
 
 def cut_greedily(total: Ints, start: Ints, end: Ints, most: int, most_files: int) -> tuple[Ints, Ints]:
-    """Runs of each row [start, end), each as long as ``most`` bytes and ``most_files`` allow: how Hudi cuts.
+    """Runs of each row [start, end), each as long as ``most`` bytes and ``most_files`` allow.
 
     ``total[i]`` is the size of all slices before ``i``. A run has at least one slice, whatever its size.
     """
@@ -263,12 +262,12 @@ def first_that_fit(sizes: Ints, most: int, room: int) -> tuple[Ints, int]:
     return (np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)), room
 
 
-def sorted_places(partition: Ints, keys: Sequence[Ints], snapshot: Snapshot, rows: Ints) -> Ints:
-    """Places of ``rows`` sorted by partition, then ``keys``, then file id: a total order, whatever came first.
+def sorted_places(cell: Ints, keys: Sequence[Ints], snapshot: Snapshot, rows: Ints) -> Ints:
+    """Places of ``rows`` sorted by cell, then ``keys``, then file id: a total order, whatever came first.
 
     One pass sorts by a packed number; only ties go on to the next key, and only full ties to the file id.
     """
-    run = partition
+    run = cell
     order = np.arange(len(rows), dtype=np.int64)
     places = order.copy()  # those of ``order`` that are still to be told apart, in runs of equal keys so far
     for key in keys:

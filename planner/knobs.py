@@ -4,11 +4,14 @@
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
+from lake.formats import FORMATS
 from lake.plan import ReceiptLevel
-from planner.choices import PartitionFilter, RewriteFirst, Strategy
+from planner.choices import BALANCED, PartitionFilter, RewriteFirst
 
 MIB = 1 << 20
 GIB = 1 << 30
+#: the strategies that are called by a format's name
+_NATIVE = ", ".join(f"`{name}`" for name in FORMATS)
 
 
 def _for_all_tables(meaning: str) -> dict[str, object]:
@@ -49,19 +52,19 @@ class Knobs:
     partition_regex: str | None = field(default=None, metadata={"meaning": "for `regex`: matches the whole path"})
 
     # grouping
-    strategy: Strategy = field(
-        default=Strategy.BALANCED,
-        metadata={"meaning": "`balanced` fills outputs evenly; `hudi` groups exactly as Hudi does"},
+    strategy: str = field(
+        default=BALANCED,
+        metadata={"meaning": f"`{BALANCED}` fills outputs evenly; {_NATIVE} groups as the format itself does"},
     )
     max_bytes_per_group: int = field(default=2 * GIB, metadata={"meaning": "bytes of one group"})
-    max_files_per_group: int = field(default=10_000, metadata={"meaning": "files of one group; not for `hudi`"})
+    max_files_per_group: int = field(default=10_000, metadata={"meaning": f"files of one group; not for {_NATIVE}"})
     max_num_groups: int = field(default=30, metadata={"meaning": "groups of one plan"})
     max_bytes_per_plan: int = field(default=60 * GIB, metadata={"meaning": "bytes rewritten and carried by one plan"})
     file_slices_sort_by: tuple[str, ...] = field(
-        default=("size",), metadata={"meaning": "for `hudi`: `size`, `instant_time`"}
+        default=("size",), metadata={"meaning": f"for {_NATIVE}: `size`, `instant_time`"}
     )
     missing_base_bytes: int = field(
-        default=120 * MIB, metadata={"meaning": "for `hudi`: what a slice of logs only counts as"}
+        default=120 * MIB, metadata={"meaning": f"for {_NATIVE}: what a slice of logs only counts as"}
     )
 
     # compaction: slices with logs (merge-on-read)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which partitions of a table are planned, and in which order: Hudi's partition filters."""
+"""Which partitions of a table are planned, and in which order."""
 
 import re
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ _HOURS = 24
 
 
 def select_partitions(paths: Iterable[str], policy: SizingPolicy, *, now: datetime) -> list[str]:
-    """The partitions among ``paths`` that ``policy`` plans, in the order in which Hudi would.
+    """The partitions among ``paths`` that ``policy`` plans, in the order of planning.
 
-    A list of partitions (else a pattern, which must match the whole path) narrows the table first, as in Hudi;
+    A list of partitions (else a pattern, which must match the whole path) narrows the table first;
     then the filter's mode applies, on partitions sorted by path, whatever their paths mean. ``day_rolling``
     takes those whose place modulo 24 is the hour of ``now`` in its own time zone. ``skip_latest_partitions``
-    leaves out the last ones by path in every mode. By path in every mode, as Hudi 1.2 sorts them.
+    leaves out the last ones by path in every mode.
     """
     chosen = sorted(set(paths))
     if policy.partition_selected:

@@ -2,7 +2,7 @@
 """From what a table looks like and how it should look to the next plan, with a reason for every slice."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 
@@ -15,7 +15,7 @@ from lake.plan import ClusteringGroup, FailedPlan, Plan, PlanKind
 from planner.candidates import CODE, READY, REASONS, Candidates, Ints, Mask, Reason, find_candidates, reason_text
 from planner.compaction import choose_slices, due_slices, explain_others, one_group_each
 from planner.groups import Groups, first_that_fit, form_groups
-from planner.policy import RewriteFirst, SizingPolicy, Strategy
+from planner.policy import BALANCED, RewriteFirst, SizingPolicy
 
 _READY = [CODE[reason] for reason in READY]
 
@@ -73,6 +73,8 @@ class Planning:
         busy = self.snapshot.slices["busy_reason"].take(index).to_pylist()
         held = [self.held.get(name, "") for name in taken["partition"].to_pylist()] if self.held else [""] * len(index)
         details = {Reason.BUSY.value: busy, Reason.HELD.value: held}
+        for reason, column in ((Reason.ALONE, "group_key"), (Reason.FEW_LOGS, "delta_kind")):
+            details[reason.value] = [word or "" for word in self.snapshot.slices[column].take(index).to_pylist()]
 
         @cache
         def text(reason: str, number: int, detail: str) -> str:
@@ -165,34 +167,6 @@ def plan_table(
     )
 
 
-def hudi_groups(
-    snapshot: Snapshot,
-    policy: SizingPolicy,
-    *,
-    now: datetime,
-    partitions: Collection[str] | None = None,
-    single_groups: bool = True,
-) -> tuple[ClusteringGroup, ...]:
-    """The groups that Hudi's own size-based planner would schedule, before the convergence rule drops any.
-
-    What ``run_clustering(op => 'schedule')`` writes into a plan: the same slices in the same order and the same number
-    of outputs, but for slices that count as equally large, whose order Hudi leaves to a hash table. ``single_groups``
-    is its ``single.group.clustering.enabled``: may one file be rewritten into one? Hudi knows no ``quiet_period``.
-    """
-    policy = replace(policy, strategy=Strategy.HUDI)
-    found = find_candidates(snapshot, policy, now=now, partitions=partitions)
-    groups = form_groups(snapshot, found, policy)
-    offered = _preference(groups, np.arange(len(groups.start)), found, policy)
-    # Hudi stops cutting a partition at so many groups, then drops those not worth it, then limits the plan.
-    partition = groups.partition[offered]
-    first = np.flatnonzero(np.diff(partition, prepend=-1))
-    number = np.arange(len(offered)) - np.repeat(first, np.diff(first, append=len(offered)))
-    kept = offered[number < policy.max_num_groups]
-    if not (single_groups or policy.sort_columns):
-        kept = kept[(groups.files[kept] > 1) | (groups.outputs[kept] > 1)]
-    return _materialise(snapshot, found, groups, kept[: policy.max_num_groups])
-
-
 def _estimate(groups: Groups, picked: Ints, base_files: int, small_before: int) -> Estimate:
     return Estimate(
         groups=len(picked),
@@ -252,12 +226,12 @@ def _choose_groups(groups: Groups, found: Candidates, policy: SizingPolicy, free
 def _preference(groups: Groups, wanted: Ints, found: Candidates, policy: SizingPolicy) -> Ints:
     """The order in which ``wanted`` groups are offered to the plan.
 
-    Hudi goes by partition. Otherwise the most small files removed for the share of the plan used up, of its bytes
-    and of its groups together: by bytes alone, pairs of tiny files would take every place there is.
+    A format's own strategy goes by partition. Otherwise the most small files removed for the share of the plan used
+    up, of its bytes and of its groups together: by bytes alone, pairs of tiny files would take every place there is.
     """
     place = np.zeros(len(found.partitions), dtype=np.int64)
     place[found.order] = np.arange(len(found.order))
-    if policy.strategy == Strategy.HUDI:
+    if policy.strategy != BALANCED:
         return np.lexsort((groups.start[wanted], place[groups.partition[wanted]]))
     share = groups.bytes[wanted] / policy.max_bytes_per_plan + 1 / policy.max_num_groups
     gain = (groups.files - groups.small_after)[wanted] / share

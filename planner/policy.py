@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What "the right size" means for a table: every knob of planning, rewriting and cleaning, validated.
 
-A policy is made from settings under lakefold's own names or under those of Hudi, Flink and Spark's Hive
-auto-merge (``planner.aliases``), so that an existing configuration can be pasted in.
+A policy is made from settings under lakefold's own names or under those of other tools
+(``planner.aliases``), so that an existing configuration can be pasted in.
 """
 
 import difflib
@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from lake.plan import ReceiptLevel, RewriteOptions
 from planner.aliases import ALIASES, IGNORED, IGNORED_PREFIXES, READ_TOGETHER, translate_rest
+from planner.choices import BALANCED as BALANCED
 from planner.choices import PartitionFilter as PartitionFilter
 from planner.choices import RewriteFirst as RewriteFirst
-from planner.choices import Strategy as Strategy
 from planner.knobs import GIB, MIB, Knobs
 from planner.rules import problems
 from planner.rules import setting_name as setting_name
@@ -140,7 +140,6 @@ _PARSERS_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
     bool: read_flag,
     timedelta: read_duration,
     str: read_word,
-    Strategy: read_one_of(Strategy),
     RewriteFirst: read_one_of(RewriteFirst),
     PartitionFilter: read_one_of(PartitionFilter),
     ReceiptLevel: read_one_of(ReceiptLevel),

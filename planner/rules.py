@@ -5,17 +5,17 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
+from lake.formats import FORMATS
 from lake.plan import ReceiptLevel
 from lake.units import format_bytes, format_duration
 from planner.choices import (
+    BALANCED,
     COMPRESSIONS,
     ENGINES,
     LAYOUTS,
-    SERVICES,
     SORT_FIELDS,
     PartitionFilter,
     RewriteFirst,
-    Strategy,
 )
 from planner.knobs import Knobs
 
@@ -97,7 +97,7 @@ def _time_problems(policy: Knobs) -> Iterator[str]:
 
 def _word_problems(policy: Knobs) -> Iterator[str]:
     kinds: Mapping[str, tuple[str, ...]] = {
-        "strategy": tuple(Strategy),
+        "strategy": (BALANCED, *FORMATS),
         "rewrite_first": tuple(RewriteFirst),
         "partition_filter": tuple(PartitionFilter),
         "receipt": tuple(ReceiptLevel),
@@ -112,9 +112,6 @@ def _word_problems(policy: Knobs) -> Iterator[str]:
     if not policy.file_slices_sort_by or not set(policy.file_slices_sort_by) <= set(SORT_FIELDS):
         given = ",".join(policy.file_slices_sort_by)
         yield f"file_slices_sort_by is {given!r} but must list {' or '.join(SORT_FIELDS)}; set file_slices_sort_by"
-    if not set(policy.table_services) <= set(SERVICES):
-        given = ",".join(policy.table_services)
-        yield f"table_services is {given!r} but must list some of {', '.join(SERVICES)}; set table_services"
     if policy.layout != "linear" and not policy.sort_columns:
         yield f"layout {policy.layout} needs the columns to cluster by but sort_columns is empty; set sort_columns"
     bounds = (policy.partition_begin, policy.partition_end)

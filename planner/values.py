@@ -79,8 +79,8 @@ def read_one_of(kinds: type[StrEnum]) -> Callable[[Any], StrEnum]:
     return parse
 
 
-def hudi_bytes(value: Any) -> int:
-    """A size as Hudi's documentation means it: bare numbers are bytes, MB and GB are powers of 1024."""
+def binary_bytes(value: Any) -> int:
+    """A size under a key whose MB and GB are powers of 1024; bare numbers are bytes."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(f"{value!r} is not a size; write a number of bytes")
     return parse_bytes(_DECIMAL_UNIT.sub("iB", value)) if isinstance(value, str) else value
@@ -91,4 +91,4 @@ def mebibytes(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(f"{value!r} is not a size; write a number of MiB")
     text = str(value).strip()
-    return int(text) << 20 if text.isdigit() else hudi_bytes(text)
+    return int(text) << 20 if text.isdigit() else binary_bytes(text)

@@ -2,12 +2,14 @@
 """Table formats, each one package exporting one ``TableFormat``, imported when first used."""
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import cast
 
 from lake.errors import Rejected
 from lake.ports import TableFormat
 
-FORMATS = ("hudi",)
+FORMATS = tuple(sorted(found.name for found in iter_modules(__path__) if found.ispkg))
+"""The name of every format: its package's."""
 
 
 def load_format(name: str) -> TableFormat:

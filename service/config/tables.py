@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from lake.formats import FORMATS, load_format
 from lake.model import Concurrency, OnConflict, TableRef
 from planner.aliases import ALIASES
 from planner.knobs import FOR_ALL_TABLES
+from planner.offers import not_offered
 from planner.policy import DEFAULTS, KNOBS, PolicyError, SizingPolicy, setting_name
 from service.config.loader import Config, ConfigError, Layer, line_of
 from service.config.sections import Mode
@@ -101,10 +103,20 @@ def default_policy(config: Config) -> SizingPolicy:
 
 def check_rules(config: Config) -> None:
     """Raise ConfigError for the first rule that could not be used, whether or not a table matches it today."""
-    default_policy(config)
-    for rule in config.tables:
+    _check_offered(config, config.file_name, default_policy(config))
+    for number, rule in enumerate(config.tables):
         sample = re.sub(r"\[!?(.)[^]]*]|[*?]", lambda match: match.group(1) or "x", rule.match)
-        configure(config, TableRef(name=sample, format="hudi", location=f"/{sample}"))
+        # no rule asks for the format
+        table = configure(config, TableRef(name=sample, format=FORMATS[0], location=f"/{sample}"))
+        _check_offered(config, config.rule_origin(number), table.policy)
+
+
+def _check_offered(config: Config, place: str, policy: SizingPolicy) -> None:
+    """Raise ConfigError for a setting that no format of the sources offers; tables of one that does not say so."""
+    formats = sorted({source.format for source in config.sources if source.format}) or FORMATS
+    refused = [next(not_offered(policy, load_format(name)), None) for name in formats]
+    if all(refused):
+        raise ConfigError(f"{place}: {refused[0]}")
 
 
 def knob_of(key: str) -> str | None:

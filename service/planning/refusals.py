@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lake.errors import LakefoldError
 from lake.formats import load_format
+from planner.offers import not_offered
 from service import problems
 from service.config.loader import Config
 from service.config.tables import ConfiguredTable
@@ -49,10 +50,11 @@ def refused_tables(tables: Collection[ConfiguredTable]) -> dict[str, str]:
 
     def refusal_of(table: ConfiguredTable) -> str | None:
         try:
-            load_format(table.ref.format).check(table.ref)
+            adapter = load_format(table.ref.format)
+            adapter.check(table.ref)
         except (LakefoldError, OSError) as error:
             return problems.one_line(error)
-        return None
+        return next((f"{table.name}: {problem}" for problem in not_offered(table.policy, adapter)), None)
 
     scanned = [table for table in tables if table.mode != "off"]
     with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from uuid_utils import uuid7
 
-from lake.errors import LakefoldError
+from lake.errors import LakefoldError, Rejected
 from lake.formats import load_format
 from lake.model import Snapshot
 from lake.plan import Plan, PlanKind
 from lake.ports import Unfinished
 from lake.version import __version__
 from planner.candidates import Reason
+from planner.offers import not_offered
 from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
 from service import problems
@@ -300,6 +301,8 @@ def _snapshot(
     adapter, began = load_format(table.ref.format), time.monotonic()
     try:
         adapter.check(table.ref)
+        for problem in not_offered(table.policy, adapter):
+            raise Rejected(f"{table.name}: {problem}")
         return adapter.snapshot(table.ref, partitions)
     except (LakefoldError, OSError) as error:
         if remember:

@@ -56,6 +56,8 @@ class ToyFormat:
         }
     )  # fmt: skip
 
+    services = ("clean", "archive", "rollback")
+
     def __init__(self) -> None:
         self.hooks: dict[str, Hook] = {}
         self.defect: Callable[[pa.Table], pa.Table] = lambda table: table

@@ -91,7 +91,7 @@ def test_on_s3_a_table_is_seen_as_on_a_disk(templates: Templates, name: str, buc
     listed_there = any(f"/{name}/.hoodie/metadata/files/" in request for request in s3_server.requests()[before:])
     assert listed_there is (base / ".hoodie/metadata").exists()
     assert there.slices.equals(here.slices)
-    assert (there.instant, there.delta_commits) == (here.instant, here.delta_commits)
+    assert (there.instant, there.uncompacted_commits) == (here.instant, here.uncompacted_commits)
     first = set(here.slices["partition"].to_pylist()[:1])
     assert FORMAT.snapshot(uploaded, first).slices.equals(FORMAT.snapshot(ref(base), first).slices)
     local, remote = (FORMAT.verify(table, (), rows=name != "logs_only") for table in (ref(base), uploaded))
@@ -143,7 +143,7 @@ def test_a_look_at_partitions_finds_exactly_what_a_whole_listing_finds_in_them(t
         part = FORMAT.snapshot(table, wanted)
         found = [row for row in whole.slices.to_pylist() if row["partition"] in wanted]
         assert part.slices.to_pylist() == found
-        assert (part.instant, part.delta_commits) == (whole.instant, whole.delta_commits)
+        assert (part.instant, part.uncompacted_commits) == (whole.instant, whole.uncompacted_commits)
 
 
 @pytest.mark.parametrize("name", ["mor", "compaction_pending", "compacted", "logs_only"])
@@ -162,8 +162,10 @@ def test_a_snapshot_says_how_old_the_oldest_log_is_and_how_many_delta_commits_a_
     templates: Templates,
 ) -> None:
     before, after = (FORMAT.snapshot(ref(templates.get(name))) for name in ("mor", "compacted"))
-    assert (before.delta_commits, after.delta_commits) == (3, 0), "the first bulk insert completed as commit"
-    assert FORMAT.snapshot(ref(templates.get("cow"))).delta_commits == 0
+    assert (before.uncompacted_commits, after.uncompacted_commits) == (3, 0), (
+        "the first bulk insert completed as commit"
+    )
+    assert FORMAT.snapshot(ref(templates.get("cow"))).uncompacted_commits == 0
     timeline = Timeline(Storage(str(templates.get("mor"))))
     completed = {i.time: instant_datetime(i.completed_at or "", timeline.timezone) for i in timeline.commits}
     for row in before.slices.to_pylist():

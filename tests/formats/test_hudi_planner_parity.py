@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hudi_scheduler import hudi_groups
 from hudi_tables import rows, write
 from hudi_templates import ref
 from support import SOAK, record_figure
@@ -21,7 +22,6 @@ from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import Timeline, planned_slices
 from lake.model import Snapshot
 from lake.plan import ClusteringGroup
-from planner.planner import hudi_groups
 from planner.policy import SizingPolicy
 
 pytestmark = pytest.mark.spark

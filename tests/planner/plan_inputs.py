@@ -32,6 +32,9 @@ class File:
     busy: str | None = None
     rows: int | None = None
     logs: Sequence[str] = field(default=())
+    written: int | None = None
+    key: str | None = None
+    delta_kind: str | None = None
 
     @property
     def base_bytes(self) -> int:
@@ -55,6 +58,9 @@ def snapshot(files: Iterable[File], *, chunks: int = 1, delta_commits: int = 0) 
             "log_bytes": f.log_bytes,
             "oldest_log_at": NOW - (f.age if f.log_age is None else f.log_age) if f.logs or f.log_bytes else None,
             "modified_at": NOW - f.age,
+            "written_order": f.written,
+            "group_key": f.key,
+            "delta_kind": f.delta_kind,
             "busy_reason": f.busy,
         }
         for f in files
@@ -62,7 +68,7 @@ def snapshot(files: Iterable[File], *, chunks: int = 1, delta_commits: int = 0) 
     size = max(1, -(-len(rows) // chunks))
     parts = [pa.Table.from_pylist(rows[at : at + size], schema=SLICES_SCHEMA) for at in range(0, len(rows), size)]
     slices = pa.concat_tables(parts) if parts else SLICES_SCHEMA.empty_table()
-    return Snapshot(table=TABLE, instant="20260301", taken_at=NOW, slices=slices, delta_commits=delta_commits)
+    return Snapshot(table=TABLE, instant="20260301", taken_at=NOW, slices=slices, uncompacted_commits=delta_commits)
 
 
 def plan(

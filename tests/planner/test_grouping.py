@@ -5,16 +5,16 @@ from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from hudi_scheduler import hudi_groups
 from hypothesis import given
 from hypothesis import strategies as st
-from plan_inputs import GIB, MIB, NOW, File, groups, outputs, plan, reasons, snapshot
+from plan_inputs import GIB, MIB, NOW, File, groups, outputs, plan, reasons, snapshot, texts
 
+from lake.model import DeltaKind
 from planner.candidates import find_candidates
 from planner.groups import cut_evenly, cut_greedily, form_groups
-from planner.planner import hudi_groups
-from planner.policy import SizingPolicy, Strategy
+from planner.policy import BALANCED, SizingPolicy
 
 
 def series(*sizes: int, partition: str = "p", name: str = "") -> list[File]:
@@ -108,7 +108,7 @@ def test_a_group_never_crosses_a_partition() -> None:
 
 def test_a_lone_file_is_not_rewritten_just_to_sort_it() -> None:
     settings = {"sort_columns": "city", "hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true"}
-    for strategy in Strategy:
+    for strategy in (BALANCED, "hudi"):
         planning = plan(series(10), {**settings, "strategy": strategy})
         assert planning.plan is None
     planning = plan(series(10, 10), settings)
@@ -221,7 +221,7 @@ def test_the_hudi_strategy_groups_as_hudi_does_and_then_leaves_out_groups_withou
         for i, (partition, size, only, logs) in enumerate(sizes)
     ]
     policy = SizingPolicy(
-        strategy=Strategy.HUDI,
+        strategy="hudi",
         small_file_limit_bytes=limit,
         target_file_max_bytes=limit + target,
         max_bytes_per_group=limit + target + group,
@@ -261,12 +261,12 @@ def test_the_hudi_strategy_takes_the_largest_first_and_counts_no_logs() -> None:
 
 
 def test_the_hudi_strategy_sorts_by_the_instants_of_base_files_where_told_to_slices_of_logs_only_first() -> None:
-    sizes = {"old": (5, "old_1-0-1_20260101.parquet"), "big": (49, "new_1-0-1_20260102.parquet"), "logs": (0, None)}
-    sizes |= {"new": (20, "new_1-0-1_20260102.parquet")}
-    files = [File(id=name, bytes=size, logs_only=path is None, log_bytes=1) for name, (size, path) in sizes.items()]
+    sizes = {"old": (5, 20260101), "big": (49, 20260102), "logs": (0, None), "new": (20, 20260102)}
+    files = [
+        File(id=name, bytes=size, written=written, logs_only=written is None, log_bytes=1)
+        for name, (size, written) in sizes.items()
+    ]
     listing = snapshot(files)
-    paths = pa.array([path and f"p/{path}" for _, path in sizes.values()])
-    listing = replace(listing, slices=listing.slices.set_column(2, "path", paths))
     for fields, expected in (
         (("instant_time", "size"), ["logs", "old", "big", "new"]),
         (("size",), ["logs", "big", "new", "old"]),
@@ -347,3 +347,25 @@ def test_slices_of_logs_only_are_planned_and_estimated_as_files_that_are_not_the
     estimate = planning.estimate
     assert (estimate.small_files_before, estimate.small_files_after) == (1, 1)
     assert (estimate.input_files, estimate.output_files, estimate.files_removed) == (4, 1, 3)
+
+
+@pytest.mark.parametrize("strategy", [BALANCED, "hudi"])
+def test_slices_of_different_group_keys_are_never_in_one_group(strategy: str) -> None:
+    keys = [None, "spec 1", "spec 2", None, "spec 2", "spec 1", "alone"]
+    files = [File(id=f"{n}{p}", bytes=10 + n, partition=p, key=key) for p in "qp" for n, key in enumerate(keys)]
+    planning = plan(files, {"strategy": strategy})
+    made = {frozenset(group) for group in groups(planning)}
+    assert made == {frozenset(f"{n}{p}" for n in pair) for p in "pq" for pair in ((0, 3), (1, 5), (2, 4))}
+    assert [group.partition for group in planning.plan.groups] == ["p"] * 3 + ["q"] * 3  # type: ignore[union-attr]
+    assert texts(planning)["6p"] == "alone in its partition with alone"
+
+
+def test_deltas_are_called_what_they_are() -> None:
+    kinds = [None, *DeltaKind]
+    files = [File(id=kind or "", bytes=GIB, log_bytes=1, delta_kind=kind) for kind in kinds]
+    assert texts(plan(files)) == {
+        "": "1 of 5 log files",
+        "log file": "1 of 5 log files",
+        "delete file": "1 of 5 delete files",
+        "deletion vector": "1 of 5 deletion vectors",
+    }

@@ -245,6 +245,19 @@ def test_a_mistake_in_the_environment_names_the_variable(monkeypatch):
         load()
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('[defaults]\ntable_services = ["vacuum"]\n', "lakefold.toml"),
+        ('[[tables]]\nmatch = "a.*"\ntable_services = ["vacuum"]\n', '[[tables]] #1 match "a.*"'),
+    ],
+)
+def test_what_no_format_of_the_sources_offers_is_refused(text: str, place: str):
+    line = refused(text)
+    assert place in line
+    assert "table_services is 'vacuum' but must list some of clean, archive, rollback for hudi tables" in line
+
+
 def test_a_bad_override_is_the_requests_mistake_not_the_files():
     written('[defaults]\ntarget_file_max = "500MiB"\n')
     with pytest.raises(OverrideError, match=r"small_file_limit 2\.0 GiB"):

@@ -47,6 +47,7 @@ class ModelFormat:
     name = "model"
     volatile_columns: frozenset[str] = frozenset()
     capabilities = frozenset({Capability.ROLL_BACK, Capability.TABLE_LOCK})
+    services: tuple[str, ...] = ()
 
     def __init__(self, world: "World") -> None:
         self.world = world

@@ -31,7 +31,7 @@ from lake.formats.hudi.timeline import (
     planned_slices,
     write_stats,
 )
-from lake.model import SLICES_SCHEMA
+from lake.model import SLICES_SCHEMA, DeltaKind
 
 Group = tuple[str, str]
 """Partition and file id."""
@@ -304,7 +304,6 @@ def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.
     ordered = sorted(slices, key=lambda s: (s.partition, s.file_id))
     modified = _ModifiedTimes(timeline, ordered)
     partitions: dict[str, int] = {}
-    reasons: dict[str, int] = {}
     columns: dict[str, pa.Array] = {
         "partition": pa.DictionaryArray.from_arrays(
             pa.array([partitions.setdefault(s.partition, len(partitions)) for s in ordered], pa.int32()),
@@ -317,19 +316,26 @@ def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.
         "log_files": pa.array([s.logs for s in ordered], pa.list_(pa.string())),
         "log_bytes": pa.array([sum(s.log_sizes) for s in ordered], pa.int64()),
         "oldest_log_at": pa.array([modified.oldest_log_of(s) for s in ordered], pa.timestamp("us", tz="UTC")),
+        "delta_kind": _words([DeltaKind.LOG if s.logs else None for s in ordered]),
+        "written_order": pa.array([None if s.base is None else _written_order(s.base) for s in ordered], pa.int64()),
+        "group_key": _words([None] * len(ordered)),
         "modified_at": pa.array([modified.of(s) for s in ordered], pa.timestamp("us", tz="UTC")),
-        "busy_reason": pa.DictionaryArray.from_arrays(
-            pa.array(
-                [
-                    None if reason is None else reasons.setdefault(reason, len(reasons))
-                    for reason in (busy.reason(s.partition, s.file_id) for s in ordered)
-                ],
-                pa.int32(),
-            ),
-            pa.array(list(reasons), pa.string()),
-        ),
+        "busy_reason": _words([busy.reason(s.partition, s.file_id) for s in ordered]),
     }
     return pa.table([columns[name] for name in SLICES_SCHEMA.names], schema=SLICES_SCHEMA)
+
+
+def _words(values: Sequence[str | None]) -> pa.DictionaryArray:
+    """A column of few different words."""
+    places: dict[str, int] = {}
+    codes = [None if value is None else places.setdefault(value, len(places)) for value in values]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(list(places), pa.string()))
+
+
+def _written_order(base: str) -> int:
+    """The instant in a base file's name as a number, as Hudi's planner compares them; 0, the oldest, for an odd one."""
+    instant = base.rpartition("_")[2].partition(".")[0]
+    return int(instant) if instant.isdigit() and len(instant) <= 18 else 0
 
 
 class _ModifiedTimes:

@@ -38,6 +38,7 @@ class HudiFormat:
     name = "hudi"
     volatile_columns = frozenset({"_hoodie_file_name"})
     capabilities = frozenset(Capability)
+    services = ("clean", "archive", "rollback")
 
     def discover(self, location: str) -> Iterator[TableRef]:
         """See ``TableFormat``. Searches four levels, never inside a table.
@@ -181,7 +182,7 @@ def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
         instant=timeline.newest,
         taken_at=found.taken_at,
         slices=slices_table([*found.slices, *found.unseen], timeline, busy_groups(timeline)),
-        delta_commits=delta_commits(timeline),
+        uncompacted_commits=delta_commits(timeline),
         damaged=first_of_each_group(found.damage),
     )
 

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a policy asks of a table's format that the format does not offer; each such setting is one line for a person."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from lake.ports import Capability
+from planner.choices import BALANCED
+from planner.policy import SizingPolicy
+
+
+class Offers(Protocol):
+    """The part of a ``TableFormat`` that says what it can do."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def capabilities(self) -> frozenset[Capability]: ...
+    @property
+    def services(self) -> tuple[str, ...]: ...
+
+
+def not_offered(policy: SizingPolicy, offers: Offers) -> Iterator[str]:
+    """One line for each setting that tables of this format can't honour: value, rule, and the setting to change."""
+    tables, can = f"{offers.name} tables", offers.capabilities
+    own = offers.name if Capability.NATIVE_GROUPS in can else None
+    if policy.strategy not in (BALANCED, own):
+        known = " or ".join(filter(None, (BALANCED, own)))
+        yield f"strategy is {policy.strategy!r} but must be {known} for {tables}; set strategy"
+    if policy.sort_columns and Capability.SORTING not in can:
+        given = ",".join(policy.sort_columns)
+        yield f"sort_columns is {given!r} but rewrites of {tables} can't order rows; unset sort_columns and layout"
+    services = offers.services if Capability.TABLE_SERVICES in can else ()
+    if not set(policy.table_services) <= set(services):
+        given = ",".join(policy.table_services)
+        known = f"must list some of {', '.join(services)}" if services else "must be empty"
+        yield f"table_services is {given!r} but {known} for {tables}; set table_services"
+    if policy.adopt_pending and Capability.ADOPTION not in can:
+        yield f"adopt_pending is true but {tables} have no plans of other processes; set adopt_pending = false"
