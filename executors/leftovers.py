@@ -5,7 +5,7 @@ import logging
 
 from executors.outcome import one_line
 from lake.errors import TableGone
-from lake.plan import Claim
+from lake.plan import Claim, Staged
 from lake.ports import TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
@@ -20,6 +20,8 @@ class Leftovers:
         self.writer: TableWriter | None = None
         #: what this very run published, or began of an adopted plan
         self.instant: str | None = None
+        #: what this very run staged, or was about to
+        self.own: list[Staged] = []
         #: the claim's executor is not the one that ran the plan
         self.taken_over = False
 
@@ -52,7 +54,10 @@ class Leftovers:
 
     def discard(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
         """Discard ``instants``, None for all of the plan's; how many were withdrawn."""
-        return writer.discard(self._plan_id, instants, adopted=self._claim.plan.adopted, epoch=self._claim.epoch)
+        staged = [one for one in (*self._claim.staged, *self.own) if instants is None or one.token in instants]
+        return writer.discard(
+            self._plan_id, instants, staged=staged, adopted=self._claim.plan.adopted, epoch=self._claim.epoch
+        )
 
     def _withdraw(self, instants: tuple[str, ...] | None) -> bool:
         """``discard``, and whether that went well. The sweep finds what it did not."""

@@ -14,7 +14,7 @@ from lake.errors import Rejected
 from lake.logfields import about
 from lake.model import TableRef
 from lake.plan import LIVE_STATES, Claim, PlanKind, PlanState
-from lake.ports import PlanStore, SparkProvider, TableFormat
+from lake.ports import FindsStaged, PlanStore, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 
@@ -68,16 +68,33 @@ def sweep(table: TableRef, *, format: TableFormat, store: PlanStore, spark: Spar
     database does not know belong to another lakefold and are left alone. Raises what the format raises.
     """
     record_late(table, format=format, store=store)
+    withdrawn = _withdraw_staged(table, format, store, spark) if isinstance(format, FindsStaged) else 0
     nobodys = _nobodys(table, format, store)
     if not nobodys:
-        return 0
-    withdrawn = 0
+        return withdrawn
     with format.writer(table, spark) as writer:
         for plan_id, instants in nobodys.items():
             done = writer.discard(plan_id, instants)
             withdrawn += done
             if done:
                 log.warning("plan %s of %s does not run: withdrew %s", plan_id, table.name, ", ".join(instants))
+    return withdrawn
+
+
+def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, spark: SparkProvider) -> int:
+    """Withdraw what ended attempts left on a table that does not tell; forget what nobody is to write to by now."""
+    assert isinstance(format_, FindsStaged)
+    known = store.leftovers(table)
+    if not known:
+        return 0
+    left, withdrawn = frozenset(format_.left_of(table, [entry.staged for entry in known])), 0
+    if left:
+        with format_.writer(table, spark) as writer:
+            for entry in known:
+                if entry.staged.token in left:
+                    log.warning("plan %s of %s left %s: withdrawn", entry.plan_id, table.name, entry.staged.token)
+                    withdrawn += writer.discard(entry.plan_id, (entry.staged.token,), staged=(entry.staged,))
+    store.nothing_left([entry for entry in known if entry.is_old and entry.staged.token not in left])
     return withdrawn
 
 

@@ -38,7 +38,7 @@ from lake.errors import (
     Transient,
 )
 from lake.failpoints import failpoint
-from lake.plan import Claim, Commit, LeftOut, Plan, PlanState, Step
+from lake.plan import Claim, Commit, LeftOut, Plan, PlanState, Staged, Step
 from lake.ports import Fenced, PlanStore, Rewrite, SparkProvider, TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
@@ -147,6 +147,7 @@ class _Run:
         """A writer whose closing never hides how the plan ended."""
         writer = self._format.writer(self._table, self._spark)
         entered = writer.__enter__()
+        entered.journal = self._journal
         if isinstance(entered, Fenced):
             entered.fence = self._fence
         self._left.writer = entered
@@ -171,6 +172,19 @@ class _Run:
             # What is there of it from now on is ours to take back, even where ``prepare`` fails half-way.
             self._left.instant = self._claim.plan.adopted
 
+    def _journal(self, staged: Staged) -> None:
+        """Have the database know what is about to be staged, before anything of it exists."""
+        try:
+            self._store.stage(self._claim, staged)
+        except LeaseLost:
+            raise
+        except Exception as silent:
+            raise Transient(f"what is to be staged can't be recorded: {one_line(silent)}") from silent
+        self._left.own.append(staged)
+        if self._claim.plan.adopted is None:
+            self._left.instant = staged.token
+        failpoint("staged")
+
     @contextmanager
     def _step(self, step: Step) -> Iterator[None]:
         self._lease.check()
@@ -188,8 +202,7 @@ class _Run:
         spent = round(seconds * 1000)
         self._milliseconds[step.value] = self._milliseconds.get(step.value, 0) + spent
         self._observer.step_finished(self._claim, step, seconds)
-        instant = self._left.instant if step is Step.PREPARE else None
-        self._noted(f"step {step}", lambda: self._store.step(self._claim, step, instant=instant, milliseconds=spent))
+        self._noted(f"step {step}", lambda: self._store.step(self._claim, step, milliseconds=spent))
 
     def _noted(self, what: str, call: Callable[[], None]) -> None:
         """Note progress; what must not be missed is asked of the table or told again."""

@@ -239,6 +239,19 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What an attempt at a plan is about to leave on its table, uncommitted, in words that only the format understands.
+
+    ``token`` is a name that no other attempt has, such as an instant or a version's directory, but where attempts
+    share an adopted instant. ``paths`` are the files, and directories, where anything of it is to be found; a format
+    that finds it on the table's own timeline names none.
+    """
+
+    token: str
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """One executor's hold on one plan. Every later write to the store carries ``epoch`` and fails when stale."""
 
@@ -247,8 +260,8 @@ class Claim:
     attempt: int
     executor: str
     lease_until: datetime
-    #: instants that earlier epochs of this plan published on the table's timeline, newest last
-    instants: tuple[str, ...] = ()
+    #: what earlier epochs of this plan staged, newest last
+    staged: tuple[Staged, ...] = ()
     milliseconds: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     #: why an earlier executor of this attempt left the plan inflight
     error: str | None = None

@@ -28,6 +28,7 @@ from lake.plan import (
     PlanKind,
     PlanState,
     Progress,
+    Staged,
     Step,
     SupersededVersion,
 )
@@ -40,6 +41,9 @@ SparkProvider = Callable[[], "SparkSession"]
 
 Report = Callable[[Progress], None]
 """Called from time to time during a rewrite; must not raise."""
+
+Journal = Callable[[Staged], None]
+"""Writes to the database what an attempt is about to stage; raises where that is not certain, or may not happen."""
 
 
 class Capability(StrEnum):
@@ -65,10 +69,10 @@ class Capability(StrEnum):
 class Prepared:
     """A plan made known to its table, not yet executed.
 
-    ``instant`` is the pending instant on the table's timeline; ``groups`` the indices into ``plan.groups``
-    that are still live and unchanged; ``left_out`` the others with their reasons; ``notes`` are choices worth
-    showing to a person, such as the engine. ``evidence`` is the format's own: what it saw of the table and compares
-    once more at the commit, such as its schema; nobody else looks into it.
+    ``instant`` is the token of what is staged, of a table with a timeline the pending instant; ``groups`` the indices
+    into ``plan.groups`` that are still live and unchanged; ``left_out`` the others with their reasons; ``notes`` are
+    choices worth showing to a person, such as the engine. ``evidence`` is the format's own: what it saw of the table
+    and compares once more at the commit, such as its schema; nobody else looks into it.
     """
 
     plan: Plan
@@ -173,6 +177,9 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     #: The longest time from the last look at whose plan it is until nothing of a commit can land any more, timeouts
     #: of a catalog included. Zero where a lock of the table keeps everybody else away until the commit has ended.
     commit_takes: timedelta
+    #: Set by whoever runs a plan. ``prepare`` calls it, once for whatever it stages and before the first file of that
+    #: exists: so everything that an attempt may have left is known, whenever it died.
+    journal: Journal
 
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         """Check every slice against the table and make the plan known to it (step 2).
@@ -195,9 +202,17 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         """
 
     def discard(
-        self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None, epoch: int | None = None
+        self,
+        plan_id: str,
+        instants: Collection[str] | None,
+        *,
+        staged: Collection[Staged] = (),
+        adopted: str | None = None,
+        epoch: int | None = None,
     ) -> int:
         """Withdraw what ``instants`` of this plan left uncommitted; the number of instants for which that did anything.
+
+        ``staged`` is what the database knows of them: a format without a timeline withdraws these, and nothing else.
 
         ``adopted`` is the instant of an adopted plan. What was begun of it is taken back and its files are removed,
         but the instant stays scheduled: it belongs to whoever scheduled it.
@@ -278,6 +293,18 @@ class FindsResurrected(Protocol):
         """File groups that readers see although a completed commit took them out."""
 
 
+@runtime_checkable
+class FindsStaged(Protocol):
+    """What a ``TableFormat`` adds whose tables don't tell what is staged: then only the database does.
+
+    The sweep asks for what ended attempts left, and goes on asking for a while: an executor that slept, or a task on
+    another host, may write after its attempt was withdrawn.
+    """
+
+    def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
+        """The tokens of ``staged`` of which something is in storage that no commit made the table's. Cheap."""
+
+
 class TableFormat(Protocol):
     """Observes tables of one format; needs no JVM."""
 
@@ -341,6 +368,15 @@ class Due:
     deleting_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """What an attempt staged on which no executor works any more. ``is_old``: nobody is to write to it by now."""
+
+    plan_id: str
+    staged: Staged
+    is_old: bool
+
+
 class PlanStore(Protocol):
     """What executors read and write. Times compare with the database's clock."""
 
@@ -357,8 +393,20 @@ class PlanStore(Protocol):
         once more after its end, unless its executor is known to be gone.
         """
 
-    def step(self, claim: Claim, step: Step, *, instant: str | None = None, milliseconds: int = 0) -> None:
-        """Record that ``step`` ended (and the instant it published). Raises LeaseLost."""
+    def stage(self, claim: Claim, staged: Staged) -> None:
+        """Record what this attempt is about to stage. Raises LeaseLost."""
+
+    def leftovers(self, table: TableRef) -> Sequence[Leftover]:
+        """What attempts at plans of the table staged and neither committed nor is known to have left nothing.
+
+        Without what an executor that holds its plan works on.
+        """
+
+    def nothing_left(self, leftovers: Collection[Leftover]) -> None:
+        """Record that nothing is left of these, and nothing will come."""
+
+    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0) -> None:
+        """Record that ``step`` ended. Raises LeaseLost."""
 
     def note(self, claim: Claim, text: str) -> None:
         """Add a line to the plan's history. Raises LeaseLost."""

@@ -2,8 +2,11 @@
 """What formats without a timeline of their own need.
 
 Files are known by more than their path, and a deletion is marked before it begins. Partitions can be held by others
-than plans, and how long a lease is respected after its end is the plan's own.
+than plans, and how long a lease is respected after its end is the plan's own. What is staged on a table is known before
+the first file of it exists.
 """
+
+import json
 
 import sqlalchemy as sa
 from alembic import op
@@ -38,16 +41,80 @@ def upgrade() -> None:
         columns="holder_kind, plan_id",
         values="'plan', plan_id",
     )
+    op.create_table(
+        "staged",
+        sa.Column("plan_id", sa.String(), nullable=False),
+        sa.Column("token", sa.String(), nullable=False),
+        sa.Column("table_name", sa.String(), nullable=False),
+        sa.Column("epoch", sa.BigInteger(), nullable=False),
+        sa.Column("paths", sa.Text(), nullable=False),
+        sa.Column("staged_at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("cleared_at_ms", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["plan_id"], ["plan.id"], name="fk_staged_plan_id_plan"),
+        sa.ForeignKeyConstraint(["table_name"], ["table_state.name"], name="fk_staged_table_name_table_state"),
+        sa.PrimaryKeyConstraint("plan_id", "token", name="pk_staged"),
+    )
+    op.create_index(
+        "ix_staged_left",
+        "staged",
+        ["table_name"],
+        sqlite_where=sa.text("cleared_at_ms IS NULL"),
+        postgresql_where=sa.text("cleared_at_ms IS NULL"),
+    )
+    _instants_to_staged()
+    op.drop_column("plan", "instants")
 
 
 def downgrade() -> None:
-    """Take back; what cleaner and sweep hold is given up."""
+    """Take back; what cleaner and sweep hold is given up, and paths of what was staged are forgotten."""
+    op.add_column("plan", sa.Column("instants", sa.Text(), nullable=False, server_default="[]"))
+    _staged_to_instants()
+    op.drop_table("staged")
     op.execute(f"DELETE FROM live_partition WHERE NOT ({_BY_PLAN})")
     _live_partitions(sa.Column("plan_id", sa.String(), nullable=False), columns="plan_id", values="plan_id")
     op.drop_column("plan", "grace_ms")
     _index_waiting("table_name", "instant", "id", "superseded_at_ms", "bytes")
     op.drop_column("superseded_version", "deleting_at_ms")
     op.drop_column("superseded_version", "modified_at_ms")
+
+
+def _instants_to_staged() -> None:
+    """Instants that a plan published and that are not its commit; their order is that of their epochs."""
+    connection = op.get_bind()
+    found = connection.execute(
+        sa.text(
+            "SELECT id, table_name, epoch, instants, created_at_ms, finalized_at_ms FROM plan WHERE instants <> '[]'"
+        )
+    )
+    rows = [
+        {
+            "plan_id": row.id, "token": token, "table_name": row.table_name, "epoch": min(number, row.epoch),
+            "at": row.created_at_ms + number, "cleared": row.finalized_at_ms,
+        }
+        for row in found
+        for number, token in enumerate(json.loads(row.instants), 1)
+    ]  # fmt: skip
+    if rows:
+        statement = (
+            "INSERT INTO staged (plan_id, token, table_name, epoch, paths, staged_at_ms, cleared_at_ms)"
+            " VALUES (:plan_id, :token, :table_name, :epoch, '[]', :at, :cleared)"
+        )
+        connection.execute(sa.text(statement), rows)
+
+
+def _staged_to_instants() -> None:
+    connection = op.get_bind()
+    instants: dict[str, list[str]] = {}
+    for row in connection.execute(
+        sa.text(
+            "SELECT plan_id, token FROM staged JOIN plan ON plan.id = plan_id WHERE instant IS NULL OR token <> instant"
+            " ORDER BY staged.epoch, staged_at_ms, token"
+        )
+    ):
+        instants.setdefault(row.plan_id, []).append(row.token)
+    rows = [{"plan_id": key, "tokens": json.dumps(tokens)} for key, tokens in instants.items()]
+    if rows:
+        connection.execute(sa.text("UPDATE plan SET instants = :tokens WHERE id = :plan_id"), rows)
 
 
 def _live_partitions(*items: sa.schema.SchemaItem, columns: str, values: str) -> None:

@@ -22,6 +22,7 @@ from service.store.notifications import Notifications
 from service.store.planning import Planning
 from service.store.pruning import Pruning
 from service.store.requests import Requests
+from service.store.staged import StagedParts
 from service.store.superseded import Superseded
 from service.store.tables import Tables
 from service.store.tokens import Tokens
@@ -82,6 +83,7 @@ __all__ = [
 
 class Store(
     Lifecycle,
+    StagedParts,
     Superseded,
     Planning,
     Listing,

@@ -3,15 +3,16 @@
 
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, insert, literal
+from sqlalchemy import Connection, Row, Select, insert, literal, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase
 
-from lake.plan import PlanState
+from lake.errors import LeaseLost
+from lake.plan import Claim, PlanState
 from lake.redaction import hide
 from service.store.clock import db_now
 from service.store.engine import Database
-from service.store.models import EventRow
+from service.store.models import EventRow, PlanRow
 from service.store.views import StoreSettings
 
 #: an error of a JVM can be a page; the head of it names the cause
@@ -64,3 +65,26 @@ def record_event(
 def locked(query: Query) -> Query:
     """``query`` holding its rows until the transaction ends, where the database has row locks (SQLite needs none)."""
     return query.with_for_update(key_share=True)
+
+
+def fence(claim: Claim) -> tuple[Any, ...]:
+    """What holds of a plan's row for as long as it is the claim's."""
+    return (
+        PlanRow.id == claim.plan.plan_id,
+        PlanRow.epoch == claim.epoch,
+        PlanRow.executor == claim.executor,
+        PlanRow.state == PlanState.INFLIGHT,
+    )
+
+
+def lost(claim: Claim) -> LeaseLost:
+    """What a write that touched no row raises."""
+    return LeaseLost(f"plan {claim.plan.plan_id} is no longer {claim.executor}'s (epoch {claim.epoch} has passed)")
+
+
+def hold(connection: Connection, claim: Claim) -> Row[Any]:
+    """The plan's row, locked and still the claim's. Raises LeaseLost."""
+    row = connection.execute(locked(select(PlanRow.__table__).where(*fence(claim)))).one_or_none()
+    if row is None:
+        raise lost(claim)
+    return row

@@ -11,15 +11,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, case, delete, func, insert, literal, select, update
 
-from lake.errors import LeaseLost
 from lake.identity import is_gone
 from lake.model import TableRef
 from lake.plan import Claim, Commit, LeftOut, PartitionFigures, Plan, PlanState, Progress, Step
-from service.store.base import StorePart, locked, record_event, storable
+from service.store.base import StorePart, fence, hold, locked, lost, record_event, storable
 from service.store.clock import db_now, milliseconds, moment, to_ms
 from service.store.models import GroupRow, LivePartitionRow, PlanRow, SupersededRow, TableRow
 from service.store.notifications import tell
 from service.store.rows import load_plan, obsolete
+from service.store.staged import clear_committed, staged_by
 from service.store.tables import served
 from service.store.views import Failure
 
@@ -145,15 +145,12 @@ class Lifecycle(StorePart):
             asked = select(PlanRow.cancel_requested_at_ms).where(PlanRow.id == claim.plan.plan_id)
             return connection.execute(asked).scalar_one() is not None
 
-    def step(self, claim: Claim, step: Step, *, instant: str | None = None, milliseconds: int = 0) -> None:
-        """Record that ``step`` ended (and the instant it published). Raises LeaseLost."""
+    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0) -> None:
+        """Record that ``step`` ended. Raises LeaseLost."""
         with self._database.write() as connection:
-            row = _hold(connection, claim)
-            instants = row.instants
-            if instant is not None and instant not in instants:
-                instants = [*instants, instant]
+            row = hold(connection, claim)
             spent = row.milliseconds | {step.value: row.milliseconds.get(step.value, 0) + milliseconds}
-            _fenced_update(connection, claim, {"step": step.value, "instants": instants, "milliseconds": spent})
+            _fenced_update(connection, claim, {"step": step.value, "milliseconds": spent})
 
     def note(self, claim: Claim, text: str) -> None:
         """Add a line to the plan's history. Raises LeaseLost."""
@@ -177,7 +174,7 @@ class Lifecycle(StorePart):
     def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
         """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""
         with self._database.write() as connection:
-            row = _hold(connection, claim)
+            row = hold(connection, claim)
             for group in left_out:
                 connection.execute(
                     update(GroupRow)
@@ -206,13 +203,14 @@ class Lifecycle(StorePart):
             )
             if connection.execute(done).one_or_none() is not None:
                 return
-            row = _hold(connection, claim)
-            values = {**_completed(row, commit, figures), "milliseconds": {**row.milliseconds, **milliseconds}}
+            row = hold(connection, claim)
+            values = {**_completed(commit, figures), "milliseconds": {**row.milliseconds, **milliseconds}}
             by = "" if commit.epoch in (None, claim.epoch) else f" by epoch {commit.epoch}"
             late = "" if row.cancel_requested_at_ms is None else "; the cancel came too late"
             reason = f"committed as {commit.instant}{by}{late}"
             self._leave_inflight(connection, claim, PlanState.COMPLETED, values, claim.executor, reason)
             _supersede(connection, row.table_name, commit)
+            clear_committed(connection, commit, claim.epoch)
 
     def uncommitted(self, table: TableRef) -> Collection[str]:
         """Plans of the table that somebody claimed once and that ended cancelled or failed."""
@@ -233,7 +231,7 @@ class Lifecycle(StorePart):
             if row is None:
                 return False
             plan, reason = load_plan(connection, row), f"the table holds its commit {commit.instant}: put right"
-            values = _completed(row, commit, figures(plan))
+            values = _completed(commit, figures(plan))
             connection.execute(
                 update(PlanRow).where(*this_plan).values(state=PlanState.COMPLETED, finalized_at_ms=db_now(), **values)
             )
@@ -242,6 +240,7 @@ class Lifecycle(StorePart):
                 reason=reason,
             )  # fmt: skip
             _supersede(connection, row.table_name, commit)
+            clear_committed(connection, commit, row.epoch)
             self._tell_end(connection, plan, PlanState.COMPLETED, row.epoch, row.attempts, values, reason)
             return True
 
@@ -251,7 +250,7 @@ class Lifecycle(StorePart):
         A plan that somebody asked to cancel meanwhile is cancelled instead (False too). Raises LeaseLost.
         """
         with self._database.write() as connection:
-            row = _hold(connection, claim)
+            row = hold(connection, claim)
             if row.cancel_requested_at_ms is not None:
                 values = {"error": storable(error)}
                 reason = row.cancel_reason or "cancel requested"
@@ -279,7 +278,7 @@ class Lifecycle(StorePart):
     def fail(self, claim: Claim, error: str, *, halt: bool = False) -> None:
         """Rejected or Integrity: failed, partitions freed; with ``halt`` the table is halted. Raises LeaseLost."""
         with self._database.write() as connection:
-            row = _hold(connection, claim)
+            row = hold(connection, claim)
             values = {"error": storable(error), "failure": Failure.REJECTED}
             self._leave_inflight(connection, claim, PlanState.FAILED, values, claim.executor, error)
             if halt:
@@ -299,7 +298,7 @@ class Lifecycle(StorePart):
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
         """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
         with self._database.write() as connection:
-            _hold(connection, claim)
+            hold(connection, claim)
             self._leave_inflight(connection, claim, PlanState.CANCELLED, {"error": storable(reason)}, actor, reason)
 
     def _leave_inflight(
@@ -363,13 +362,14 @@ class Lifecycle(StorePart):
         # In a transaction of its own: unpacking long lists of files must not hold SQLite's one write lock.
         with self._database.read() as connection:
             plan, refusal = load_plan(connection, row), obsolete(connection, row)
+            staged = staged_by(connection, row.id)
         return Claim(
             plan=plan,
             epoch=row.epoch,
             attempt=row.attempts,
             executor=row.executor,
             lease_until=moment(row.lease_until_ms),
-            instants=tuple(row.instants),
+            staged=staged,
             milliseconds=row.milliseconds,
             error=row.error,
             traceparent=row.traceparent,
@@ -377,11 +377,10 @@ class Lifecycle(StorePart):
         )
 
 
-def _completed(row: Row[Any], commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str, Any]:
+def _completed(commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str, Any]:
     """What a plan's row says of its commit. Neither an earlier attempt's error nor a late cancel is left of it."""
     return {
         "instant": commit.instant,
-        "instants": [instant for instant in row.instants if instant != commit.instant],
         "figures": [[f.partition, f.files_before, f.bytes_before, f.files_after, f.bytes_after] for f in figures],
         **{name: sum(getattr(f, name) for f in figures) for name in _FIGURES},
         "step": Step.RECORD.value,
@@ -414,27 +413,6 @@ def _later(known: Any, wanted: Any) -> Any:
     return case((known > wanted, known), else_=wanted)
 
 
-def _fence(claim: Claim) -> tuple[Any, ...]:
-    return (
-        PlanRow.id == claim.plan.plan_id,
-        PlanRow.epoch == claim.epoch,
-        PlanRow.executor == claim.executor,
-        PlanRow.state == PlanState.INFLIGHT,
-    )
-
-
-def _lost(claim: Claim) -> LeaseLost:
-    return LeaseLost(f"plan {claim.plan.plan_id} is no longer {claim.executor}'s (epoch {claim.epoch} has passed)")
-
-
-def _hold(connection: Connection, claim: Claim) -> Row[Any]:
-    """The plan's row, locked and still the claim's. Raises LeaseLost."""
-    row = connection.execute(locked(select(PlanRow.__table__).where(*_fence(claim)))).one_or_none()
-    if row is None:
-        raise _lost(claim)
-    return row
-
-
 def _fenced_update(connection: Connection, claim: Claim, values: Mapping[str, Any]) -> None:
-    if connection.execute(update(PlanRow).where(*_fence(claim)).values(**values)).rowcount != 1:
-        raise _lost(claim)
+    if connection.execute(update(PlanRow).where(*fence(claim)).values(**values)).rowcount != 1:
+        raise lost(claim)

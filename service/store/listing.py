@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from lake.plan import PlanKind, PlanState
 from service.store.base import StorePart
@@ -15,6 +15,7 @@ from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTo
 from service.store.notifications import counted
 from service.store.pruning import SUMS
 from service.store.rows import group_view, plan_view, table_state
+from service.store.staged import staged_by, tokens_of
 from service.store.tables import service_pause
 from service.store.views import Figures, PlanEvent, PlanFigures, PlanView, SupersededFigures
 
@@ -45,6 +46,12 @@ def plan_id_of(connection: Connection, prefix: str) -> str:
     return ids[0]
 
 
+def _views(connection: Connection, query: Select[Any]) -> list[PlanView]:
+    rows = connection.execute(query).all()
+    tokens = tokens_of(connection, [row.id for row in rows])
+    return [plan_view(row, tokens.get(row.id, ())) for row in rows]
+
+
 class Listing(StorePart):
     """Plans as people and metrics see them."""
 
@@ -65,7 +72,7 @@ class Listing(StorePart):
         if after is not None:
             query = query.where(PlanRow.id < after)
         with self._database.read() as connection:
-            return [plan_view(row) for row in connection.execute(query)]
+            return _views(connection, query)
 
     def last_plans(self, tables: Sequence[str]) -> dict[str, PlanView]:
         """The newest plan of each of ``tables`` that has one."""
@@ -73,8 +80,8 @@ class Listing(StorePart):
             select(func.max(PlanRow.id)).where(PlanRow.table_name.in_(tables)).group_by(PlanRow.table_name).subquery()
         )
         with self._database.read() as connection:
-            rows = connection.execute(select(PlanRow.__table__).where(PlanRow.id.in_(select(newest))))
-            return {row.table_name: plan_view(row) for row in rows}
+            views = _views(connection, select(PlanRow.__table__).where(PlanRow.id.in_(select(newest))))
+            return {view.table: view for view in views}
 
     def plan(self, plan_id: str) -> PlanView:
         """One plan with its groups and figures; a unique prefix will do. Raises NotFound, Ambiguous."""
@@ -84,13 +91,14 @@ class Listing(StorePart):
             groups = connection.execute(
                 select(*_GROUP_COLUMNS).where(GroupRow.plan_id == plan_id).order_by(GroupRow.number)
             )
-            return plan_view(row, tuple(group_view(group) for group in groups))
+            tokens = [staged.token for staged in staged_by(connection, plan_id)]
+            return plan_view(row, tokens, tuple(group_view(group) for group in groups))
 
     def plans_by_id(self, plan_ids: Collection[str]) -> dict[str, PlanView]:
         """Those of ``plan_ids`` that there are, as a listing shows them."""
         query = select(PlanRow.__table__).where(PlanRow.id.in_(plan_ids))
         with self._database.read() as connection:
-            return {row.id: plan_view(row) for row in connection.execute(query)}
+            return {view.plan_id: view for view in _views(connection, query)}
 
     def plan_state(self, plan_id: str) -> PlanState | None:
         """The state of a plan, None when this database does not know it."""

@@ -287,8 +287,6 @@ class PlanRow(Base):
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
     claimed_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     finalized_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: published on the table's timeline and not known to be completed, oldest first
-    instants: Mapped[Any] = mapped_column(Json, server_default="[]")
     #: the completed instant that holds the plan's result
     instant: Mapped[str | None] = mapped_column(String)
     milliseconds: Mapped[Any] = mapped_column(Json, server_default="{}")
@@ -355,6 +353,27 @@ class LivePartitionRow(Base):
     plan_id: Mapped[str | None] = mapped_column(ForeignKey("plan.id"))
     keeper: Mapped[str | None] = mapped_column(String)
     expires_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class StagedRow(Base):
+    """What an attempt at a plan staged, or was about to: written before the first file of it exists.
+
+    ``cleared_at_ms`` is set once it is the table's, or nothing of it is left and nothing will come.
+    """
+
+    __tablename__ = "staged"
+    __table_args__ = (
+        Index("ix_staged_left", "table_name", sqlite_where=text("cleared_at_ms IS NULL"),
+              postgresql_where=text("cleared_at_ms IS NULL")),
+    )  # fmt: skip
+
+    plan_id: Mapped[str] = mapped_column(ForeignKey("plan.id"), primary_key=True)
+    token: Mapped[str] = mapped_column(String, primary_key=True)
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    paths: Mapped[Any] = mapped_column(Json)
+    staged_at_ms: Mapped[int] = mapped_column(BigInteger)
+    cleared_at_ms: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class EventRow(Base):

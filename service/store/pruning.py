@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, exists, func, select, update
 from lake.plan import LIVE_STATES
 from service.store.base import StorePart, insert_if_absent, locked
 from service.store.clock import db_now, milliseconds
-from service.store.models import EventRow, GroupRow, PlanRow, PlanTotalRow, RequestRow, SupersededRow
+from service.store.models import EventRow, GroupRow, PlanRow, PlanTotalRow, RequestRow, StagedRow, SupersededRow
 
 #: plans, or requests, of one transaction: others wait for it no longer than for any other write
 _MOST_AT_ONCE = 200
@@ -24,15 +24,16 @@ class Pruning(StorePart):
     def prune(self, keep: timedelta) -> int:
         """Forget some of the plans that ended longer than ``keep`` ago, or else of the requests answered before then.
 
-        Returns how many: call it again until that is none. Events, groups and deleted superseded versions go with their
-        plan; one with a version that still waits for its deletion stays. ``figures`` are the same afterwards.
+        Returns how many: call it again until that is none. Events, groups, what was staged and deleted superseded
+        versions go with their plan; one with a version that still waits for its deletion stays. ``figures`` are the
+        same afterwards.
         """
         with self._database.write() as connection:
             ids = self._ended(connection, keep)
             if not ids:
                 return self._prune_requests(connection, keep)
             _add_to_totals(connection, ids)
-            for row in (EventRow, GroupRow, SupersededRow):
+            for row in (EventRow, GroupRow, StagedRow, SupersededRow):
                 connection.execute(delete(row).where(row.plan_id.in_(ids)))
             connection.execute(delete(PlanRow).where(PlanRow.id.in_(ids)))
             return len(ids)

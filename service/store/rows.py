@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the database as the nouns of ``lake`` and the views of the store."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, select
@@ -139,8 +140,8 @@ def group_view(row: Row[Any]) -> GroupView:
     )
 
 
-def plan_view(row: Row[Any], groups: tuple[GroupView, ...] = ()) -> PlanView:
-    """A row of ``plan``; with ``groups`` also what only ``plan()`` shows."""
+def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView, ...] = ()) -> PlanView:
+    """A row of ``plan`` and what its attempts staged; with ``groups`` also what only ``plan()`` shows."""
     return PlanView(
         plan_id=row.id,
         table=row.table_name,
@@ -177,7 +178,10 @@ def plan_view(row: Row[Any], groups: tuple[GroupView, ...] = ()) -> PlanView:
         claimed_at=optional_moment(row.claimed_at_ms),
         finalized_at=optional_moment(row.finalized_at_ms),
         instant=row.instant,
-        instants=(*row.instants, *([row.instant] if row.instant is not None else [])),
+        instants=(
+            *(token for token in tokens if token != row.instant),
+            *([row.instant] if row.instant is not None else []),
+        ),
         milliseconds=row.milliseconds,
         files_before=row.files_before,
         bytes_before=row.bytes_before,

@@ -257,7 +257,7 @@ def test_a_take_over_withdraws_instants_that_were_never_recorded(bench: Bench):
     claim = bench.claim()
     with bench.format.writer(bench.table, no_spark) as writer:
         writer.rewrite(writer.prepare(plan, claim.epoch), lambda _: None)  # and then the process dies
-    assert claim.instants == ()
+    assert claim.staged == ()
     bench.expire()
     taken = bench.store.expired("second")
     assert taken is not None

@@ -200,7 +200,7 @@ def test_sigterm_finishes_the_plan_and_a_second_one_stops_it(bench: Bench):
 
 #: in the order in which a plan comes by
 FAILPOINTS = [f"{when}_{step}" for step in Step for when in ("before", "after")]
-FAILPOINTS.insert(FAILPOINTS.index("after_prepare"), "published_unrecorded")
+FAILPOINTS[FAILPOINTS.index("after_prepare") : FAILPOINTS.index("after_prepare")] = ["staged", "published_unrecorded"]
 
 
 def test_of_plans_killed_each_at_another_failpoint_every_one_lands_exactly_once_and_leaves_nothing_behind(bench: Bench):

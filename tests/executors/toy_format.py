@@ -35,9 +35,10 @@ from lake.plan import (
     Progress,
     ReceiptLevel,
     RewriteOptions,
+    Staged,
     SupersededVersion,
 )
-from lake.ports import Capability, Deletion, Prepared, Report, Rewrite, SparkProvider, Unfinished, Verification
+from lake.ports import Capability, Deletion, Journal, Prepared, Report, Rewrite, SparkProvider, Unfinished, Verification
 
 Hook = Callable[[], None]
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -152,6 +153,7 @@ class ToyWriter:
         self._format, self._table, self._base = format_, table, base(table)
         self._cancelled = threading.Event()
         self.commit_takes = format_.commit_takes
+        self.journal: Journal = lambda staged: None
         #: see ``lake.ports.Fenced``; the toy asks it before it deletes only, so that tests can wake a sleeper anywhere
         self.fence: Callable[[], None] = lambda: None
 
@@ -181,6 +183,7 @@ class ToyWriter:
             pending = self._base / "pending" / f"{instant}.json"
             if plan.adopted is not None and not pending.exists():
                 raise Conflict(f"instant {instant} is no longer pending")
+            self.journal(Staged(token=instant))
             document = SCHEDULED if plan.adopted is not None else {"plan_id": plan.plan_id}
             pending.write_text(json.dumps({**document, "epoch": epoch}))
         return Prepared(
@@ -204,7 +207,7 @@ class ToyWriter:
                 done += item.total_bytes
                 report(Progress(bytes_done=done, bytes_total=prepared.plan.bytes))
             rows = pa.concat_tables(tables, promote_options="default")
-            path = f"{group.partition}/{prepared.instant}-{number}.parquet"
+            path = self.path_of(group.partition, prepared.instant, number)
             rows = rows.drop_columns(["_file"]).append_column("_file", pa.array([path] * rows.num_rows))
             rows = self._format.defect(rows)
             pq.write_table(rows, self._base / path)
@@ -212,6 +215,9 @@ class ToyWriter:
             outputs.append(OutputFile(partition=group.partition, path=path, bytes=size, rows=rows.num_rows))
         self._format.hook("rewritten")
         return Rewrite(prepared=prepared, outputs=tuple(outputs))
+
+    def path_of(self, partition: str, token: str, number: int) -> str:
+        return f"{partition}/{token}-{number}.parquet"
 
     def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
         for index in prepared.groups:
@@ -228,38 +234,49 @@ class ToyWriter:
                 raise Conflict(f"instant {prepared.instant} was withdrawn")
             if not all((self._base / output.path).exists() for output in rewrite.outputs):
                 raise Conflict(f"what was written of {prepared.instant} was taken back")
-            now = manifest(self._table)
-            live = {item["path"]: item for item in now["files"]}
-            replaced = [item for index in prepared.groups for item in prepared.plan.groups[index].slices]
-            if any(s.path not in live or tuple(live[s.path]["logs"]) != s.log_files for s in replaced):
-                raise Conflict("a writer changed an input before the commit")
-            gone = {s.path for s in replaced}
-            new = [{**asdict(o), "file_id": o.path, "logs": [], "log_bytes": 0} for o in rewrite.outputs]
-            document = {
-                "number": now["number"] + 1,
-                "plan_id": prepared.plan.plan_id,
-                "epoch": prepared.epoch,
-                "instant": prepared.instant,
-                "files": [item for item in now["files"] if item["path"] not in gone] + new,
-                "outputs": [asdict(o) for o in rewrite.outputs],
-                "superseded": [
-                    {
-                        "partition": live[p]["partition"],
-                        "path": p,
-                        "bytes": live[p]["bytes"],
-                        "instant": prepared.instant,
-                        "modified_at": modified_at(self._base / str(p)).isoformat(),
-                    }
-                    for p in sorted(gone)
-                ],
-            }
+            document = self.replaced(rewrite)
             publish(self._table, document)
             self._format.hook("landed")
             pending.unlink()
         return _commit(document)
 
+    def replaced(self, rewrite: Rewrite) -> dict[str, Any]:
+        """The next manifest, with the new files in the place of what was rewritten; call it under the lock."""
+        prepared = rewrite.prepared
+        now = manifest(self._table)
+        live = {item["path"]: item for item in now["files"]}
+        replaced = [item for index in prepared.groups for item in prepared.plan.groups[index].slices]
+        if any(s.path not in live or tuple(live[s.path]["logs"]) != s.log_files for s in replaced):
+            raise Conflict("a writer changed an input before the commit")
+        gone = {s.path for s in replaced}
+        new = [{**asdict(o), "file_id": o.path, "logs": [], "log_bytes": 0} for o in rewrite.outputs]
+        return {
+            "number": now["number"] + 1,
+            "plan_id": prepared.plan.plan_id,
+            "epoch": prepared.epoch,
+            "instant": prepared.instant,
+            "files": [item for item in now["files"] if item["path"] not in gone] + new,
+            "outputs": [asdict(o) for o in rewrite.outputs],
+            "superseded": [
+                {
+                    "partition": live[p]["partition"],
+                    "path": p,
+                    "bytes": live[p]["bytes"],
+                    "instant": prepared.instant,
+                    "modified_at": modified_at(self._base / str(p)).isoformat(),
+                }
+                for p in sorted(gone)
+            ],
+        }
+
     def discard(
-        self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None, epoch: int | None = None
+        self,
+        plan_id: str,
+        instants: Collection[str] | None,
+        *,
+        staged: Collection[Staged] = (),
+        adopted: str | None = None,
+        epoch: int | None = None,
     ) -> int:
         self._format.hook("discard")
         withdrawn = 0

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from lake.errors import Conflict, Integrity, Transient
 from lake.model import SLICES_SCHEMA, Concurrency, FileSlice, Snapshot, TableRef
-from lake.plan import ClusteringGroup, Commit, LeftOut, OutputFile, Plan, Progress, SupersededVersion
-from lake.ports import Capability, Deletion, Prepared, Report, Rewrite, Unfinished
+from lake.plan import ClusteringGroup, Commit, LeftOut, OutputFile, Plan, Progress, Staged, SupersededVersion
+from lake.ports import Capability, Deletion, Journal, Prepared, Report, Rewrite, Unfinished
 from simulation.table import Instant, Slice, Table, TableLock, holds_damage, sum_of
 
 if TYPE_CHECKING:
@@ -210,6 +210,8 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         self._cancelled = False
         #: see ``lake.ports.Fenced``
         self.fence: Callable[[], None] = lambda: None
+        #: see ``lake.ports.TableWriter``
+        self.journal: Journal = lambda staged: None
 
     @port("open")
     def __enter__(self) -> "ModelWriter":
@@ -250,6 +252,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
                 inputs=tuple((str(item.path), item.log_files) for item in slices),
             )  # fmt: skip
             self.world.watch.published(table, instant)
+            self.journal(Staged(token=instant.time))
         return Prepared(plan=plan, epoch=epoch, instant=instant.time, groups=kept, left_out=tuple(left_out))
 
     def pending_groups(self) -> Mapping[str, Instant]:
@@ -331,7 +334,13 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
 
     @port("discard")
     def discard(
-        self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None, epoch: int | None = None
+        self,
+        plan_id: str,
+        instants: Collection[str] | None,
+        *,
+        staged: Collection[Staged] = (),
+        adopted: str | None = None,
+        epoch: int | None = None,
     ) -> int:
         """See the port."""
         table, withdrawn = self.table, 0

@@ -23,6 +23,7 @@ from lake.plan import (
     Plan,
     PlanState,
     Progress,
+    Staged,
     Step,
     SupersededVersion,
 )
@@ -63,7 +64,7 @@ class Row:
     lease_until: float = 0.0
     not_before: float = 0.0
     cancel_asked: bool = False
-    instants: tuple[str, ...] = ()
+    staged: tuple[Staged, ...] = ()
     instant: str | None = None
 
 
@@ -153,11 +154,15 @@ class ModelStore:
         return row.cancel_asked
 
     @transaction
-    def step(self, claim: Claim, step: Step, *, instant: str | None = None, milliseconds: int = 0) -> None:
+    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0) -> None:
+        """See the port."""
+        self.hold(claim)
+
+    @transaction
+    def stage(self, claim: Claim, staged: Staged) -> None:
         """See the port."""
         row = self.hold(claim)
-        if instant is not None and instant not in row.instants:
-            row.instants = (*row.instants, instant)
+        row.staged = (*row.staged, staged)
 
     @transaction
     def note(self, claim: Claim, text: str) -> None:
@@ -203,7 +208,6 @@ class ModelStore:
 
     def _complete(self, row: Row, commit: Commit) -> None:
         row.instant, row.cancel_asked = commit.instant, False
-        row.instants = tuple(instant for instant in row.instants if instant != commit.instant)
         self._move(row, PlanState.COMPLETED)
         for version in self.replaced(commit):
             number = len(self.rows)
@@ -370,7 +374,7 @@ class ModelStore:
             plan = replace(plan, table=replace(plan.table, concurrency=concurrency))
         return Claim(
             plan=plan, epoch=row.epoch, attempt=row.attempts, executor=row.executor,
-            lease_until=START + timedelta(seconds=row.lease_until), instants=row.instants,
+            lease_until=START + timedelta(seconds=row.lease_until), staged=row.staged,
         )  # fmt: skip
 
     def _waiting(self) -> Iterator[Row]:

@@ -292,7 +292,7 @@ def test_figures_equal_an_independent_count(store: Store, database_url: str) -> 
     finish(store, "dt=1", "i1", table=other)
     store.mark_deleted([store.superseded(TRIPS)[0].row_id])
     add(store, "dt=5", "dt=6")
-    store.step(claimed(store), Step.PREPARE, instant="x")
+    store.step(claimed(store), Step.PREPARE)
     oldest = add(store, "dt=7")
     add(store, "dt=8")
     store.pause(None, "ada")

@@ -21,7 +21,7 @@ from store_plans import (
 
 from lake.errors import LeaseLost
 from lake.model import TableRef
-from lake.plan import Claim, Keeper, KeeperKind, LeftOut, PlanState, Progress, Step
+from lake.plan import Claim, Keeper, KeeperKind, LeftOut, PlanState, Progress, Staged, Step
 from service.store import Ambiguous, NotFound, PartitionsTaken, Store, StoreSettings, WrongState
 
 OTHER = TableRef(name="demo.other", format="hudi", location="/lake/other")
@@ -38,7 +38,8 @@ def stale_writes(store: Store, claim: Claim) -> dict[str, object]:
     """Every write of an executor, as calls."""
     return {
         "heartbeat": lambda: store.heartbeat(claim, Progress(bytes_done=1, bytes_total=2)),
-        "step": lambda: store.step(claim, Step.REWRITE, instant="x", milliseconds=5),
+        "step": lambda: store.step(claim, Step.REWRITE, milliseconds=5),
+        "stage": lambda: store.stage(claim, Staged(token="x")),
         "note": lambda: store.note(claim, "late"),
         "leave_out": lambda: store.leave_out(claim, [LeftOut(group=0, reason="gone", quarantine=("p",))]),
         "complete": lambda: store.complete(claim, commit_of(claim.plan, "late"), figures_of(claim.plan), {}),
@@ -58,7 +59,7 @@ def test_a_claim_gives_back_the_plan_exactly_as_it_was_stored(store: Store) -> N
     plan = add(store, "dt=1", "dt=2", "")
     claim = claimed(store)
     assert claim.plan == plan
-    assert (claim.epoch, claim.attempt, claim.executor, claim.instants) == (1, 1, "executor-1", ())
+    assert (claim.epoch, claim.attempt, claim.executor, claim.staged) == (1, 1, "executor-1", ())
     assert store.plan_state(plan.plan_id) is PlanState.INFLIGHT
     assert store.claim("executor-2") is None
 
@@ -125,7 +126,8 @@ def test_an_executor_with_the_right_epoch_but_another_name_touches_no_row(store:
 def test_completing_records_figures_and_superseded_versions_and_frees_the_partitions(store: Store) -> None:
     plan = add(store, "dt=1", "dt=2")
     claim = claimed(store)
-    store.step(claim, Step.PREPARE, instant="i1", milliseconds=7)
+    store.stage(claim, Staged(token="i1"))
+    store.step(claim, Step.PREPARE, milliseconds=7)
     store.step(claim, Step.REWRITE, milliseconds=30)
     assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id, "dt=2": plan.plan_id}
     commit = commit_of(plan, "i1")
@@ -261,16 +263,16 @@ def test_a_take_over_keeps_the_plan_inflight_with_its_instants_and_a_new_epoch(s
     plan = add(store, "dt=1")
     first = claimed(store)
     assert store.expired("executor-2") is None, "only after the lease ran out"
-    store.step(first, Step.PREPARE, instant="i1", milliseconds=1)
+    store.stage(first, Staged(token="i1", paths=("dt=1/_i1/",)))
     lease_runs_out(database_url, plan.plan_id)
     second = store.expired("executor-2")
     assert second is not None
     assert (second.plan, second.epoch, second.executor) == (plan, 2, "executor-2")
-    assert second.instants == ("i1",)
+    assert second.staged == (Staged(token="i1", paths=("dt=1/_i1/",)),)
     assert store.plan_state(plan.plan_id) is PlanState.INFLIGHT
     assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
     assert store.expired("executor-3") is None
-    store.step(second, Step.PREPARE, instant="i2", milliseconds=1)
+    store.stage(second, Staged(token="i2"))
     store.complete(second, commit_of(plan, "i2"), figures_of(plan), {})
     assert store.plan(plan.plan_id).instants == ("i1", "i2")
     assert [(e.from_state, e.to_state, e.epoch, e.actor) for e in store.events(plan.plan_id)] == [

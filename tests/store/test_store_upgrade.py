@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A database of an earlier lakefold, with live, waiting and ended plans in it, upgraded and taken back."""
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -8,7 +9,7 @@ import pytest
 from alembic import command
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
-from lake.plan import Keeper, KeeperKind, PlanState, Step
+from lake.plan import Keeper, KeeperKind, PlanState, Staged
 from service.store import Store
 from service.store.engine import Database
 from service.store.schema import alembic_config
@@ -36,7 +37,9 @@ def earlier(database_url: str) -> Iterator[Store]:
     add(store, "dt=2")
     store.fail(claimed(store), "no space left")
     add(store, "dt=3", "dt=4")
-    store.step(claimed(store, "its-executor"), Step.PREPARE, instant="20260103")
+    claim = claimed(store, "its-executor")
+    for token in ("20260102", "20260103"):
+        store.stage(claim, Staged(token=token, paths=("dt=3/",)))
     add(store, "dt=5")
     to(database_url, BEFORE)
     yield store
@@ -44,16 +47,21 @@ def earlier(database_url: str) -> Iterator[Store]:
 
 
 def test_an_earlier_database_is_upgraded_and_its_plans_end_right(earlier: Store, database_url: str) -> None:
-    (inflight,) = sql(database_url, "SELECT id, epoch, executor FROM plan WHERE state = 'inflight'")
+    (inflight,) = sql(database_url, "SELECT id, epoch, executor, instants FROM plan WHERE state = 'inflight'")
+    assert json.loads(inflight.instants) == ["20260102", "20260103"]
     to(database_url, "head")
     states = PlanState.COMPLETED, PlanState.FAILED, PlanState.INFLIGHT, PlanState.REQUESTED
     assert [len(earlier.plans(state=state)) for state in states] == [1, 1, 1, 1]
     assert set(earlier.held_partitions(TRIPS.name)) == {"dt=3", "dt=4", "dt=5"}
+    assert earlier.leftovers(TRIPS) == [], "its executor works on it"
     sql(database_url, "UPDATE plan SET lease_until_ms = 0 WHERE state = 'inflight'")
     rescued = earlier.expired("another")
     assert rescued is not None
     assert (rescued.plan.plan_id, rescued.epoch) == (inflight.id, inflight.epoch + 1)
+    assert rescued.staged == (Staged(token="20260102"), Staged(token="20260103"))
     earlier.complete(rescued, commit_of(rescued.plan, "20260103"), figures_of(rescued.plan), {})
+    assert [left.staged.token for left in earlier.leftovers(TRIPS)] == ["20260102"]
+    assert earlier.plan(inflight.id).instants == ("20260102", "20260103")
     waiting = claimed(earlier)
     earlier.complete(waiting, commit_of(waiting.plan, "20260105"), figures_of(waiting.plan), {})
     assert earlier.held_partitions(TRIPS.name) == {}

@@ -10,7 +10,7 @@ import pyarrow as pa
 from store_plans import commit_of, figures_of, make_plan, sql
 
 from lake.model import HISTOGRAM_EDGES_BYTES, TableRef
-from lake.plan import Claim, LeftOut, Plan, Progress, Step
+from lake.plan import Claim, LeftOut, Plan, Progress, Staged, Step
 from service.store import PARTITION_SCHEMA, ScanRecord, Store, StoreSettings
 
 HOSTILE = "<script>alert('x')</script>&\"'"
@@ -108,7 +108,9 @@ def claim_of(store: Store, plan: Plan) -> Claim:
 def run_steps(store: Store, claim: Claim, milliseconds: Mapping[Step, int]) -> None:
     """Record these steps as done."""
     for step, spent in milliseconds.items():
-        store.step(claim, step, milliseconds=spent, instant="20261121223000001" if step is Step.PREPARE else None)
+        if step is Step.PREPARE:
+            store.stage(claim, Staged(token="20261121223000001"))
+        store.step(claim, step, milliseconds=spent)
 
 
 EVERY_STEP = {Step.ASK: 41, Step.PREPARE: 920, Step.REWRITE: 48_200, Step.RECEIPT: 3_100, Step.COMMIT: 1_450}

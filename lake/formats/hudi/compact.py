@@ -7,7 +7,7 @@ belongs to the new one. A log set that grew before the instant is therefore no r
 under the lock; and Hudi's conflict resolution is not asked, since nobody can lose.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -38,14 +38,18 @@ from lake.ports import Prepared, Rewrite
 _PLAN_VERSION = 2
 
 
-def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> Prepared:
+def make_known(
+    client: HudiClient, timeline: Timeline, plan: Plan, epoch: int, stage: Callable[[str], None]
+) -> Prepared:
     """Write ``plan`` to the timeline as one requested compaction; call it under the lock, with no writer inflight.
 
-    ``Prepared.plan`` has the log files that the slices have now. Raises Conflict when no slice is left.
+    ``stage`` hears of the instant first. ``Prepared.plan`` has the log files that the slices have now. Raises Conflict
+    when no slice is left.
     """
     kept_request = _request_of(timeline, plan.plan_id)
     if kept_request is not None:
         refuse_living(client.storage, plan.table.name, kept_request[0].time)
+        stage(kept_request[0].time)
         return _prepared_from(client, plan, epoch, *kept_request)
     live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     held = pending_groups(timeline)
@@ -73,6 +77,7 @@ def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -
     }
     metadata = client.avro("HoodieCompactionPlan", record)
     instant = client.new_instant()
+    stage(instant)
     requested = client.meta.getInstantGenerator().getCompactionRequestedInstant(instant)
     client.confirm_lock("publishing a plan")
     client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)

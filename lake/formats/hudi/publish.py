@@ -257,8 +257,13 @@ def publish(
         time.sleep(_WRITER_POLL_SECONDS)
 
 
-def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> Prepared:
-    """Write ``plan`` to the timeline as one requested clustering; call it under the lock, with no writer inflight."""
+def make_known(
+    client: HudiClient, timeline: Timeline, plan: Plan, epoch: int, stage: Callable[[str], None]
+) -> Prepared:
+    """Write ``plan`` to the timeline as one requested clustering; call it under the lock, with no writer inflight.
+
+    ``stage`` hears of the instant first.
+    """
     live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     kept, left_out = examine(plan, live, pending_groups(timeline))
     if not kept:
@@ -280,6 +285,7 @@ def make_known(client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -
     }
     metadata = client.avro("HoodieRequestedReplaceMetadata", record)
     instant = client.new_instant()
+    stage(instant)
     requested = client.bundle.requested_clustering(client.meta, instant)
     client.confirm_lock("publishing a plan")
     client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)

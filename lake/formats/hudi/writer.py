@@ -25,8 +25,8 @@ from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import Timeline, join
 from lake.identity import Process
 from lake.model import TableRef
-from lake.plan import Commit, Plan, PlanKind, SupersededVersion
-from lake.ports import Deletion, Prepared, Report, Resurrected, Rewrite, SparkProvider
+from lake.plan import Commit, Plan, PlanKind, Staged, SupersededVersion
+from lake.ports import Deletion, Journal, Prepared, Report, Resurrected, Rewrite, SparkProvider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +56,8 @@ class HudiWriter:
         self._attempt: OpenAttempt | None = None
         #: see ``lake.ports.Fenced``
         self.fence: Callable[[], None] = lambda: None
+        #: see ``TableWriter``
+        self.journal: Journal = lambda staged: None
 
     def __enter__(self) -> "HudiWriter":
         return self
@@ -97,14 +99,18 @@ class HudiWriter:
 
                 def begin() -> None:
                     self.fence()
+                    self.journal(Staged(token=adopted))
                     self._sign(client, client.timeline(), adopted, plan, epoch)
 
                 prepared, self._begun = adopt.begin(client, plan, epoch, begin)
             return replace(prepared, notes=(str(client.engine),))
 
     def _make_known(self, client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> Prepared:
+        def stage(instant: str) -> None:
+            self.journal(Staged(token=instant))
+
         chosen = compact.make_known if plan.kind is PlanKind.COMPACTION else publish.make_known
-        prepared = chosen(client, timeline, plan, epoch)
+        prepared = chosen(client, timeline, plan, epoch, stage)
         self._sign(client, timeline, prepared.instant, plan, epoch)
         return prepared
 
@@ -162,9 +168,15 @@ class HudiWriter:
         return commit
 
     def discard(
-        self, plan_id: str, instants: Collection[str] | None, *, adopted: str | None = None, epoch: int | None = None
+        self,
+        plan_id: str,
+        instants: Collection[str] | None,
+        *,
+        staged: Collection[Staged] = (),
+        adopted: str | None = None,
+        epoch: int | None = None,
     ) -> int:
-        """See ``TableWriter``."""
+        """See ``TableWriter``: what is pending, and whose plan it is, the timeline tells."""
         with outcomes(self.table, "withdrawing a plan"):
             if self._client is not None and self._client.has_metadata_table and not is_there(self._client.storage):
                 self._close()  # deleted since: it would be in the way
