@@ -137,12 +137,12 @@ def test_plus_an_executor_in_another_container_with_the_same_host_name_is_not_ta
         name = container.stdout.readline().strip()
         if not name:
             needs_server("the kernel allows no process namespaces here")
-        host, pid, _, _ = name.split("/")
+        host, pid, *_ = name.split("/")
         assert (host, pid) == (socket.gethostname(), "1")
         assert not is_gone(name)
-        assert is_gone(executor_name().replace(f"/{os.getpid()}/", "/1/")), "what its name would mean here"
         # And from inside: this process has an id that nobody has there.
         ask = f"import lake.identity as i; print(i.is_gone({executor_name()!r}))"
         inside = subprocess.run([*command[:-1], ask], capture_output=True, text=True, check=True)
         assert inside.stdout.strip() == "False"
+        assert is_gone(executor_name().replace(f"/{os.getpid()}/", "/1/")), "what its name would mean here"
         container.stdin.close()
