@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only place that builds a Spark session: Java, table-format jars, defaults that Hudi needs, and dead JVMs."""
+"""The only place that builds a Spark session: Java, what table formats need, defaults, and dead JVMs."""
 
 import logging
 import os
@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import lake.formats
 from executors.jars import IVY, PACKAGES, cache_dir, provided
 from lake import s3
-from lake.errors import Transient
+from lake.errors import Rejected, Transient
 from lake.locations import is_s3
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-__all__ = ["HUDI_PACKAGE", "S3_EXCLUDES", "S3_PACKAGES", "drop_dead_session", "session_settings", "spark_session"]
-
-HUDI_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+__all__ = ["S3_EXCLUDES", "S3_PACKAGES", "drop_dead_session", "session_settings", "spark_session"]
 
 #: what S3A of PySpark's Hadoop needs: 11 MB, instead of 280 MB with Amazon's bundle of the clients of all its services
 S3_PACKAGES = (
@@ -35,23 +34,20 @@ S3_PACKAGES = (
     "com.amazonaws:aws-java-sdk-dynamodb:1.12.262",
 )
 S3_EXCLUDES = "com.amazonaws:aws-java-sdk-bundle"
-_S3_JARS = {PACKAGES: ",".join((HUDI_PACKAGE, *S3_PACKAGES)), "spark.jars.excludes": S3_EXCLUDES}
 
 _DEFAULTS = {
     "spark.app.name": "lakefold",
     "spark.master": "local[*]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
-    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
-    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-    # A speculative second attempt of a write task would publish a file twice; Hudi's client refuses to start with it.
+    # A speculative second attempt of a write task would publish a file twice.
     "spark.speculation": "false",
     "spark.log.level": "ERROR",
     "spark.executor.heartbeatInterval": "2s",
     "spark.sql.shuffle.partitions": "8",
 }
+#: settings that are lists, so that several formats may add to them
+_LISTS = frozenset({"spark.kryo.registrator", "spark.sql.extensions"})
 _LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -104,26 +100,57 @@ def _stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def session_settings(settings: Mapping[str, str], locations: Iterable[str] = ()) -> dict[str, str]:
+def session_settings(
+    settings: Mapping[str, str], locations: Iterable[str] = (), formats: Collection[str] | None = None
+) -> dict[str, str]:
     """What a session is started with: ``settings`` over our defaults, and those for S3 where it is needed.
 
-    That is with one of ``locations`` on S3, or with a setting of S3A.
+    That is with one of ``locations`` on S3, or with a setting of S3A. ``formats`` are those of the tables to be served,
+    without which it is every format that there is. Raises Rejected where two of them can't share a session.
     """
-    conf = _DEFAULTS | {PACKAGES: HUDI_PACKAGE, IVY: str(cache_dir() / "ivy")}
+    packages, needed = _needs_of(lake.formats.FORMATS if formats is None else formats)
+    conf = _DEFAULTS | needed | {IVY: str(cache_dir() / "ivy")}
     if settings.get("spark.master", conf["spark.master"]).startswith("local"):
         conf |= _LOCAL_DEFAULTS
-    if any(map(is_s3, locations)) or any(key.startswith(s3.PREFIX) for key in settings):
+    on_s3 = any(map(is_s3, locations)) or any(key.startswith(s3.PREFIX) for key in settings)
+    if on_s3:
         conf |= _S3_DEFAULTS
-        # Whoever chooses the packages chooses all of them, and may want the SDK whole.
-        if PACKAGES not in settings:
-            conf |= _S3_JARS
+        packages = [*packages, *S3_PACKAGES]
+    # Whoever chooses the packages chooses all of them, and may want the SDK whole.
+    if packages and PACKAGES not in settings:
+        conf[PACKAGES] = ",".join(packages)
+        if on_s3:
+            conf["spark.jars.excludes"] = S3_EXCLUDES
     return conf | dict(settings)
 
 
-def spark_session(settings: Mapping[str, str] | None = None, locations: Iterable[str] = ()) -> "SparkSession":
+def _needs_of(formats: Collection[str]) -> tuple[list[str], dict[str, str]]:
+    """Packages and settings of all ``formats`` together."""
+    packages: list[str] = []
+    settings: dict[str, str] = {}
+    told_by: dict[str, str] = {}
+    for name in formats:
+        needs = lake.formats.load_format(name).session
+        packages += needs.packages
+        for key, value in needs.settings.items():
+            if key in settings and key in _LISTS:
+                settings[key] += f",{value}"
+            elif settings.setdefault(key, value) != value:
+                raise Rejected(
+                    f"{told_by[key]} and {name} tables can't share a Spark session: both set {key}, to {settings[key]} "
+                    f"and {value}; serve them by different processes, each with its own [[sources]]"
+                )
+            told_by.setdefault(key, name)
+    return list(dict.fromkeys(packages)), settings
+
+
+def spark_session(
+    settings: Mapping[str, str] | None = None, locations: Iterable[str] = (), formats: Collection[str] | None = None
+) -> "SparkSession":
     """The process's Spark session, started with ``session_settings`` where there is none that is alive.
 
     Raises Transient with one line where the session or its jars can't be had; the next call tries again from nothing.
+    Rejected where two formats can't share a session.
     """
     from pyspark.sql import SparkSession
 
@@ -132,7 +159,7 @@ def spark_session(settings: Mapping[str, str] | None = None, locations: Iterable
         if active is not None:
             return active
         _forget()
-        conf = session_settings(settings or {}, locations)
+        conf = session_settings(settings or {}, locations, formats)
         os.environ["JAVA_HOME"] = str(java_home())
         if conf["spark.master"].startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

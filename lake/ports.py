@@ -66,6 +66,14 @@ class Capability(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionNeeds:
+    """What a Spark session must have for tables of one format: packages as Maven names them, and Spark's settings."""
+
+    packages: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A plan made known to its table, not yet executed.
 
@@ -315,6 +323,8 @@ class TableFormat(Protocol):
     capabilities: frozenset[Capability]
     #: services of its own that ``maintain`` can be asked for, by their names in ``table_services``
     services: tuple[str, ...]
+    #: what the Spark session of a process that changes such tables is started with
+    session: SessionNeeds
 
     def discover(self, location: str) -> Iterator[TableRef]:
         """Tables at ``location`` (a table, or a directory searched for tables), names from the table itself."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 HIDDEN = "***"
-#: settings whose value is a secret; what Spark and Hadoop hide by default, and the names of object stores and of Hudi
+#: settings whose value is a secret; what Spark and Hadoop hide by default, and the names of object stores and formats
 _SECRET_NAME = re.compile(
     r"passw(or)?d|passphrase|secret|token|credential|signature"
     r"|(access|account|api|private|encryption|shared|storage|master)[._-]?key",

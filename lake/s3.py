@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""S3 without a JVM: the settings that Spark's S3A client has, for ``pyarrow.fs`` and for hudi-rs.
+"""S3 without a JVM: the settings that Spark's S3A client has, for ``pyarrow.fs`` and for Rust's object_store.
 
 ``configure`` is told Spark's settings once a process; what reads tables asks for the bucket it needs. Without keys each
 of the clients looks for credentials by itself: environment, web identity, container, instance.
@@ -25,7 +25,7 @@ PREFIX = "spark.hadoop.fs.s3a."
 _PROVIDERS = "aws.credentials.provider"
 _ANONYMOUS = "AnonymousAWSCredentialsProvider"
 _KEYS = frozenset({"SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider"})
-#: each is part of the chain that pyarrow and hudi-rs go through by themselves
+#: each is part of the chain that pyarrow and object_store go through by themselves
 _CHAIN = frozenset(
     {
         "DefaultAWSCredentialsProviderChain",
@@ -78,8 +78,9 @@ class S3Access:
 
         if own := next((key for key in settings if key.startswith(f"bucket.{bucket}.")), None):
             raise Rejected(
-                f"s3://{bucket}: {PREFIX}{own} would hold for Spark only, since hudi-rs knows one store a process; set "
-                f"{PREFIX}{own.removeprefix(f'bucket.{bucket}.')} for all buckets, and serve others by another process"
+                f"s3://{bucket}: {PREFIX}{own} would hold for Spark only, since others know one store a process; "
+                f"set {PREFIX}{own.removeprefix(f'bucket.{bucket}.')} for all buckets, and serve others by another "
+                "process"
             )
 
         scheme, endpoint, region = _endpoint(get("endpoint"), get("connection.ssl.enabled"))
@@ -105,17 +106,17 @@ class S3Access:
         """Raises Rejected where there is no such bucket, Transient where its region can't be asked for."""
         return _filesystem(self, self._region(bucket))
 
-    def hudi_rs_options(self, bucket: str) -> dict[str, str]:
-        """The same for hudi-rs, as its storage options."""
-        # Of a store that is not AWS's hudi-rs wants the whole host, the bucket included.
+    def object_store_options(self, bucket: str) -> dict[str, str]:
+        """The same for what is built on Rust's object_store, as its storage options."""
+        # Of a store that is not AWS's object_store wants the whole host, the bucket included.
         host = f"{bucket}.{self.endpoint}" if self.virtual_hosts else self.endpoint
-        return {"aws_region": self._region(bucket)} | self._hudi_rs_options(host)
+        return {"aws_region": self._region(bucket)} | self._object_store_options(host)
 
     def conditional_store(self, bucket: str) -> "S3Store":
         """The bucket for writes under a condition, which pyarrow has none of; patient for seconds, not for minutes."""
         from obstore.store import S3Store
 
-        options = {key.removeprefix("aws_"): value for key, value in self.hudi_rs_options(bucket).items()}
+        options = {key.removeprefix("aws_"): value for key, value in self.object_store_options(bucket).items()}
         allow_http = options.pop("allow_http", "false") == "true"
         return S3Store(
             bucket,
@@ -125,12 +126,12 @@ class S3Access:
         )
 
     def export(self) -> None:
-        """Put the settings into the environment of this process, for the metadata table of a table.
+        """Put the settings into the environment of this process, for a reader that hands its options on to no other.
 
-        hudi-rs opens that one without the options it was given for the table: of a bucket in a store of one's own it
-        would ask Amazon, and for minutes where Amazon can't be reached. It takes what the environment has.
+        Of a bucket in a store of one's own it would ask Amazon, and for minutes where Amazon can't be reached. It takes
+        what the environment has.
         """
-        options = self._hudi_rs_options(self.endpoint)
+        options = self._object_store_options(self.endpoint)
         if self.endpoint is not None:
             # The bucket is not known here, so that it can't be a part of the host.
             options["aws_virtual_hosted_style_request"] = "false"
@@ -140,7 +141,7 @@ class S3Access:
             if os.environ.get(key.upper()) != value:
                 os.environ[key.upper()] = value
 
-    def _hudi_rs_options(self, host: str | None) -> dict[str, str]:
+    def _object_store_options(self, host: str | None) -> dict[str, str]:
         options = {
             "aws_access_key_id": self.access_key,
             "aws_secret_access_key": self.secret_key,

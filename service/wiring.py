@@ -32,7 +32,8 @@ def start_spark(config: Config, *tables: TableRef) -> Any:
     from executors.spark import spark_session
 
     sources = [source.path for source in config.sources if source.path is not None]
-    return spark_session(config.spark, [*sources, *(table.location for table in tables)])
+    formats = sorted({*config.formats, *(table.format for table in tables)})
+    return spark_session(config.spark, [*sources, *(table.location for table in tables)], formats)
 
 
 def open_store(config: Config) -> Store:

@@ -136,14 +136,15 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """The process's one Spark session: two cores, at most 2 GiB."""
-    from executors.spark import HUDI_PACKAGE, S3_EXCLUDES, S3_PACKAGES, spark_session
+    from executors.spark import S3_EXCLUDES, S3_PACKAGES, spark_session
+    from lake.formats.hudi.session import BUNDLE as HUDI
 
     session = spark_session(
         {
             "spark.master": "local[2]",
             **HEAP,
             "spark.sql.shuffle.partitions": "2",
-            "spark.jars.packages": ",".join((f"{HUDI_PACKAGE.rpartition(':')[0]}:{BUNDLE}", *S3_PACKAGES)),
+            "spark.jars.packages": ",".join((f"{HUDI.rpartition(':')[0]}:{BUNDLE}", *S3_PACKAGES)),
             "spark.jars.excludes": S3_EXCLUDES,
         },
         locations=["s3a://bucket/of-some-tests"],

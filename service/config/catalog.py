@@ -9,6 +9,7 @@ import glob
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Protocol
 
@@ -174,13 +175,14 @@ class Catalog:
         if source.path is None:
             yield from self._catalog_tables(source)
             return
-        path, adapter = self._path(source.path), load_format(source.format)
+        path = self._path(source.path)
+        adapters = [load_format(name) for name in ([source.format] if source.format else FORMATS)]
         pattern = is_local(path) and glob.has_magic(path)
         roots = sorted(filter(os.path.isdir, glob.glob(path))) if pattern else [path]
         if not roots:
             raise Rejected(f"no directory matches {path}")
         base = _fixed_part(path) if pattern else path
-        for root in roots:
+        for root, adapter in product(roots, adapters):
             for ref in adapter.discover(root):
                 own = ref.location == base
                 if source.name is not None and not own:
@@ -202,10 +204,11 @@ class Catalog:
                 continue
             described = session.sql(f"DESCRIBE TABLE EXTENDED {database}.`{listed['tableName']}`").collect()
             facts = {row[0]: row[1] for row in described}
-            if str(facts.get("Provider", "")).lower() == source.format and facts.get("Location"):
+            provider = str(facts.get("Provider", "")).lower()
+            if provider in ((source.format,) if source.format else FORMATS) and facts.get("Location"):
                 yield TableRef(
                     name=start + listed["tableName"],
-                    format=source.format,
+                    format=provider,
                     location=canonical_location(facts["Location"]),
                 )
 

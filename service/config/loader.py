@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+import lake.formats
 from lake import s3
 from lake.redaction import is_secret, remember_settings
 from service.config.http import HttpSettings
@@ -107,6 +108,12 @@ class Config:
     default_layers: tuple[Layer, ...]
     #: ``section.key`` → where its value came from, for everything that was set outside ``[defaults]``
     origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Formats that tables of the sources may have."""
+        named = [source.format for source in self.sources if source.format is not None]
+        return tuple(sorted(set(named))) if named and len(named) == len(self.sources) else lake.formats.FORMATS
 
     @property
     def file_name(self) -> str:

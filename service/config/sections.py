@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from lake.formats import FORMATS
 from service.config.values import Duration, Section, Texts, flatten
 
 Mode = Literal["observe", "compact", "off"]
@@ -45,7 +46,10 @@ class Source(Section):
     )
     name: str | None = Field(default=None, description="the name of the one table at `path`")
     prefix: str = Field(default="", description="put before the names of all tables found")
-    format: str = Field(default="hudi", description="`hudi`")
+    format: str | None = Field(
+        default=None,
+        description=f"{', '.join(f'`{name}`' for name in FORMATS)}; unset: tables of every format are looked for",
+    )
     catalog: str | None = Field(default=None, description="the catalog that `database` is in")
     database: str | None = Field(
         default=None,

@@ -2,7 +2,7 @@
 """What is wanted of one table: defaults, then every matching ``[[tables]]`` rule in file order, then the request.
 
 Each setting is known by its knob, whatever spelling it was written in, so that a rule's ``small_file_limit`` wins
-over a pasted ``hoodie.clustering.plan.strategy.small.file.limit`` of the defaults, and its origin says so.
+over a pasted ``clustering.plan.strategy.small.file.limit`` of the defaults, and its origin says so.
 """
 
 import re
@@ -113,8 +113,7 @@ def check_rules(config: Config) -> None:
 
 def _check_offered(config: Config, place: str, policy: SizingPolicy) -> None:
     """Raise ConfigError for a setting that no format of the sources offers; tables of one that does not say so."""
-    formats = sorted({source.format for source in config.sources if source.format}) or FORMATS
-    refused = [next(not_offered(policy, load_format(name)), None) for name in formats]
+    refused = [next(not_offered(policy, load_format(name)), None) for name in config.formats]
     if all(refused):
         raise ConfigError(f"{place}: {refused[0]}")
 

@@ -67,7 +67,7 @@ class TableState:
 
     @property
     def format(self) -> str:
-        """The table's format, such as 'hudi'."""
+        """The name of the table's format."""
         return self.ref.format
 
     @property

@@ -5,11 +5,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyspark
+import pytest
 
+import lake.formats
 from executors.jars import cache_dir
-from executors.spark import HUDI_PACKAGE, S3_PACKAGES, session_settings, spark_session
+from executors.spark import S3_PACKAGES, session_settings, spark_session
+from lake.errors import Rejected
+from lake.formats.hudi.session import BUNDLE
+from lake.ports import SessionNeeds
 
 SCRIPT = """
 import sys
@@ -67,13 +73,39 @@ def test_a_bundle_that_cannot_be_fetched_is_one_clear_line(tmp_path):
 def test_a_session_gets_the_jars_of_s3_where_a_location_or_a_setting_is_of_s3_and_nobody_chose_others():
     for settings, locations in (({}, ["/lake", "s3://bucket/lake"]), ({"spark.hadoop.fs.s3a.endpoint": "x"}, [])):
         conf = session_settings(settings, locations)
-        assert conf["spark.jars.packages"].startswith(f"{HUDI_PACKAGE},org.apache.hadoop:hadoop-aws:")
+        assert conf["spark.jars.packages"].startswith(f"{BUNDLE},org.apache.hadoop:hadoop-aws:")
         assert conf["spark.jars.excludes"] == "com.amazonaws:aws-java-sdk-bundle"
         assert conf["spark.hadoop.fs.s3.impl"] == "org.apache.hadoop.fs.s3a.S3AFileSystem"
     chosen = session_settings({"spark.jars.packages": "a:b:1"}, ["s3a://bucket/lake"])
     assert chosen["spark.jars.packages"] == "a:b:1"
     assert "spark.jars.excludes" not in chosen
     assert not [key for key in session_settings({}, ["/lake"]) if "s3" in key or "excludes" in key]
+
+
+def test_a_lake_without_hudi_tables_gets_none_of_its_jars_and_settings():
+    conf = session_settings({}, ["s3://bucket/lake"], formats=())
+    assert conf["spark.jars.packages"] == ",".join(S3_PACKAGES)
+    assert not [entry for entry in conf.items() if "hudi" in str(entry).lower() or "hoodie" in str(entry).lower()]
+    assert "spark.jars.packages" not in session_settings({}, ["/lake"], formats=())
+
+
+def test_formats_share_a_session_where_their_settings_can(monkeypatch: pytest.MonkeyPatch):
+    def needs(**settings: str) -> SessionNeeds:
+        keys = {"extensions": "spark.sql.extensions", "catalog": "spark.sql.catalog.spark_catalog"}
+        return SessionNeeds(packages=("a:b:1",), settings={keys[name]: value for name, value in settings.items()})
+
+    toys = {
+        "one": needs(extensions="x.One"),
+        "two": needs(extensions="y.Two", catalog="y.Catalog"),
+        "three": needs(catalog="z.Catalog"),
+    }
+    monkeypatch.setattr(lake.formats, "load_format", lambda name: SimpleNamespace(session=toys[name]))
+    conf = session_settings({}, ["/lake"], formats=("one", "two"))
+    assert conf["spark.sql.extensions"] == "x.One,y.Two"
+    assert conf["spark.sql.catalog.spark_catalog"] == "y.Catalog"
+    assert conf["spark.jars.packages"] == "a:b:1"
+    with pytest.raises(Rejected, match=r"two and three tables can't share a Spark session: both set spark"):
+        session_settings({}, ["/lake"], formats=("two", "three"))
 
 
 def test_the_jars_of_s3_are_for_the_hadoop_that_pyspark_brings():

@@ -38,7 +38,18 @@ from lake.plan import (
     Staged,
     SupersededVersion,
 )
-from lake.ports import Capability, Deletion, Journal, Prepared, Report, Rewrite, SparkProvider, Unfinished, Verification
+from lake.ports import (
+    Capability,
+    Deletion,
+    Journal,
+    Prepared,
+    Report,
+    Rewrite,
+    SessionNeeds,
+    SparkProvider,
+    Unfinished,
+    Verification,
+)
 
 Hook = Callable[[], None]
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -58,6 +69,7 @@ class ToyFormat:
     )  # fmt: skip
 
     services = ("clean", "archive", "rollback")
+    session = SessionNeeds()
 
     def __init__(self) -> None:
         self.hooks: dict[str, Hook] = {}

@@ -55,12 +55,12 @@ def test_settings_of_s3a_become_those_of_hudi_rs_for_a_table_and_in_the_environm
         "aws_virtual_hosted_style_request": "false",
         "aws_region": "us-east-1",
     }
-    assert S3Access.of("mine", settings).hudi_rs_options("mine") == expected
+    assert S3Access.of("mine", settings).object_store_options("mine") == expected
     with mock.patch.dict(os.environ, {"AWS_REGION": "elsewhere"}):
         S3Access.of("mine", settings).export()
         assert {key.upper(): value for key, value in expected.items()}.items() <= os.environ.items()
     other = {"endpoint": "store.example", "path.style.access": "false", "endpoint.region": "here"}
-    assert S3Access.of("other", settings | other).hudi_rs_options("other") == keys | {
+    assert S3Access.of("other", settings | other).object_store_options("other") == keys | {
         "aws_endpoint": "https://other.store.example",
         "aws_virtual_hosted_style_request": "true",
         "aws_region": "here",
@@ -83,7 +83,7 @@ def test_the_region_is_the_nearest_that_is_told_and_else_amazon_is_asked(
     monkeypatch.setenv("AWS_REGION", environment)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.setattr(s3, "_region_of", lambda bucket: "asked")
-    options = S3Access.of("b", settings).hudi_rs_options("b")
+    options = S3Access.of("b", settings).object_store_options("b")
     assert options == {"aws_region": region, "aws_virtual_hosted_style_request": "true"}
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lake.errors import Conflict, Integrity, Transient
 from lake.model import SLICES_SCHEMA, Concurrency, FileSlice, Snapshot, TableRef
 from lake.plan import ClusteringGroup, Commit, LeftOut, OutputFile, Plan, Progress, Staged, SupersededVersion
-from lake.ports import Capability, Deletion, Journal, Prepared, Report, Rewrite, Unfinished
+from lake.ports import Capability, Deletion, Journal, Prepared, Report, Rewrite, SessionNeeds, Unfinished
 from simulation.table import Instant, Slice, Table, TableLock, holds_damage, sum_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class ModelFormat:
     volatile_columns: frozenset[str] = frozenset()
     capabilities = frozenset({Capability.ROLL_BACK, Capability.TABLE_LOCK})
     services: tuple[str, ...] = ()
+    session = SessionNeeds()
 
     def __init__(self, world: "World") -> None:
         self.world = world

@@ -13,6 +13,7 @@ from lake.formats.hudi.damage import first_of_each_group, look
 from lake.formats.hudi.describe import describe_table
 from lake.formats.hudi.listing import busy_groups, delta_commits, slices_table
 from lake.formats.hudi.refusals import check_table
+from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.storage import PROPERTIES, Storage, table_properties
 from lake.formats.hudi.timeline import Timeline
 from lake.formats.hudi.unfinished import unfinished
@@ -39,6 +40,7 @@ class HudiFormat:
     volatile_columns = frozenset({"_hoodie_file_name"})
     capabilities = frozenset(Capability)
     services = ("clean", "archive", "rollback")
+    session = SESSION
 
     def discover(self, location: str) -> Iterator[TableRef]:
         """See ``TableFormat``. Searches four levels, never inside a table.

@@ -85,8 +85,8 @@ class Storage:
             return hudi.HudiTableBuilder.from_base_uri(self.base).build()
         bucket, _ = bucket_and_key(self.location)
         access = s3.access(bucket)
-        access.export()
-        options = access.hudi_rs_options(bucket)
+        access.export()  # hudi-rs opens the metadata table without the options it was given for the table
+        options = access.object_store_options(bucket)
         return hudi.HudiTableBuilder.from_base_uri(self.location).with_storage_options(options).build()
 
     def each(self, look: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
