@@ -5,6 +5,7 @@ import logging
 
 from executors.outcome import one_line
 from lake.errors import TableGone
+from lake.optional import pending, unfinished
 from lake.plan import Claim, Staged
 from lake.ports import TableFormat, TableWriter
 
@@ -44,8 +45,8 @@ class Leftovers:
         adopted = self._claim.plan.adopted
         try:
             if adopted is not None:
-                return any(entry.instant == adopted and entry.begun for entry in self._format.unfinished(self._table))
-            return self._plan_id in self._format.pending(self._table).values()
+                return any(entry.instant == adopted and entry.begun for entry in unfinished(self._format, self._table))
+            return self._plan_id in pending(self._format, self._table).values()
         except TableGone:
             return False
         except Exception as error:

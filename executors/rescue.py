@@ -13,6 +13,7 @@ from executors.run import ASK_AGAIN_SECONDS, HEARTBEAT, settle
 from lake.errors import Rejected
 from lake.logfields import about
 from lake.model import TableRef
+from lake.optional import pending, unfinished
 from lake.plan import LIVE_STATES, Claim, PlanKind, PlanState
 from lake.ports import FindsStaged, PlanStore, SparkProvider, TableFormat
 
@@ -100,10 +101,10 @@ def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, sp
 
 def _nobodys(table: TableRef, format_: TableFormat, store: PlanStore) -> dict[str, list[str]]:
     """Pending instants that no run of their plans works on, or can use, by plan."""
-    if not any(store.plan_state(plan_id) is not PlanState.INFLIGHT for plan_id in format_.pending(table).values()):
+    if not any(store.plan_state(plan_id) is not PlanState.INFLIGHT for plan_id in pending(format_, table).values()):
         return {}
     found: dict[str, list[str]] = defaultdict(list)
-    for entry in format_.unfinished(table):
+    for entry in unfinished(format_, table):
         if entry.plan_id is None or (entry.stays and not entry.begun):
             continue
         # Asked after the timeline was read: what it shows of a plan that waits now is an earlier attempt's.

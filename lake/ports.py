@@ -241,11 +241,24 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         pending or kept by a savepoint, before anything of its commit is deleted.
         """
 
+    def cancel(self) -> None:
+        """Stop a running ``rewrite`` of this writer from another thread."""
+
+
+@runtime_checkable
+class RunsServices(Protocol):
+    """What a ``TableWriter`` adds whose tables have services of their own (``Capability.TABLE_SERVICES``)."""
+
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
         """Run the table's own services ``wanted`` (clean, archive, rollback); what each did, in words.
 
         ``retained`` are this table's superseded versions, which no service deletes. Savepoints are respected.
         """
+
+
+@runtime_checkable
+class RollsBack(Protocol):
+    """What a ``TableWriter`` adds where work of others can be taken back (``Capability.ROLL_BACK``)."""
 
     def roll_back(self, instant: str) -> str:
         """Take back what another process began as ``instant`` and left; what was done, in words.
@@ -253,9 +266,6 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         Of a plan of lakefold's the instant is withdrawn, whatever database knows the plan: ask yours first. Raises
         Conflict where the instant is completed or its owner is alive, Rejected for what can't be taken back.
         """
-
-    def cancel(self) -> None:
-        """Stop a running ``rewrite`` of this writer from another thread."""
 
 
 @runtime_checkable
@@ -302,6 +312,21 @@ class FindsResurrected(Protocol):
 
 
 @runtime_checkable
+class HasTimeline(Protocol):
+    """What a ``TableFormat`` adds whose tables tell what was begun on them and has not ended.
+
+    It finds there what is staged, and what other processes scheduled (``Capability.ADOPTION``). Ask for it through
+    ``lake.optional``.
+    """
+
+    def pending(self, table: TableRef) -> Mapping[str, str]:
+        """Pending instants on the table's timeline that name a plan of lakefold's, each with that plan's id."""
+
+    def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
+        """Everything pending on the table's timeline, oldest first, whoever began or scheduled it."""
+
+
+@runtime_checkable
 class FindsStaged(Protocol):
     """What a ``TableFormat`` adds whose tables don't tell what is staged: then only the database does.
 
@@ -340,12 +365,6 @@ class TableFormat(Protocol):
 
     def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
         """Those of ``plan_ids`` that completed commits of the active timeline name, each with its commit."""
-
-    def pending(self, table: TableRef) -> Mapping[str, str]:
-        """Pending instants on the table's timeline that name a plan of lakefold's, each with that plan's id."""
-
-    def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
-        """Everything pending on the table's timeline, oldest first, whoever began or scheduled it."""
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """For each version's path: None when it may be deleted now, else the reason why not."""

@@ -141,16 +141,20 @@ def rollback(
     of lakefold's that this database does not know is withdrawn. Refused for completed instants, for owners that are
     alive (exit 1), and for plans that this database knows (exit 11).
     """
+    from lake import optional
     from lake.formats import load_format
+    from lake.ports import Capability, RollsBack
     from service.wiring import start_spark
 
     with command(json, config) as run:
         found = run.table(table)
         adapter = load_format(found.ref.format)
-        _may_roll_back(run, found.name, adapter.unfinished(found.ref), instant)
+        optional.require(adapter, found.ref, Capability.ROLL_BACK)
+        _may_roll_back(run, found.name, optional.unfinished(adapter, found.ref), instant)
         if run.out.can_ask and not yes:
             typer.confirm(f"Delete what was written of {instant} on {found.name}?", abort=True, err=True)
         with adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
+            assert isinstance(writer, RollsBack)
             done = writer.roll_back(instant)
         run.out.one({"table": found.name, "instant": instant, "done": done}, lambda: run.out.line(done))
 

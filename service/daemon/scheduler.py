@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
+from lake import optional
 from lake.errors import LakefoldError, Transient
 from lake.formats import load_format
 from lake.logfields import log_fields
@@ -129,7 +130,7 @@ class Scheduler:
                 return
             began = time.monotonic()
             try:
-                unfinished = cache(partial(load_format(table.ref.format).unfinished, table.ref))
+                unfinished = cache(partial(optional.unfinished, load_format(table.ref.format), table.ref))
                 answer = scan_and_plan(self._config, self._store, table, actor=self._actor, unfinished=unfinished)
                 self._dead.tell(table.name, abandoned(self._store, table.name, unfinished()))
             except Exception as error:

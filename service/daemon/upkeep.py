@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from executors.cleaner import CleanJob, CleanReport, clean_tables
 from executors.observer import Observer
 from executors.rescue import sweep
+from lake import optional
 from lake.formats import load_format
-from lake.ports import SparkProvider
+from lake.ports import Capability, RunsServices, SparkProvider
 from lake.units import format_bytes
 from service.config.loader import Config
 from service.config.tables import configure
@@ -108,7 +109,10 @@ class Upkeep:
             self._maintained[state.name] = now
             retained = [due.version for due in self._store.superseded(state.ref)]
             try:
-                with load_format(state.ref.format).writer(state.ref, self._spark) as writer:
+                adapter = load_format(state.ref.format)
+                optional.require(adapter, state.ref, Capability.TABLE_SERVICES)
+                with adapter.writer(state.ref, self._spark) as writer:
+                    assert isinstance(writer, RunsServices)
                     lines = writer.maintain(wanted, retained)
             except Exception as error:
                 logger.warning("table %s: its services were not all run: %s", state.name, one_line(error))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from lake import optional
 from lake.errors import LakefoldError
 from lake.formats import load_format
 from service import documents
@@ -40,7 +41,7 @@ def deletion_days(store: "Store", configured: "Callable[[TableState], Configured
 def _facts(store: "Store", found: "ConfiguredTable") -> dict[str, str]:
     adapter = load_format(found.ref.format)
     facts = dict(adapter.describe(found.ref))
-    pending = adapter.unfinished(found.ref)
+    pending = optional.unfinished(adapter, found.ref)
     adopted = store.adoptions(found.name, [entry.instant for entry in pending])
     unknown = [entry for entry in pending if entry.plan_id and not store.plan_state(entry.plan_id)]
     if unknown:

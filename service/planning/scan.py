@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from uuid_utils import uuid7
 
+from lake import optional
 from lake.errors import LakefoldError, Rejected
 from lake.formats import load_format
 from lake.model import Snapshot
@@ -78,7 +79,7 @@ def scan_and_plan(
     asked = _partitions_asked(snapshot, request)
     adopted: list[Plan] = []
     if refused is None and not dry_run:
-        pending = unfinished() if unfinished else load_format(table.ref.format).unfinished(table.ref)
+        pending = unfinished() if unfinished else optional.unfinished(load_format(table.ref.format), table.ref)
         if not table.policy.adopt_pending:
             pending = [entry for entry in pending if entry.stays]
         adopted = adopt(store, table, pending, snapshot=snapshot.instant, actor=actor)

@@ -6,7 +6,7 @@ A version's files lie under a directory of their own. Only the journal in the da
 
 import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from toy_format import ToyFormat, ToyWriter, base, locked, manifest, manifests, publish
@@ -15,7 +15,7 @@ from toy_format import _commit as commit_of
 from lake.errors import Conflict
 from lake.model import TableRef
 from lake.plan import Commit, LeftOut, Plan, Staged
-from lake.ports import Capability, Prepared, Rewrite, SparkProvider, Unfinished
+from lake.ports import Capability, Prepared, Rewrite, SparkProvider
 
 
 class PlainFormat(ToyFormat):
@@ -23,11 +23,9 @@ class PlainFormat(ToyFormat):
 
     capabilities = frozenset({Capability.MERGED_READS})
 
-    def pending(self, table: TableRef) -> Mapping[str, str]:
-        return {}
-
-    def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
-        return ()
+    services = ()
+    pending: Any = None
+    unfinished: Any = None
 
     def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
         done = {m.get("instant") for m in manifests(table)}
@@ -41,6 +39,9 @@ class PlainFormat(ToyFormat):
 
 class PlainWriter(ToyWriter):
     """Writes each attempt's files into directories of its own and makes nothing known before the commit."""
+
+    maintain: Any = None
+    roll_back: Any = None
 
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         self._format.hook("prepare")

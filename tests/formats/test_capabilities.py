@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a format declares is what its objects have, and what it does not have is refused by name."""
+
+import pytest
+
+from lake import optional
+from lake.errors import Rejected
+from lake.formats import FORMATS, load_format
+from lake.model import TableRef
+from lake.ports import (
+    Capability,
+    FindsResurrected,
+    HasTimeline,
+    MergedReads,
+    RollsBack,
+    RunsServices,
+    TakesOut,
+)
+
+#: what a capability asks of a format, and of its writer
+ASKED = {
+    Capability.ADOPTION: (HasTimeline, object),
+    Capability.TABLE_SERVICES: (object, RunsServices),
+    Capability.ROLL_BACK: (HasTimeline, RollsBack),
+    Capability.MERGED_READS: (object, MergedReads),
+    Capability.REPAIR: (FindsResurrected, TakesOut),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("capability", ASKED)
+def test_p3_a_format_has_what_it_declares(name, capability):
+    adapter = load_format(name)
+    writer = adapter.writer(TableRef(name="t", format=name, location="/nowhere"), lambda: None)
+    of_format, of_writer = ASKED[capability]
+    has = isinstance(adapter, of_format) and isinstance(writer, of_writer)
+    assert has == (capability in adapter.capabilities)
+
+
+def test_p3_what_a_format_can_not_do_is_refused_by_name():
+    class Plain:
+        name = "plain"
+        capabilities = frozenset({Capability.SORTING})
+
+    table = TableRef(name="demo.trips", format="plain", location="/lake/trips")
+    optional.require(Plain(), table, Capability.SORTING)
+    with pytest.raises(Rejected, match=r"demo\.trips: plain tables have no roll back, lakefold can't do that here"):
+        optional.require(Plain(), table, Capability.ROLL_BACK)
+    assert (optional.pending(Plain(), table), optional.unfinished(Plain(), table)) == ({}, ())
