@@ -366,7 +366,7 @@ class Chaos:
         schemas = [0, *(step.evolutions for step in steps if step.rows)]
         return Counter(
             {
-                "seconds": round(self._clock),
+                "seconds": round(min(self._clock, self._seconds)),
                 "kills": sum(count for kind, count in counts.items() if kind.startswith("kill")),
                 "pauses": sum(count for kind, count in counts.items() if kind.startswith("pause")),
                 "outages of the database": counts["outage"],
