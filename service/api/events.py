@@ -1,50 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """``/v1/events``: writers say what they have just written, and the scheduler looks at it at once."""
 
-import hmac
 from typing import Annotated, Any
 
-from anyio import to_thread
-from fastapi import APIRouter, Depends, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.security import APIKeyHeader
-from pydantic import BaseModel, Field, ValidationError
+from fastapi import APIRouter
 from starlette.responses import Response
 
-from service import problems
-from service.api.bodies import MOST_PARTITIONS, Body, PartitionPath, Partitions, TableName
+from service.api.bodies import Body, Partitions, TableName
 from service.api.context import Context, Here
 from service.api.paging import document
-from service.api.problems import ProblemError
 from service.api.security import Caller, require
-from service.api.table_lookup import located, named_or_located
+from service.api.table_lookup import named_or_located
 from service.config.tables import ConfiguredTable
 
 router = APIRouter(prefix="/events", tags=["events"])
-#: without the demand for a token: Hudi's callback has a key of its own
-callback_router = APIRouter(prefix="/events", tags=["events"])
-
-#: Hudi's header for the key (``hoodie.write.commit.callback.http.api.key``)
-KEY_HEADER = "HUDI-CALLBACK-KEY"
-_Key = Annotated[
-    str | None,
-    Depends(
-        APIKeyHeader(name=KEY_HEADER, scheme_name="hudi", auto_error=False, description="[http] hudi_callback_key")
-    ),
-]
-#: what of a callback is read, for the description of the API
-_CALLBACK = {
-    "type": "object",
-    "required": ["commitTime", "basePath"],
-    "properties": {
-        "commitTime": {"type": "string"},
-        "basePath": {"type": "string"},
-        "hoodieWriteStat": {
-            "type": "array", "items": {"type": "object", "properties": {"partitionPath": {"type": "string"}}}
-        },
-    },
-}  # fmt: skip
-_CALLER = Caller("Hudi's commit callback", "write")
 
 
 class Commit(Body):
@@ -54,38 +23,6 @@ class Commit(Body):
     partitions: Partitions | None = None
 
 
-class WriteStat(BaseModel):
-    """One file that a commit of Hudi's wrote."""
-
-    partition_path: Annotated[PartitionPath, Field(alias="partitionPath")] = ""
-
-
-class HudiCommit(BaseModel):
-    """What Hudi's HTTP callback says of a commit. Older versions tell no files."""
-
-    instant: Annotated[str, Field(alias="commitTime", max_length=64)]
-    base_path: Annotated[TableName, Field(alias="basePath")]
-    stats: Annotated[list[WriteStat] | None, Field(alias="hoodieWriteStat")] = None
-
-    @property
-    def partitions(self) -> list[str] | None:
-        """The partitions written; None where they are not told, or too many to be told one by one."""
-        if self.stats is None:
-            return None
-        found = sorted({stat.partition_path for stat in self.stats})
-        return found if len(found) <= MOST_PARTITIONS else None
-
-
-def callback_key(here: Here, key: _Key) -> Caller:
-    """A dependency that lets only the bearer of the key of ``[http] hudi_callback_key`` through."""
-    expected = here.config.http.hudi_callback_key
-    if expected is None:
-        raise ProblemError(problems.UNAUTHENTICATED, "Hudi's callback is off; set [http] hudi_callback_key")
-    if not hmac.compare_digest((key or "").encode(), expected.get_secret_value().encode()):
-        raise ProblemError(problems.UNAUTHENTICATED, f"the key in the header {KEY_HEADER} is missing or wrong")
-    return _CALLER
-
-
 @router.post("/commit", status_code=202)
 def table_written(here: Here, caller: Annotated[Caller, require("write")], commit: Commit) -> Response:
     """A writer has committed to a table: these partitions are scanned now, and planned as at a regular scan.
@@ -93,30 +30,10 @@ def table_written(here: Here, caller: Annotated[Caller, require("write")], commi
     Partitions that do not exist are no error. Reports that come in a burst are one scan.
     """
     table = named_or_located(here, commit.table)
-    return _report(here, table, commit.partitions, caller)
+    return report(here, table, commit.partitions, caller)
 
 
-@callback_router.post(
-    "/hudi",
-    status_code=202,
-    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _CALLBACK}}}},
-)
-async def hudi_written(here: Here, request: Request, caller: Annotated[Caller, Depends(callback_key)]) -> Response:
-    """Hudi's own HTTP commit callback: the partitions of this commit are scanned now."""
-    # Read here and not as a parameter, so that nobody's body is read before the key is checked.
-    body = await request.body()
-    return await to_thread.run_sync(_hudi_written, here, body, caller)
-
-
-def _hudi_written(here: Context, body: bytes, caller: Caller) -> Response:
-    try:
-        commit = HudiCommit.model_validate_json(body)
-    except ValidationError as error:
-        raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in error.errors()]) from error
-    return _report(here, located(here, commit.base_path), commit.partitions, caller, instant=commit.instant)
-
-
-def _report(
+def report(
     here: Context, table: ConfiguredTable, partitions: list[str] | None, caller: Caller, **facts: Any
 ) -> Response:
     """Store a report; a table that is not in mode compact is not looked at before its next regular scan."""

@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.2
 #: holders that the Link header of a refusal names
 _MOST_LINKS = 5
 
-#: lakefold's own knobs and those of Hudi, Flink and Spark that are accepted in their place
+#: lakefold's own knobs and those of other tools that are accepted in their place
 SettingName = Annotated[str, StringConstraints(max_length=200, pattern=r"^[A-Za-z0-9_.-]+$")]
 Setting = str | int | float | bool | list[str]
 

@@ -18,7 +18,7 @@ class Section(BaseModel):
 
 
 def flatten(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys that TOML nested (``hoodie.clustering.x = 1`` without quotes) as the flat keys they are."""
+    """Dotted keys that TOML nested (``clustering.x = 1`` without quotes) as the flat keys they are."""
     flat: dict[str, Any] = {}
     for key, value in section.items():
         if isinstance(value, Mapping):

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse
 
 from lake.version import __version__
 from service.api import (
+    callbacks,
     events,
     explain,
     health,
@@ -81,7 +82,7 @@ def new_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
     if serves_api:
         for router in ROUTERS:
             app.include_router(router, prefix="/v1", dependencies=[require("read")])
-        app.include_router(events.callback_router, prefix="/v1")
+        app.include_router(callbacks.router, prefix="/v1")
         add_pages(app)
         app.add_api_route("/openapi.json", _openapi, include_in_schema=False, dependencies=[require("read")])
     return app
@@ -104,7 +105,7 @@ def description() -> dict[str, Any]:
     """The OpenAPI document of ``/v1``."""
     document = new_app(serves_api=True).openapi()
     schemes = document["components"]["securitySchemes"]
-    schemes["hudi"] = {"type": "apiKey", "in": "header", "name": events.KEY_HEADER}
+    schemes |= callbacks.SECURITY_SCHEMES
     return document
 
 

@@ -13,14 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lake.errors import LakefoldError
 from service import problems
 from service.api import security
+from service.api.callbacks import MOST_BODY
 from service.api.context import Context
 from service.api.problems import ProblemError, on_http_error, problem_response
 from service.api.security import Caller
 from service.http.limits import RateLimit, limited, too_large
 from service.web.problems import is_for_people, problem_page
 
-#: a callback of Hudi's tells every file of a commit; its handler reads no body before it has checked the key
-MOST_BODY = {"/v1/events/hudi": 64 << 20}
 #: of a length that a number can have
 _MOST_DIGITS = 18
 _HEADERS = {
