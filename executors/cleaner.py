@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from executors.observer import NullObserver, Observer
+from executors.observer import Observer
 from executors.outcome import one_line
 from executors.rescue import Formats
 from lake.errors import Conflict
@@ -83,7 +83,7 @@ def clean_tables(
     dry_run: bool = False,
 ) -> list[CleanReport]:
     """Clean each table; what fails in one is in its report and never stops the others."""
-    observer = observer or NullObserver()
+    observer = observer or Observer()
     reports = []
     for job in jobs:
         try:
@@ -124,7 +124,7 @@ def clean_table(
     """
     if held is not None:
         return CleanReport(table=table.name, dry_run=dry_run, held=held)
-    return _Round(table, format, store, spark, observer or NullObserver(), dry_run).run(retention)
+    return _Round(table, format, store, spark, observer or Observer(), dry_run).run(retention)
 
 
 class _Round:

@@ -3,7 +3,6 @@
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from executors.outcome import Outcome, one_line
 from lake.plan import Claim, Step
@@ -11,8 +10,8 @@ from lake.plan import Claim, Step
 log = logging.getLogger(__name__)
 
 
-class Observer(Protocol):
-    """Every method returns at once and never raises."""
+class Observer:
+    """Base of whoever is told; by itself it ignores everything. Every method returns at once and never raises."""
 
     def run_started(self, claim: Claim) -> None:
         """An executor begins with a plan it has claimed, or has taken over."""
@@ -42,37 +41,6 @@ class Observer(Protocol):
         """One round of the cleaner over all tables ended."""
 
 
-class NullObserver:
-    """Observes nothing."""
-
-    def run_started(self, claim: Claim) -> None:
-        """See Observer."""
-
-    def run_ended(self, claim: Claim, outcome: Outcome) -> None:
-        """See Observer."""
-
-    def step_failed(self, claim: Claim, step: Step, seconds: float, error: str) -> None:
-        """See Observer."""
-
-    def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
-        """See Observer."""
-
-    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
-        """See Observer."""
-
-    def lease_expired(self, claim: Claim) -> None:
-        """See Observer."""
-
-    def deleted(self, table: str, files: int, bytes_: int) -> None:
-        """See Observer."""
-
-    def clean_failed(self, table: str, reason: str) -> None:
-        """See Observer."""
-
-    def clean_succeeded(self) -> None:
-        """See Observer."""
-
-
 def observed(observer: Observer, claim: Claim, run: Callable[[], Outcome]) -> Outcome:
     """Call ``run``, which is one executor's work on ``claim``; its outcome."""
     observer.run_started(claim)
@@ -81,7 +49,7 @@ def observed(observer: Observer, claim: Claim, run: Callable[[], Outcome]) -> Ou
     return outcome
 
 
-class Observers:
+class Observers(Observer):
     """Several observers as one. One that raises is told of once in the log; plan and other observers go on."""
 
     def __init__(self, *observers: Observer) -> None:
@@ -98,37 +66,28 @@ class Observers:
                     log.warning("%s: %s; plans go on", type(observer).__name__, one_line(error), exc_info=error)
 
     def run_started(self, claim: Claim) -> None:
-        """See Observer."""
         self._each(lambda observer: observer.run_started(claim))
 
     def run_ended(self, claim: Claim, outcome: Outcome) -> None:
-        """See Observer."""
         self._each(lambda observer: observer.run_ended(claim, outcome))
 
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
-        """See Observer."""
         self._each(lambda observer: observer.step_finished(claim, step, seconds))
 
     def step_failed(self, claim: Claim, step: Step, seconds: float, error: str) -> None:
-        """See Observer."""
         self._each(lambda observer: observer.step_failed(claim, step, seconds, error))
 
     def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
-        """See Observer."""
         self._each(lambda observer: observer.plan_finished(claim, outcome))
 
     def lease_expired(self, claim: Claim) -> None:
-        """See Observer."""
         self._each(lambda observer: observer.lease_expired(claim))
 
     def deleted(self, table: str, files: int, bytes_: int) -> None:
-        """See Observer."""
         self._each(lambda observer: observer.deleted(table, files, bytes_))
 
     def clean_failed(self, table: str, reason: str) -> None:
-        """See Observer."""
         self._each(lambda observer: observer.clean_failed(table, reason))
 
     def clean_succeeded(self) -> None:
-        """See Observer."""
         self._each(lambda observer: observer.clean_succeeded())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
-from executors.observer import NullObserver, Observer
+from executors.observer import Observer
 from executors.outcome import Outcome, Result, figures_of, one_line
 from executors.run import ASK_AGAIN_SECONDS, HEARTBEAT, settle
 from lake.errors import Rejected
@@ -38,7 +38,7 @@ def rescue_one(
     Committed plans are recorded. Of others everything pending is withdrawn, then they are requeued, or cancelled
     where an operator asked for it. A plan whose table gives no answer stays inflight and is asked about again.
     """
-    observer = observer or NullObserver()
+    observer = observer or Observer()
     claim = store.expired(executor)
     if claim is None:
         return None

@@ -22,7 +22,7 @@ from functools import partial
 
 from executors.lease import Lease
 from executors.leftovers import Leftovers
-from executors.observer import NullObserver, Observer, observed
+from executors.observer import Observer, observed
 from executors.outcome import Outcome, Result, completed_line, figures_of, left_out_of, one_line
 from executors.patience import ask_table, patiently
 from executors.receipt import prove
@@ -64,7 +64,7 @@ def run_plan(
     The lease is renewed every ``heartbeat`` from a second thread, so ``store`` must allow two. Setting ``cancel``
     stops the rewrite, discards it and requeues the plan, unless its commit has begun.
     """
-    observer = observer or NullObserver()
+    observer = observer or Observer()
     with Lease(claim, store, every=heartbeat, abort=cancel) as lease:
         return observed(observer, claim, _Run(claim, format, store, spark, observer, lease, ask_again).run)
 
@@ -83,7 +83,7 @@ def settle(
 
     It stays inflight where the table does not answer, or where something pending of it can't be withdrawn.
     """
-    observer = observer or NullObserver()
+    observer = observer or Observer()
     with Lease(claim, store, every=heartbeat) as lease:
         return observed(observer, claim, _Run(claim, format, store, spark, observer, lease, ask_again).settle)
 

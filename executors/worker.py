@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from types import FrameType
 
-from executors.observer import NullObserver, Observer
+from executors.observer import Observer
 from executors.outcome import Outcome, Result, one_line
 from executors.rescue import Formats, rescue_one, unservable
 from executors.run import HEARTBEAT, run_plan
@@ -61,7 +61,7 @@ class Worker:
         """``usable`` says, and tries, whether Spark can be had: no plan is taken while it can't."""
         self.executor = executor or executor_name()
         self._store, self._spark, self._formats = store, spark, formats
-        self._observer = observer or NullObserver()
+        self._observer = observer or Observer()
         self._settings = settings or WorkerSettings()
         self._revive, self._usable = revive, usable
         self._draining = threading.Event()

@@ -18,7 +18,7 @@ from openlineage.client.facet_v2 import (
 )
 from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport, TokenProvider
 
-from executors.observer import NullObserver
+from executors.observer import Observer
 from executors.outcome import Outcome, Result
 from lake.plan import Claim
 from lake.redaction import hide
@@ -39,7 +39,7 @@ _STATES = {
 }
 
 
-class LineageObserver(NullObserver):
+class LineageObserver(Observer):
     """An ``executors.observer.Observer`` that sends START and then COMPLETE, FAIL or ABORT for each run of a plan."""
 
     def __init__(self, settings: OpenLineageSettings) -> None:
@@ -54,11 +54,9 @@ class LineageObserver(NullObserver):
         self._background = Background("openlineage")
 
     def run_started(self, claim: Claim) -> None:
-        """See Observer."""
         self._send(claim, claim.epoch, RunState.START)
 
     def run_ended(self, claim: Claim, outcome: Outcome) -> None:
-        """See Observer."""
         self._send(claim, claim.epoch, _STATES[outcome.result], outcome)
 
     def lease_expired(self, claim: Claim) -> None:

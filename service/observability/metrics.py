@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
-from executors.observer import NullObserver
+from executors.observer import Observer
 from executors.outcome import Outcome, Result
 from lake.errors import Transient
 from lake.formats import FORMATS
@@ -31,7 +31,7 @@ _LEFT_ALONE = tuple(reason for reason in Reason if reason is not Reason.CHOSEN)
 _ENGINE = "auto"
 
 
-class Metrics(NullObserver):
+class Metrics(Observer):
     """The registry of one process; an ``executors.observer.Observer``, and what the daemon's loops report to."""
 
     def __init__(self, role: str, registry: CollectorRegistry | None = None) -> None:
@@ -166,7 +166,6 @@ class Metrics(NullObserver):
     # executors.observer.Observer
 
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
-        """See Observer."""
         plan = claim.plan
         format_ = plan.table.format
         self._histogram(
@@ -179,7 +178,6 @@ class Metrics(NullObserver):
             self._histogram("plan_wait_seconds", format=format_, kind=plan.kind).observe(waited)
 
     def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
-        """See Observer."""
         plan = claim.plan
         where = {"table": plan.table.name, "format": plan.table.format}
         if outcome.result not in OUTCOMES:
@@ -197,21 +195,17 @@ class Metrics(NullObserver):
             self._counter("rewrite_output_bytes_total", **work).inc(sum(f.bytes_after for f in figures))
 
     def lease_expired(self, claim: Claim) -> None:
-        """See Observer."""
         self._counter("plan_leases_expired_total", format=claim.plan.table.format).inc()
 
     def deleted(self, table: str, files: int, bytes_: int) -> None:
-        """See Observer."""
         where = {"table": table, "format": self._formats.get(table, "")}
         self._counter("cleaner_deleted_files_total", **where).inc(files)
         self._counter("cleaner_deleted_bytes_total", **where).inc(bytes_)
 
     def clean_failed(self, table: str, reason: str) -> None:
-        """See Observer."""
         self._counter("cleaner_failures_total", table=table, format=self._formats.get(table, ""), reason=reason).inc()
 
     def clean_succeeded(self) -> None:
-        """See Observer."""
         self._gauge("cleaner_last_success_timestamp_seconds").set_to_current_time()
 
 

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from executors.observer import NullObserver
+from executors.observer import Observer
 from executors.outcome import Outcome, Result
 from lake.plan import Claim, Step
 from lake.redaction import hide
@@ -30,7 +30,7 @@ _NAMES = {Step.RECEIPT: "verify"}
 _W3C = TraceContextTextMapPropagator()
 
 
-class Tracing(NullObserver):
+class Tracing(Observer):
     """An ``executors.observer.Observer`` whose spans are exported, and the scheduler's span around a planning."""
 
     def __init__(self, settings: OpenTelemetrySettings, process: str) -> None:
@@ -58,7 +58,6 @@ class Tracing(NullObserver):
             yield
 
     def run_started(self, claim: Claim) -> None:
-        """See Observer."""
         plan = claim.plan
         span = self._tracer.start_span(
             "lease",
@@ -74,15 +73,12 @@ class Tracing(NullObserver):
             self._leases[plan.plan_id, claim.epoch] = span
 
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
-        """See Observer."""
         self._step(claim, step, seconds)
 
     def step_failed(self, claim: Claim, step: Step, seconds: float, error: str) -> None:
-        """See Observer."""
         self._step(claim, step, seconds, error)
 
     def run_ended(self, claim: Claim, outcome: Outcome) -> None:
-        """See Observer."""
         with self._lock:
             span = self._leases.pop((claim.plan.plan_id, claim.epoch), None)
         if span is None:

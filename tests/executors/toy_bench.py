@@ -15,7 +15,7 @@ import toy_format
 from toy_format import ToyFormat
 from uuid_utils import uuid7
 
-from executors.observer import NullObserver
+from executors.observer import Observer
 from executors.outcome import Outcome
 from executors.run import run_plan
 from lake.model import TableRef
@@ -31,7 +31,7 @@ def no_spark() -> Any:
     raise AssertionError("nothing here needs a Spark session")
 
 
-class Recorder(NullObserver):
+class Recorder(Observer):
     """Remembers how plans ended."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from harness import Installation
 from hudi_tables import table_rows
 from invariants import pending_instants
 
-from executors.observer import NullObserver
+from executors.observer import Observer
 from executors.outcome import Outcome
 from lake.plan import Claim
 
@@ -52,14 +52,13 @@ def _with(table: pa.Table, name: str, column: pa.ChunkedArray | pa.Array) -> pa.
     return table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
 
 
-class Ends(NullObserver):
+class Ends(Observer):
     """Remembers how plans ended: result and the error's class."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
     def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
-        """See Observer."""
         self.seen.append((outcome.result.value, outcome.reason))
 
 

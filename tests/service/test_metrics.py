@@ -16,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from support import needs_server
 from uuid_utils import uuid7
 
-from executors.observer import Observer
 from executors.outcome import Outcome, Result
 from lake.model import HISTOGRAM_EDGES_BYTES, FileSlice, SizeHistogram, TableRef
 from lake.plan import (
@@ -420,12 +419,6 @@ def test_two_processes_in_one_interpreter_do_not_share_counters():
     first.database_error()
     assert value(page(first), "database_errors_total") == 1
     assert value(page(second), "database_errors_total") == 0
-
-
-def test_the_metrics_are_an_observer_of_executors(metrics):
-    methods = {name for name in vars(Observer) if not name.startswith("_")}
-    assert methods
-    assert all(callable(getattr(metrics, name)) for name in methods)
 
 
 def test_the_documentation_page_is_current():

@@ -19,7 +19,7 @@ from receiver import receiving
 from toy_format import ToyFormat, create
 
 import lake.formats
-from executors.observer import NullObserver, Observers
+from executors.observer import Observer, Observers
 from executors.outcome import Outcome, Result
 from lake.errors import Transient
 from lake.model import TableRef
@@ -120,7 +120,7 @@ def test_a_run_of_a_plan_is_a_lineage_run_with_the_table_as_input_and_output_and
 
 def test_runs_that_do_not_complete_say_so(config, receiver):
     telemetry = Telemetry(config, "test")
-    observer = telemetry.beside(NullObserver())
+    observer = telemetry.beside(Observer())
     for epoch, result in enumerate((Result.FAILED, Result.REQUEUED, Result.CANCELLED, Result.LOST, Result.INFLIGHT), 1):
         observer.run_started(claim_of(epoch))
         observer.run_ended(claim_of(epoch), Outcome(result=result, error="refused by https://u:hidden-pass@host/"))
@@ -154,11 +154,11 @@ def test_receivers_that_are_away_or_hang_cost_the_plans_nothing(config, receiver
 
 
 def test_an_observer_that_raises_is_told_of_once_and_the_others_are_still_called(caplog):
-    class Broken(NullObserver):
+    class Broken(Observer):
         def clean_succeeded(self):
             raise Transient("no")
 
-    class Counting(NullObserver):
+    class Counting(Observer):
         calls = 0
 
         def clean_succeeded(self):
