@@ -167,9 +167,8 @@ def _by_hudi(spark: "SparkSession", table: Path) -> dict[str, float]:
 def _by_lakefold(engine: str, work: Path) -> Callable[["SparkSession", Path], dict[str, float]]:
     from executors.worker import Worker
     from service.config.catalog import Catalog
-    from service.config.loader import load
     from service.planning.scan import scan_and_plan
-    from service.wiring import make_store
+    from service.wiring import make_store, open_config
 
     config_file = work / "lakefold.toml"
     config_file.write_text(
@@ -189,7 +188,7 @@ quiet_period = "0s"
 engine = "{engine}"
 """
     )
-    config = load(config_file)
+    config = open_config(config_file)
     with closing(make_store(config)) as store:
         store.upgrade()
 

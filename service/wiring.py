@@ -1,12 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Building the parts from a configuration: what commands and daemon both need, in one place."""
 
+from pathlib import Path
 from typing import Any
 
+from lake import s3
 from lake.model import TableRef
-from service.config.loader import Config
+from lake.redaction import remember_settings
+from service.config.loader import Config, load
 from service.config.tables import default_policy
 from service.store import Store, StoreSettings
+
+
+def open_config(chosen: Path | None = None) -> Config:
+    """The configuration, in force in this process: its secrets are hidden, and S3 is reached as it says.
+
+    Raises ConfigError.
+    """
+    config = load(chosen)
+    remember_settings(config.settings())
+    s3.configure(config.spark)
+    return config
 
 
 def store_settings(config: Config) -> StoreSettings:

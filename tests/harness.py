@@ -19,9 +19,8 @@ from sqlalchemy import create_engine, text
 from support import HEAP
 
 from executors.worker import Worker, WorkerSettings
-from service.config.loader import load
 from service.config.tables import default_policy
-from service.wiring import open_store
+from service.wiring import open_config, open_store
 
 LAKEFOLD = [str(Path(sys.executable).with_name("lakefold"))]
 #: commands that start a JVM or are killed
@@ -146,7 +145,7 @@ class Installation:
 
     def work(self, spark: Any) -> None:
         """What ``lakefold worker --once`` does, in this process and its Spark session, which are there already."""
-        config = load(self.config)
+        config = open_config(self.config)
         settings = WorkerSettings(heartbeat=default_policy(config).heartbeat, idle=config.daemon.claim_interval)
         store = open_store(config)
         try:

@@ -11,12 +11,12 @@ from lake.plan import PlanKind, PlanState
 from service import documents
 from service.client import Document, SettingList, TableList
 from service.config.catalog import Catalog
-from service.config.loader import Config, load
+from service.config.loader import Config
 from service.config.tables import configure
 from service.documents import readings
 from service.documents.lake_cache import read_lake
 from service.text import plain
-from service.wiring import open_store
+from service.wiring import open_config, open_store
 
 if TYPE_CHECKING:
     from service.store import Store
@@ -36,7 +36,7 @@ class LocalClient:
     @cached_property
     def config(self) -> Config:
         """The configuration. Raises ConfigError."""
-        return load(self._config_file)
+        return open_config(self._config_file)
 
     @cached_property
     def store(self) -> "Store":

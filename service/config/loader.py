@@ -18,8 +18,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 import lake.formats
-from lake import s3
-from lake.redaction import is_secret, remember_settings
+from lake.redaction import is_secret
 from service.config.http import HttpSettings
 from service.config.notify import NotifySettings
 from service.config.sections import DaemonSettings, DatabaseSettings, Source, TableRule
@@ -152,7 +151,7 @@ def find_file(chosen: Path | None = None) -> Path | None:
 
 
 def load(chosen: Path | None = None) -> Config:
-    """Read file and environment. Raises ConfigError with file, line and remedy."""
+    """The configuration of file and environment. Raises ConfigError with file, line and remedy."""
     path = find_file(chosen)
     text, document = _read(path) if path else ("", {})
     _known_environment()
@@ -177,7 +176,7 @@ def load(chosen: Path | None = None) -> Config:
         ),
     )
     spark = _spark(settings.spark, name)
-    config = Config(
+    return Config(
         file=path,
         database=settings.database,
         spark=spark,
@@ -191,9 +190,6 @@ def load(chosen: Path | None = None) -> Config:
         default_layers=tuple(layer for layer in layers if layer.settings),
         origins=_section_origins(document, name),
     )
-    remember_settings(config.settings())
-    s3.configure(config.spark)
-    return config
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:

@@ -224,10 +224,9 @@ class _Demo:
 
     @contextmanager
     def _opened_store(self) -> Iterator["Store"]:
-        from service.config.loader import load
-        from service.wiring import open_store
+        from service.wiring import open_config, open_store
 
-        store = open_store(load(self._config))
+        store = open_store(open_config(self._config))
         try:
             yield store
         finally:

@@ -23,7 +23,7 @@ from lake.locations import bucket_and_key, canonical_location
 from lake.model import Concurrency, TableRef
 from lake.s3 import S3Access
 from service.config.catalog import Catalog
-from service.config.loader import load
+from service.wiring import open_config
 
 KEYS = {"access.key": "AKIA", "secret.key": "s3cret"}
 
@@ -233,7 +233,7 @@ def test_a_lake_named_twice_in_two_spellings_has_each_table_once(
     sources = "".join(f'[[sources]]\npath = "{scheme}://{bucket}/lake/"\n' for scheme in ("s3a", "s3"))
     file.write_text(f'[spark]\n{settings}\n{sources}[[sources]]\npath = "s3n://no-such-bucket/t"\n')
     s3.configure({})
-    catalog = Catalog(load(file))
+    catalog = Catalog(open_config(file))
     tables = [(table.name, table.ref.location) for table in catalog.tables()]
     assert tables == [("eu.trips", f"s3://{bucket}/lake/eu/trips"), ("orders", f"s3://{bucket}/lake/orders")]
     (problem,) = catalog.problems

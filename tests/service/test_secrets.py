@@ -18,14 +18,14 @@ from lake.errors import Transient
 from service import cli
 from service.api.context import Context
 from service.api.tokens import TokenCache
-from service.config.loader import ConfigError, load
+from service.config.loader import ConfigError
 from service.documents.lake_cache import LakeCache
 from service.observability.logs import JsonFormatter, TextFormatter
 from service.observability.metrics import Metrics
 from service.observability.metrics_page import MetricsPage
 from service.problems import problem_object
 from service.store import Store
-from service.wiring import open_store
+from service.wiring import open_config, open_store
 
 pytestmark = pytest.mark.filterwarnings("ignore:Query string argument")  # SQLite has no password
 SIGNING_KEY = "cGxhbnRlZC1zaWduaW5nLWtleS1vZi0zMi1ieXRlcyE="
@@ -108,7 +108,7 @@ def test_no_command_prints_a_secret(home, capsys, form):
 
 
 def test_no_page_and_no_answer_over_http_tells_a_secret(home):
-    config = load()
+    config = open_config()
     store = Store(config.database.url.get_secret_value())
     store.upgrade()
     store.register(daemon_toys_ref(config), "compact")
@@ -137,7 +137,7 @@ def test_addresses_that_let_in_whoever_knows_them_are_shown_by_their_host(home, 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
 def test_no_log_line_tells_a_secret_whoever_wrote_it(home, formatter):
-    load()
+    open_config()
     everything = " ".join(PLANTED.values())
     try:
         try:
@@ -156,7 +156,7 @@ def test_no_log_line_tells_a_secret_whoever_wrote_it(home, formatter):
 
 
 def test_problems_and_the_database_s_texts_tell_no_secret(home):
-    config = load()
+    config = open_config()
     error = Transient("refused: " + " ".join(PLANTED.values()))
     assert planted_in(json.dumps(problem_object(error))) == []
     assert planted_in(executors.outcome.one_line(error)) == [], "what a run and the cleaner report of themselves"
@@ -170,7 +170,7 @@ def test_problems_and_the_database_s_texts_tell_no_secret(home):
 
 
 def test_representations_tell_no_secret(home):
-    config = load()
+    config = open_config()
     assert planted_in(repr(config) + str(config) + repr(daemon_toys_ref(config))) == []
 
 
@@ -186,7 +186,7 @@ def test_representations_tell_no_secret(home):
 def test_a_wrong_setting_is_named_and_never_quoted_where_it_may_be_a_secret(home, lines):
     (home / "lakefold.toml").write_text(lines)
     with pytest.raises(ConfigError) as refused:
-        load()
+        open_config()
     told = "".join(traceback.format_exception(refused.value))
     assert planted_in(told) == []
     assert "lakefold.toml" in str(refused.value)
