@@ -20,6 +20,7 @@ from service.api.security import Caller, require
 from service.api.table_lookup import named
 from service.planning import requests
 from service.planning.answer import Answer
+from service.planning.plan_request import PlanRequest
 from service.problems import CommandError
 from service.store import Request
 
@@ -93,18 +94,14 @@ def _submit(here: Context, wanted: WantedPlans, actor: str, key: str | None) -> 
             requests.refuse_now(here.config, here.store, table, wanted.partitions)
         except CommandError as error:
             raise _linked(error) from error
-    request_id = requests.submit(
-        here.config,
-        here.store,
-        table,
+    asked = PlanRequest(
         partitions=wanted.partitions,
+        kind=wanted.kind,
         overrides=wanted.overrides,
         dry_run=wanted.dry_run,
         idempotency_key=key,
-        actor=actor,
-        kind=wanted.kind,
     )
-    return here.store.request(request_id)
+    return here.store.request(requests.submit(here.config, here.store, table, asked, actor=actor))
 
 
 def _raise_problem(request: Request, answer: Answer) -> None:

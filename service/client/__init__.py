@@ -4,9 +4,12 @@
 Both give the same documents, and everything a command prints is made of them: so it prints the same either way.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from service.planning.plan_request import PlanRequest
 
 Document = dict[str, Any]
 
@@ -62,12 +65,8 @@ class Client(Protocol):
     def request(
         self,
         table: str,
+        wanted: "PlanRequest",
         *,
-        partitions: Collection[str] | None,
-        overrides: Mapping[str, str],
-        kind: str | None,
-        dry_run: bool,
-        idempotency_key: str | None,
         timeout_seconds: float,
     ) -> Document:
         """Asks for plans and waits for the scheduler's answer."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lake.plan import PlanKind, PlanState
+from lake.plan import PlanState
 from service import documents
 from service.client import Document, SettingList, TableList
 from service.config.catalog import Catalog
@@ -19,6 +19,7 @@ from service.text import plain
 from service.wiring import open_config, open_store
 
 if TYPE_CHECKING:
+    from service.planning.plan_request import PlanRequest
     from service.store import Store
 
 _POLL_SECONDS = 0.5
@@ -106,21 +107,15 @@ class LocalClient:
     def request(
         self,
         table: str,
+        wanted: "PlanRequest",
         *,
-        partitions: Collection[str] | None,
-        overrides: Mapping[str, str],
-        kind: str | None,
-        dry_run: bool,
-        idempotency_key: str | None,
         timeout_seconds: float,
     ) -> Document:
         from service.planning.requests import ask
 
-        return ask(
-            self.config, self.store, self.catalog.find(table), partitions=partitions, overrides=overrides,
-            dry_run=dry_run, idempotency_key=idempotency_key, actor=self._actor, timeout_seconds=timeout_seconds,
-            kind=PlanKind(kind) if kind else None,
-        ).document()  # fmt: skip
+        found = self.catalog.find(table)
+        answer = ask(self.config, self.store, found, wanted, actor=self._actor, timeout_seconds=timeout_seconds)
+        return answer.document()
 
     def cancel(self, plan: str, reason: str) -> Document:
         plan_id = self.store.plan(plan).plan_id

@@ -4,7 +4,7 @@
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from service import problems
@@ -12,6 +12,9 @@ from service.client import Document, SettingList, TableList
 from service.client.connection import Connection
 from service.client.progress import progress
 from service.problems import CommandError
+
+if TYPE_CHECKING:
+    from service.planning.plan_request import PlanRequest
 
 _PAGE = 1000
 #: how long the service holds a call back for an answer; then polling goes on
@@ -77,25 +80,21 @@ class RemoteClient:
     def request(
         self,
         table: str,
+        wanted: "PlanRequest",
         *,
-        partitions: Collection[str] | None,
-        overrides: Mapping[str, str],
-        kind: str | None,
-        dry_run: bool,
-        idempotency_key: str | None,
         timeout_seconds: float,
     ) -> Document:
         deadline = time.monotonic() + timeout_seconds
-        body: dict[str, Any] = {"table": self.table(table)["table"], "overrides": dict(overrides)}
-        body |= {} if partitions is None else {"partitions": sorted(partitions)}
-        body |= {} if kind is None else {"kind": kind}
+        body: dict[str, Any] = {"table": self.table(table)["table"], "overrides": dict(wanted.overrides)}
+        body |= {} if wanted.partitions is None else {"partitions": sorted(wanted.partitions)}
+        body |= {} if wanted.kind is None else {"kind": wanted.kind.value}
         document: Document = self._http.call(
             "POST",
             "/v1/requests",
-            parameters={"dry_run": "true" if dry_run else None, "wait": min(_WAIT_SECONDS, timeout_seconds)},
+            parameters={"dry_run": "true" if wanted.dry_run else None, "wait": min(_WAIT_SECONDS, timeout_seconds)},
             body=body,
             # The service knows the request again when this call is repeated.
-            headers={"Idempotency-Key": idempotency_key or str(uuid.uuid4())},
+            headers={"Idempotency-Key": wanted.idempotency_key or str(uuid.uuid4())},
             repeatable=True,
         )
         while document["answer"] is None:

@@ -210,6 +210,7 @@ def request(
     from lake.plan import PlanKind
     from lake.units import parse_duration
     from service.planning.answer import Answer
+    from service.planning.plan_request import PlanRequest
     from service.text import nearest
 
     with command(json, config) as run:
@@ -221,12 +222,14 @@ def request(
             seconds = parse_duration(timeout).total_seconds()
         except ValueError as error:
             raise CommandError(USAGE, f"--timeout: {error}") from error
-        answer = Answer.of(
-            run.client.request(
-                table, partitions=partition, overrides=overrides, kind=kind, dry_run=dry_run,
-                idempotency_key=idempotency_key, timeout_seconds=seconds,
-            )
-        )  # fmt: skip
+        wanted = PlanRequest(
+            partitions=partition,
+            kind=PlanKind(kind) if kind else None,
+            overrides=overrides,
+            dry_run=dry_run,
+            idempotency_key=idempotency_key,
+        )
+        answer = Answer.of(run.client.request(table, wanted, timeout_seconds=seconds))
         answer.raise_problem()
         run.out.one(answer.document(), lambda: answer_text(run, answer, all_files=files))
         codes = [follow(run, plan_id) for plan_id in answer.plan_ids] if wait else []

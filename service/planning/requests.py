@@ -2,17 +2,17 @@
 """Requests: how one is checked, stored and answered, whoever asks: a command, a program over HTTP, the page."""
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lake.errors import LakefoldError
-from lake.plan import PlanKind
 from service import problems
 from service.config.loader import Config
 from service.config.tables import ConfiguredTable, configure
 from service.leadership import SCAN_ROLE, holding
 from service.planning.answer import Answer
+from service.planning.plan_request import PlanRequest
 from service.planning.refusals import refusal, taken
 from service.planning.scan import scan_and_plan
 from service.problems import CommandError
@@ -57,26 +57,22 @@ def submit(
     config: Config,
     store: "Store",
     table: ConfiguredTable,
+    wanted: PlanRequest,
     *,
-    partitions: Collection[str] | None,
-    overrides: Mapping[str, Any],
-    dry_run: bool,
-    idempotency_key: str | None,
     actor: str,
-    kind: PlanKind | None = None,
 ) -> str:
     """Store a request; its id. Raises OverrideError for a bad override before anything is stored, else what the store
     raises: IdempotencyMismatch for a known key with another request.
     """
-    configure(config, table.ref, overrides)
+    configure(config, table.ref, wanted.overrides)
     return store.add_request(
         table.name,
-        partitions=None if partitions is None else sorted({name.strip("/") for name in partitions}),
-        overrides=overrides,
-        dry_run=dry_run,
-        idempotency_key=idempotency_key,
+        partitions=None if wanted.partitions is None else sorted({name.strip("/") for name in wanted.partitions}),
+        overrides=wanted.overrides,
+        dry_run=wanted.dry_run,
+        idempotency_key=wanted.idempotency_key,
         actor=actor,
-        kind=kind,
+        kind=wanted.kind,
     )
 
 
@@ -96,13 +92,19 @@ def refuse_now(config: Config, store: "Store", table: ConfiguredTable, partition
 
 
 def ask(
-    config: Config, store: "Store", table: ConfiguredTable, *, actor: str, timeout_seconds: float, **wanted: Any
+    config: Config,
+    store: "Store",
+    table: ConfiguredTable,
+    wanted: PlanRequest,
+    *,
+    actor: str,
+    timeout_seconds: float,
 ) -> Answer:
-    """Submit a request (``wanted`` as ``submit`` takes it) and return its answer: the live scheduler's, else our own.
+    """Submit a request and return its answer: the live scheduler's, else our own.
 
     Raises what a bad request raises, CommandError where nobody answered in time, and what the store raises.
     """
-    request_id = submit(config, store, table, actor=actor, **wanted)
+    request_id = submit(config, store, table, wanted, actor=actor)
     holder, deadline = f"{actor} request {request_id}", time.monotonic() + timeout_seconds
     while (request := store.request(request_id)).answer is None:
         with holding(store, SCAN_ROLE, holder) as held_by_us:

@@ -18,6 +18,7 @@ from service.api.security import Caller, require
 from service.api.table_lookup import named
 from service.config.tables import OverrideError
 from service.planning import requests
+from service.planning.plan_request import PlanRequest
 from service.web.login import own_path
 from service.web.overrides import MOST_OVERRIDES, checked_overrides, form_path
 from service.web.problems import PageRoute
@@ -57,10 +58,8 @@ def request_plans(
         return _to(form_path(name, partitions[0] if partitions else None, kind, given))
     if not dry_run:
         requests.refuse_now(here.config, here.store, table, partitions)
-    request_id = requests.submit(
-        here.config, here.store, table, partitions=partitions, overrides=overrides, dry_run=dry_run,
-        idempotency_key=None, actor=caller.actor, kind=kind or None,
-    )  # fmt: skip
+    wanted = PlanRequest(partitions=partitions, kind=kind or None, overrides=overrides, dry_run=dry_run)
+    request_id = requests.submit(here.config, here.store, table, wanted, actor=caller.actor)
     return _to(f"/requests/{quote(request_id)}")
 
 
