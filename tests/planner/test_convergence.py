@@ -53,7 +53,7 @@ def policies(draw: st.DrawFn) -> SizingPolicy:
 
 @st.composite
 def tables(draw: st.DrawFn) -> list[File]:
-    """Up to 40 slices in up to three partitions, with logs, young, busy and log-only ones among them."""
+    """Up to 40 slices in up to three partitions, with logs, group keys, young, busy and log-only ones among them."""
     top = draw(st.sampled_from([10, 300, UNIT, 2 * UNIT]))
     rows = draw(
         st.lists(
@@ -63,6 +63,7 @@ def tables(draw: st.DrawFn) -> list[File]:
                 st.sampled_from([0, 0, 0, 1, 50, 5000]),
                 st.sampled_from([1, 1, 2, 300, 10**6]),
                 st.sampled_from(["", "", "", "", "", "busy", "logs"]),
+                st.sampled_from([None, None, None, "k", "l"]),
             ),
             max_size=40,
         )
@@ -76,8 +77,9 @@ def tables(draw: st.DrawFn) -> list[File]:
             age=timedelta(minutes=15) - timedelta(seconds=1) if age == 2 else timedelta(hours=age),
             busy="pending clustering 1" if kind == "busy" else None,
             logs_only=kind == "logs",
+            key=key,
         )
-        for i, (partition, size, logs, age, kind) in enumerate(rows)
+        for i, (partition, size, logs, age, kind, key) in enumerate(rows)
     ]
 
 
@@ -126,6 +128,7 @@ def check_bounds(planning: Planning, held: set[str], files: dict[str, File]) -> 
     assert len(made.groups) <= policy.max_num_groups
     for group in made.groups:
         assert {s.partition for s in group.slices} == {group.partition}
+        assert len({files[s.file_id].key for s in group.slices}) == 1
         assert len(group.slices) >= max(2, policy.min_input_files)
         assert group.output_files < len(group.slices)
         counted = group.bytes
@@ -163,11 +166,17 @@ def rewritten(files: list[File], made: Plan, rng: random.Random | None, round_: 
     A real writer gets an uneven share, grows or shrinks it by up to a tenth, and goes on to a further file once
     it has written between the target and 1.1 × the target.
     """
+    keys = {f.id: f.key for f in files}
     gone = {s.file_id for group in made.groups for s in group.slices}
     left = [f for f in files if f.id not in gone]
     if made.kind is PlanKind.COMPACTION:
         return left + [
-            File(id=s.file_id, bytes=s.total_bytes if s.path is None else s.bytes, partition=s.partition)
+            File(
+                id=s.file_id,
+                bytes=s.total_bytes if s.path is None else s.bytes,
+                partition=s.partition,
+                key=keys[s.file_id],
+            )
             for group in made.groups
             for s in group.slices
         ]
@@ -185,7 +194,7 @@ def rewritten(files: list[File], made: Plan, rng: random.Random | None, round_: 
                     sizes.append(min(rest, int(target * rng.uniform(1, 1.1))))
                     rest -= sizes[-1]
         left += [
-            File(id=f"r{round_}-{place}-{i}", bytes=size, partition=group.partition, age=timedelta(hours=1))
+            File(id=f"r{round_}-{place}-{i}", bytes=size, partition=group.partition, key=keys[group.slices[0].file_id])
             for i, size in enumerate(sizes)
         ]
     return left
@@ -240,11 +249,11 @@ def test_balanced_planning_forgets_no_files_that_could_become_fewer(
 ) -> None:
     policy = SizingPolicy.from_settings({"strategy": "balanced"}, base=policy)
     settled, _, _ = run_to_the_end(files, policy, None if noise is None else random.Random(noise))
-    for partition in {f.partition for f in settled}:
+    for partition, key in {(f.partition, f.key) for f in settled}:
         sizes = sorted(
             (0 if f.logs_only else f.bytes) + f.log_bytes
             for f in settled
-            if f.partition == partition and f.busy is None and f.age >= policy.quiet_period
+            if (f.partition, f.key) == (partition, key) and f.busy is None and f.age >= policy.quiet_period
             and (f.logs_only or f.bytes < policy.small_file_limit_bytes)
         )  # fmt: skip
         sizes = [size for size in sizes if size <= policy.target_file_max_bytes]
