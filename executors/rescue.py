@@ -3,7 +3,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -15,7 +15,7 @@ from lake.logfields import about
 from lake.model import TableRef
 from lake.optional import pending, unfinished
 from lake.plan import LIVE_STATES, Claim, PlanKind, PlanState
-from lake.ports import FindsStaged, PlanStore, SparkProvider, TableFormat
+from lake.ports import FindsLateFiles, FindsStaged, PlanStore, RemovesLateFiles, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +66,22 @@ def sweep(table: TableRef, *, format: TableFormat, store: PlanStore, spark: Spar
     A commit of a plan that ended cancelled or failed is recorded. Pending instants of ended plans are withdrawn, such
     as one published by an executor that had lost its lease, and so are clusterings, which refuse writers, of plans that
     wait. What has to be executed (``Unfinished.stays``) is left to a plan that adopts it. Instants of plans this
-    database does not know belong to another lakefold and are left alone. Raises what the format raises.
+    database does not know belong to another lakefold and are left alone, but not what was written for any plan of a
+    lakefold's after its instant was over: that is deleted. Raises what the format raises.
     """
     record_late(table, format=format, store=store)
     withdrawn = _withdraw_staged(table, format, store, spark) if isinstance(format, FindsStaged) else 0
-    nobodys = _nobodys(table, format, store)
+    withdrawn += _withdraw(table, _nobodys(table, format, store), format, spark)
+    if isinstance(format, FindsLateFiles):
+        _remove_late_files(table, format.late_files(table), format, spark)
+    return withdrawn
+
+
+def _withdraw(table: TableRef, nobodys: Mapping[str, Sequence[str]], format_: TableFormat, spark: SparkProvider) -> int:
     if not nobodys:
-        return withdrawn
-    with format.writer(table, spark) as writer:
+        return 0
+    withdrawn = 0
+    with format_.writer(table, spark) as writer:
         for plan_id, instants in nobodys.items():
             done = writer.discard(plan_id, instants)
             withdrawn += done
@@ -97,6 +105,17 @@ def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, sp
                     withdrawn += writer.discard(entry.plan_id, (entry.staged.token,), staged=(entry.staged,))
     store.nothing_left([entry for entry in known if entry.is_old and entry.staged.token not in left])
     return withdrawn
+
+
+def _remove_late_files(table: TableRef, instants: Collection[str], format_: TableFormat, spark: SparkProvider) -> None:
+    if not instants:
+        return
+    with format_.writer(table, spark) as writer:
+        removed = writer.remove_late_files(instants) if isinstance(writer, RemovesLateFiles) else ()
+    if removed:
+        log.warning(
+            "table %s: deleted %d files that were written when their instant was over", table.name, len(removed)
+        )
 
 
 def _nobodys(table: TableRef, format_: TableFormat, store: PlanStore) -> dict[str, list[str]]:

@@ -338,6 +338,29 @@ class FindsStaged(Protocol):
         """The tokens of ``staged`` of which something is in storage that no commit made the table's. Cheap."""
 
 
+@runtime_checkable
+class RemovesLateFiles(Protocol):
+    """What a ``TableWriter`` adds when files can be written for a plan after its withdrawal or commit."""
+
+    def remove_late_files(self, instants: Collection[str]) -> Sequence[str]:
+        """Delete what was written under ``instants`` when these were over already; the paths of what went."""
+
+
+@runtime_checkable
+class FindsLateFiles(Protocol):
+    """What a ``TableFormat`` adds when files can be written for a plan after its withdrawal or commit.
+
+    An executor that slept, a process that outlived its parent or a task on another host does so, and need not be there
+    any more to delete them.
+    """
+
+    def late_files(self, table: TableRef) -> Collection[str]:
+        """Instants of lakefold's, whichever database knows their plans, that are over and have files of no commit.
+
+        Cheap, since it is asked at every sweep: looks at one instant grow rarer, and end.
+        """
+
+
 class TableFormat(Protocol):
     """Observes tables of one format; needs no JVM."""
 

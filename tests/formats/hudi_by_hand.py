@@ -3,8 +3,12 @@
 
 import io
 import json
+import shutil
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -12,6 +16,8 @@ import pyarrow.parquet as pq
 from hudi_templates import ref
 
 from lake.formats.hudi import FORMAT
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import Timeline
 
 T1, T2, T3, T4, T5 = (f"202601010000{n:02}000" for n in range(1, 6))
 PROPERTIES = {
@@ -104,3 +110,19 @@ class ByHand:
             folder.mkdir(parents=True)
             (folder / ".hoodie_partition_metadata").write_text(f"commitTime={T1}\npartitionDepth=1\n")
         return folder, f"{hidden}{file_id}{rest}"
+
+
+def without_java(table: ByHand) -> Any:
+    """What a withdrawal needs of a client."""
+    storage = Storage(str(table.base))
+    return SimpleNamespace(
+        table=ref(table.base),
+        storage=storage,
+        bundle=SimpleNamespace(check_serves_others=lambda *_: None),
+        timeline=lambda: Timeline(storage),
+        locked=lambda *_, **__: nullcontext(),
+        confirm_lock=lambda _: None,
+        has_lost=lambda _: False,
+        remove_file=storage.delete,
+        remove_directory=lambda relative: shutil.rmtree(table.base / relative, ignore_errors=True),
+    )

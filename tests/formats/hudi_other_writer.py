@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,18 @@ class OtherWriter:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
+    def lose_python(self) -> None:
+        """End the Python process of a stopped lakefold, and only that: once continued, its JVM works on."""
+        self._process.kill()
+        self._process.wait()
+
     def answer(self, seconds: float = 180) -> str:
         """How the oldest write that was not asked for yet ended."""
         return self._answers.get(timeout=seconds)
 
     def end(self) -> None:
         """End the process and its JVM."""
-        if self._process.poll() is None:
+        with suppress(ProcessLookupError):
             self.kill()
 
 
@@ -102,12 +108,14 @@ def main() -> None:
 
     from executors.spark import spark_session
 
-    spark = spark_session({"spark.master": "local[1]", **HEAP, "spark.sql.shuffle.partitions": "1"})
+    spark = spark_session({"spark.master": "local[1,4]", **HEAP, "spark.sql.shuffle.partitions": "1"})
     print("up", flush=True)
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)
         try:
             if "plan_id" in order:
+                if os.fork() == 0:  # holds the pipe at whose end a JVM sees that its Python is gone
+                    signal.pause()
                 table = Table(spark, order["base"], order["options"])
                 table.run(table.plan(order["plan_id"], partitions=order["partitions"]))
             else:

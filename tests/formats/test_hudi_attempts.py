@@ -7,14 +7,11 @@ import os
 import subprocess
 import sys
 import threading
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import fastavro
 import pytest
-from hudi_by_hand import OPERATIONS, T1, T2, T3, T4, T5, ByHand
+from hudi_by_hand import OPERATIONS, T1, T2, T3, ByHand, without_java
 from hudi_templates import ref
 
 from lake.errors import Transient
@@ -24,7 +21,6 @@ from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import PLAN_KEY, Timeline
 from lake.formats.hudi.withdraw import discard
 from lake.identity import Process
-from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
 from lake.ports import Unfinished
 
 
@@ -165,34 +161,6 @@ def stamp(requested: Path, plan_id: str) -> None:
     requested.write_bytes(buffer.getvalue())
 
 
-def client(table: ByHand, plan: Plan | None = None) -> Any:
-    """What a withdrawal needs of a client, without Java."""
-    storage = Storage(str(table.base))
-    return SimpleNamespace(
-        table=ref(table.base),
-        storage=storage,
-        plan=plan,
-        bundle=SimpleNamespace(check_serves_others=lambda *_: None),
-        timeline=lambda: Timeline(storage),
-        locked=lambda _: nullcontext(),
-        confirm_lock=lambda _: None,
-        has_lost=lambda _: False,
-        remove_file=storage.delete,
-    )
-
-
-def plan_of(plan_id: str, table: ByHand) -> Plan:
-    group = ClusteringGroup(partition="p", slices=(), output_files=1)
-    return Plan(
-        plan_id=plan_id,
-        table=ref(table.base),
-        kind=PlanKind.CLUSTERING,
-        groups=(group,),
-        options=RewriteOptions(target_file_max_bytes=1),
-        snapshot_instant=T2,
-    )
-
-
 def test_f3_an_executor_that_slept_over_its_withdrawal_leaves_its_successors_work_alone(
     table: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,14 +169,14 @@ def test_f3_an_executor_that_slept_over_its_withdrawal_leaves_its_successors_wor
     monkeypatch.setattr(compact, "withdraw", lambda _, instant, __: not withdrawn.append(instant.time))
     monkeypatch.setattr(adopt, "roll_back", lambda *_: withdrawn.append("rolled back"))
     successor = begin(table, epoch=3)
-    assert discard(client(table), "p", None, epoch=1) == 0
-    assert adopt.take_back(client(table), T3, "p", epoch=1) == 0
+    assert discard(without_java(table), "p", None, epoch=1) == 0
+    assert adopt.take_back(without_java(table), T3, "p", epoch=1) == 0
     assert withdrawn == []
-    assert discard(client(table), "p", None, epoch=3) == 1
-    assert discard(client(table), "p", [T3]) == 1, "the sweep has no epoch"
+    assert discard(without_java(table), "p", None, epoch=3) == 1
+    assert discard(without_java(table), "p", [T3]) == 1, "the sweep has no epoch"
     successor.end()
     begin(table, process=of_a_dead_process(), epoch=3)
-    assert discard(client(table), "p", None, epoch=1) == 1, "who is dead works on nothing"
+    assert discard(without_java(table), "p", None, epoch=1) == 1, "who is dead works on nothing"
     assert withdrawn == [T3] * 3
 
 
@@ -221,32 +189,3 @@ def test_f3_an_attempt_that_was_taken_for_over_does_not_take_back_the_one_after_
     successor = begin(table, epoch=2)
     assert (asleep.attempt.turn, successor.attempt.turn) == (1, 1)
     assert (asleep.is_superseded(), successor.is_superseded()) == (True, False)
-
-
-def test_plus_files_that_were_written_after_their_instant_was_withdrawn_go_with_the_executor_that_wrote_them(
-    table: ByHand,
-) -> None:
-    late, live = table.base_file(T4, "p/f-1"), table.base_file(T5, "p/f-2")
-    folder = table.base / "p"
-    discard(client(table), "p", [T4])
-    discard(client(table, plan_of("another", table)), "p", [T4])
-    assert (folder / late).exists(), "only its own job's files are known to it"
-    table.complete(T5, "commit", live)
-    ours = client(table, plan_of("p", table))
-    discard(ours, "p", [T1, T3, T5])
-    assert discard(ours, "p", None) == 0
-    before = {path.name for path in folder.glob("*.parquet")}
-    assert {late, live} < before
-    assert discard(ours, "p", [T4]) == 0
-    assert {path.name for path in folder.glob("*.parquet")} == before - {late}
-    table.base_file(T4, "p/f-1")
-    assert discard(ours, "p", None, begin(table, instant=T4)) == 0
-    assert {path.name for path in folder.glob("*.parquet")} == before - {late}
-
-
-def test_plus_files_of_a_commit_that_was_archived_since_stay(table: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = table.base_file(T4, "p/f-1")
-    asked: list[Any] = []
-    monkeypatch.setattr(Timeline, "archived", lambda _, **wanted: iter([asked.append(wanted["times"]) or "found"]))
-    discard(client(table, plan_of("p", table)), "p", [T4])
-    assert (asked, (table.base / "p" / name).exists()) == ([{T4}], True)

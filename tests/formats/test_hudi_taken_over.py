@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans of ours that a writer's inline clustering executes: it runs whatever is pending, by whoever it was planned."""
 
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,13 @@ def execute_pending(trips: Table) -> None:
     """What a writer with ``hoodie.clustering.inline`` does after its commit."""
     with ThreadPoolExecutor() as pool:  # a job of the calling thread's would carry the tag of ours
         pool.submit(run_service, trips.spark, "run_clustering", Path(trips.base), "execute").result()
+
+
+def silent(trips: Table, instant: str) -> None:
+    """Nothing of ``instant`` has been touched for an hour."""
+    for path in (Path(trips.base) / ".hoodie").rglob("*"):
+        if instant in str(path):
+            os.utime(path, (path.stat().st_mtime - 3600,) * 2)
 
 
 def check(trips: Table, instant: str, before: tuple[Any, Any]) -> None:
@@ -162,8 +170,28 @@ def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that
         written = trips.files_of(prepared.instant)
         assert written
         assert writer.discard(plan.plan_id, None) == 0
-    assert trips.files_of(prepared.instant) == written
     with trips.writer() as writer:
+        assert writer.discard(plan.plan_id, None) == 0, "nor by anybody else"
+        assert trips.files_of(prepared.instant) == written
+        silent(trips, prepared.instant)
         assert writer.discard(plan.plan_id, None) == 1
     assert not trips.files_of(prepared.instant)
     assert (trips.rows(), trips.other_rows()) == before
+
+
+def test_what_a_writer_executes_of_a_plan_that_ended_is_not_withdrawn_and_its_commit_counts(trips: Table) -> None:
+    before = trips.rows(), trips.other_rows()
+    plan = trips.plan()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+    HudiClient(trips.ref, trips.spark).worker.cluster(prepared.instant, False)  # begun, as inline clustering does
+    with trips.writer() as sweep:
+        assert sweep.discard(plan.plan_id, [prepared.instant]) == 0
+        with pytest.raises(Conflict, match="may be in the hands of another"):
+            sweep.roll_back(prepared.instant)
+    assert [entry.alive for entry in FORMAT.unfinished(trips.ref)] == [True]
+    execute_pending(trips)
+    check(trips, prepared.instant, before)
+    commit = FORMAT.committed(trips.ref, plan.plan_id)
+    assert commit is not None
+    assert commit.instant == prepared.instant

@@ -27,8 +27,6 @@ class Process:
         self.tasks: list[Task] = []
         #: what its round of cleaning goes by, in seconds
         self.retention = 0.0
-        #: a call of it to the lake failed, perhaps the one that would have tidied up
-        self.hindered = False
 
     def __str__(self) -> str:
         return self.name

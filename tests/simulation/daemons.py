@@ -139,6 +139,7 @@ class Daemon:
     def _sweep(self) -> None:
         for table in self.world.tables.values():
             left = any(i.plan_id is not None for i in table.pending()) or self.store.ended_without_commit(table.ref)
+            left = left or bool(table.files_of_nobody())
             if left and self.store.tables[table.name].halted is None:
                 sweep(table.ref, format=self.world.format, store=self.store, spark=_no_spark)
 

@@ -155,6 +155,7 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "partitions-held-twice": replaced(ModelStore, "taken", _twice_held),
         "sleeper-withdraws-its-successor": replaced(Leftovers, "discard", _withdraw_whatever_there_is),
         "no-receipt": _without_receipt,
+        "late-files-forgotten": replaced(ModelFormat, "late_files", lambda format_, table: ()),
         "pending-groups-planned": replaced(ModelWriter, "pending_groups", lambda writer: {}),
     }
 )

@@ -138,6 +138,11 @@ class ModelFormat:
             for i in self.table(ref).pending()
         ]  # fmt: skip
 
+    @port("late files")
+    def late_files(self, ref: TableRef) -> Collection[str]:
+        """See ``FindsLateFiles``."""
+        return {file.instant for file in self.table(ref).files_of_nobody()}
+
     @port("superseded_deletable")
     def superseded_deletable(self, ref: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See the port."""
@@ -252,6 +257,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
                 replaces=tuple((item.partition, item.file_id) for item in slices),
                 inputs=tuple((str(item.path), item.log_files) for item in slices),
             )  # fmt: skip
+            table.noted.add(instant.time)
             self.world.watch.published(table, instant)
             self.journal(Staged(token=instant.time))
         return Prepared(plan=plan, epoch=epoch, instant=instant.time, groups=kept, left_out=tuple(left_out))
@@ -362,6 +368,18 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         """Pending instants that name the plan, of those named."""
         mine = [i for i in self.table.pending() if i.plan_id == plan_id]
         return [i for i in mine if instants is None or i.time in instants]
+
+    @port("remove late files")
+    def remove_late_files(self, instants: Collection[str]) -> Sequence[str]:
+        """See ``RemovesLateFiles``."""
+        table = self.table
+        with table.locked(*self.locks()):
+            late = [file.path for file in table.files_of_nobody() if file.instant in instants]
+            for path in late:
+                self.world.before("delete file", lake=True)
+                self.world.watch.removing(table, path)
+                table.remove(path)
+        return late
 
     @port("delete")
     def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> Deletion:

@@ -59,7 +59,6 @@ class File:
     at: float
     bytes: int
     written: int
-    by: Process | None = None
 
 
 class Slice:
@@ -134,6 +133,8 @@ class Table:
     #: what completed, in that order, and what it made of the ledger
     history: list[tuple[Instant, Mapping[int, int | None]]] = field(default_factory=list)
     instants: int = 0
+    #: instants that lakefold published: a note on each stays in the table
+    noted: set[str] = field(default_factory=set)
     #: counts what a scan could see change
     version: int = 0
     _live: dict[str, Slice] | None = None
@@ -247,8 +248,7 @@ class Table:
         """A new file, invisible until its instant completes."""
         path = f"{partition}/{group}_{instant}{'.log' if log else ''}"
         size = len(rows)
-        by = self.scheduler.current.process if self.scheduler.current else None
-        file = File(path, partition, group, instant, dict(rows), log, self.scheduler.now, size, size, by)
+        file = File(path, partition, group, instant, dict(rows), log, self.scheduler.now, size, size)
         self.files[path] = file
         return file
 
@@ -304,6 +304,16 @@ class Table:
         self.done.discard(time)
         self.version += 1
 
+    def files_of_nobody(self) -> list[File]:
+        """What was written under an instant of lakefold's when it had been withdrawn, or for no commit."""
+        found = []
+        for file in self.files.values():
+            if file.instant in self.noted:
+                instant = self.find(file.instant)
+                if instant is None or (instant.completed and file not in instant.outputs):
+                    found.append(file)
+        return found
+
     def pending(self) -> list[Instant]:
         """What was begun and did not complete, oldest first."""
         return list(self.begun.values())
@@ -331,7 +341,6 @@ class Table:
             for lock in locks:
                 while lock.holder is not None and not lock.holder.dead:
                     if self.scheduler.now >= until:
-                        process.hindered = True
                         raise Transient(f"the lock of {self.name} is held by {lock.holder.name}")
                     self.scheduler.sleep(_LOOK_AGAIN_SECONDS)
                 lock.holder = process

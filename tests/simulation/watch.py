@@ -147,6 +147,7 @@ class Watch:
             all(row.state not in LIVE_STATES for store in world.stores for row in store.plans.values())
             and all(row.deleted or self._live_again(row) for store in world.stores for row in store.rows)
             and not any(i.plan_id is not None for table in world.tables.values() for i in table.pending())
+            and not any(table.files_of_nobody() for table in world.tables.values())
         )
 
     def _live_again(self, row: "SupersededRow") -> bool:
@@ -189,7 +190,5 @@ class Watch:
         for file in table.files.values():
             instant = table.find(file.instant)
             undone = (table.name, file.instant) in self.restored
-            # Known and open: what a sleeper writes after its withdrawal stays where its own tidying up fails.
-            excused = file.by is None or file.by.dead or file.by.hindered or file.by.asleep_until > 0
-            if instant is None and not undone and not excused:
+            if instant is None and (file.instant in table.noted or not undone):
                 self.violated("left behind", f"{table.name}: {file.path} belongs to no instant")

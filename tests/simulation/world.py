@@ -263,7 +263,6 @@ class World:
             self._calls[name] += 1
             self._strike_at(name, "before", lake)
         if lake and not self.mounted:
-            self.scheduler.current.process.hindered = True  # type: ignore[union-attr]
             raise Rejected(f"{name}: the lake is not there")
 
     def after(self, name: str, *, lake: bool = False) -> None:
@@ -288,7 +287,6 @@ class World:
         elif not lake:
             raise DatabaseUnreachable("the database does not answer")
         elif fault.outcome is not None:
-            task.process.hindered = True
             raise fault.outcome(f"{fault.site} failed")
 
     def _strike_down(self, stroke: Stroke) -> None:

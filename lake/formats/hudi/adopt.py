@@ -24,12 +24,13 @@ from lake.errors import Conflict, Transient
 from lake.formats.hudi.attempts import OpenAttempt, forget_ended, refuse_living
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.compact import check_inputs
+from lake.formats.hudi.late import note, note_begun, written_by
 from lake.formats.hudi.outcomes import outcomes
 from lake.formats.hudi.publish import live_slices, stale_reason, still_there
 from lake.formats.hudi.rollback import roll_back
 from lake.formats.hudi.timeline import Instant, InstantState, planned_slices
-from lake.formats.hudi.unfinished import plan_kind
-from lake.formats.hudi.withdraw import others_work, remove_data_files
+from lake.formats.hudi.unfinished import in_other_hands, plan_kind
+from lake.formats.hudi.withdraw import others_work
 from lake.plan import Plan, PlanKind
 from lake.ports import Prepared, Rewrite
 
@@ -54,7 +55,9 @@ def begin(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[], None])
         refuse_living(client.storage, plan.table.name, plan.adopted)
         _check_inputs(client, plan)
         fence()
+        note(client.storage, client.timeline(), plan.adopted, plan.partitions)
         java = client.begin_rewrite(plan.kind, plan.adopted)
+        note_begun(client.storage, client.timeline(), plan.adopted)
     groups = tuple(range(len(plan.groups)))
     return Prepared(plan=plan, epoch=epoch, instant=plan.adopted, groups=groups), java
 
@@ -112,19 +115,26 @@ def take_back(
     """
     client.bundle.check_serves_others(client.table.name, "taking back a plan of another process")
     with outcomes(client.table, "taking back a plan"), client.locked("taking back a plan"):
-        for instant, plan in client.timeline().pending_plans():
+        timeline = client.timeline()
+        for instant, plan in timeline.pending_plans():
             kind = plan_kind(instant, plan)
             if instant.time != time or kind is None:
                 continue
             if plan_id is not None and others_work(client.storage, time, plan_id, mine, epoch):
                 return 0
             begun = instant.state is InstantState.INFLIGHT
-            if begun and client.has_lost(time):
+            if client.has_lost(time) or in_other_hands(client.table, client.storage, timeline, instant):
                 return 0
             client.confirm_lock("taking back a plan")
+            partitions = {entry.partition for entry in planned_slices(plan)}
             if begun:
                 roll_back(client, time, kind)
-            remove_data_files(client, time, {entry.partition for entry in planned_slices(plan)})
+            # Before the look at whether it only waits: what a writer that begins it now writes is not among them.
+            files = written_by(client.storage, time, partitions)
+            after = client.timeline().find(time, action=ACTIONS[kind])
+            if after is not None and after.state is InstantState.REQUESTED:
+                for path in files:
+                    client.remove_file(path)
             forget_ended(client.storage, time)
             return int(begun)
     return 0

@@ -236,6 +236,10 @@ class HudiClient:
         path = self.jvm.org.apache.hudi.storage.StoragePath(f"{self.base}/{relative}")
         self.meta.getStorage().deleteFile(path)
 
+    def remove_directory(self, relative: str) -> None:
+        """Delete a directory of the table with all that is below it; one that is gone already is fine."""
+        self.meta.getStorage().deleteDirectory(self.jvm.org.apache.hudi.storage.StoragePath(f"{self.base}/{relative}"))
+
     def array(self, java_class: Any, items: list[Any]) -> Any:
         """A Java array."""
         return self.bundle.array(java_class, items)

@@ -15,6 +15,7 @@ from lake.errors import Conflict
 from lake.formats.hudi.attempts import refuse_living
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.damage import as_listed, damage_of
+from lake.formats.hudi.late import note
 from lake.formats.hudi.listing import replaced_groups
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.publish import LiveSlice, SliceKey, live_slices, pending_groups, still_pending, still_there
@@ -50,6 +51,7 @@ def make_known(
     if kept_request is not None:
         refuse_living(client.storage, plan.table.name, kept_request[0].time)
         stage(kept_request[0].time)
+        note(client.storage, timeline, kept_request[0].time, plan.partitions)
         return _prepared_from(client, plan, epoch, *kept_request)
     live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     held = pending_groups(timeline)
@@ -79,6 +81,7 @@ def make_known(
     instant = client.new_instant()
     stage(instant)
     requested = client.meta.getInstantGenerator().getCompactionRequestedInstant(instant)
+    note(client.storage, timeline, instant, plan.partitions)
     client.confirm_lock("publishing a plan")
     client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
     current = replace(plan, groups=tuple(groups))

@@ -22,10 +22,11 @@ from lake.formats.hudi.batches import write_from_batches
 from lake.formats.hudi.clean import hold_back
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.inputs import unreadable
+from lake.formats.hudi.late import note_begun, note_commit, written_by
 from lake.formats.hudi.outcomes import cause_chain, commit_had_begun, is_disk_full, is_jvm_gone, translate
 from lake.formats.hudi.publish import still_pending, unchanged
 from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, InstantState, join, write_stats
-from lake.formats.hudi.withdraw import remove_data_files, written_by
+from lake.formats.hudi.withdraw import remove_data_files
 from lake.plan import ClusteringGroup, Commit, OutputFile, PlanKind, Progress, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite
 
@@ -168,10 +169,12 @@ def write(
 def _begin(client: HudiClient, prepared: Prepared, groups: Sequence[ClusteringGroup]) -> Any:
     """Make the plan inflight; Hudi's write of it, a job that has not run yet, with the faster reading where it fits."""
     action = ACTIONS[prepared.plan.kind]
-    instant = still_pending(client, prepared, action).find(prepared.instant, action=action)
-    if instant is None or instant.state is not InstantState.REQUESTED:
-        raise _taken_over(prepared)
-    java = client.begin_rewrite(prepared.plan.kind, prepared.instant)
+    with client.locked("beginning a rewrite", metadata=False):
+        instant = still_pending(client, prepared, action).find(prepared.instant, action=action)
+        if instant is None or instant.state is not InstantState.REQUESTED:
+            raise _taken_over(prepared)
+        java = client.begin_rewrite(prepared.plan.kind, prepared.instant)
+        note_begun(client.storage, client.timeline(), prepared.instant)
     if prepared.plan.kind is PlanKind.CLUSTERING and not client.engine.copies:
         statuses = write_from_batches(client, prepared.instant, groups)
         if statuses is not None:
@@ -189,21 +192,28 @@ def _force(client: HudiClient, java: Any) -> list[Any]:
 
 
 def _leave(client: HudiClient, prepared: Prepared, cancelled: threading.Event) -> None:
-    """Delete what was written in vain under an instant of ours, and nothing that another process wrote.
+    """Delete what was written in vain under an instant of ours, see ``_leave_now``, after the commit of others.
 
-    A full disk leaves no room for the withdrawal otherwise. And whoever took over the instant knows nothing of files
-    that were written since: once it has committed they are files of a completed commit, seen by every reader. Which
-    they are its commit tells, and nothing before, so that it is waited for.
+    Once whoever took over the instant has committed, files that it knows nothing of are files of a completed commit,
+    seen by every reader. Which they are its commit tells, and nothing before, so that it is waited for.
     """
     deadline = time.monotonic() + OTHERS_WAIT.total_seconds()
     while client.has_lost(prepared.instant) and any(i.time == prepared.instant for i in client.timeline().pending):
         if time.monotonic() >= deadline or cancelled.wait(_OTHERS_POLL_SECONDS):
             log.warning(
-                "%s: another process executes %s and is not waited for; what was written in vain of it stays",
+                "%s: another process executes %s and is not waited for; the sweep deletes what was written in vain",
                 client.table.name,
                 prepared.instant,
             )
             return
+    _leave_now(client, prepared)
+
+
+def _leave_now(client: HudiClient, prepared: Prepared) -> None:
+    """Delete what was written in vain under an instant of ours, and nothing that another process wrote.
+
+    A full disk leaves no room for the withdrawal otherwise.
+    """
     partitions = {prepared.plan.groups[index].partition for index in prepared.groups}
     with client.alone("deleting what was written in vain"):
         # Before the looks at whose they are: what another process writes after those is not among them.
@@ -331,12 +341,13 @@ def complete(client: HudiClient, written: Written, fence: Callable[[], None] = l
     except Exception as error:
         lost = not called and not is_jvm_gone(error) and client.has_lost(instant)
         if lost and client.storage.sizes([output.path for output in commit.outputs]):
-            _leave(client, prepared, threading.Event())
+            _leave_now(client, prepared)  # of what another process still executes the sweep deletes it
         outcome = translate(error, plan.table, "committing", committing=called and commit_had_begun(error))
         if called and _landed(client, instant, ACTIONS[plan.kind]):
             log.warning("%s: commit %s landed although Hudi reported: %s", plan.table.name, instant, outcome)
-            return commit
-        raise outcome from error
+        else:
+            raise outcome from error
+    note_commit(client.storage, instant)
     return commit
 
 

@@ -11,6 +11,7 @@ from lake.errors import Rejected, Transient
 from lake.formats.hudi.commits import find_commit, landed, pending_plan_ids, reasons_to_close, reasons_to_keep
 from lake.formats.hudi.damage import first_of_each_group, look
 from lake.formats.hudi.describe import describe_table
+from lake.formats.hudi.late import find_late
 from lake.formats.hudi.listing import busy_groups, delta_commits, slices_table
 from lake.formats.hudi.refusals import check_table
 from lake.formats.hudi.session import SESSION
@@ -33,7 +34,7 @@ SEARCH_DEPTH = 4
 class HudiFormat:
     """Apache Hudi tables of version 6, 8 and 9 on local file systems and S3.
 
-    Implements ``lake.ports.TableFormat`` and ``FindsResurrected``.
+    Implements ``lake.ports.TableFormat``, ``FindsResurrected`` and ``FindsLateFiles``.
     """
 
     name = "hudi"
@@ -138,6 +139,15 @@ class HudiFormat:
         def look() -> Sequence[Resurrected]:
             storage = Storage(table.location)
             return find_resurrected(storage, Timeline(storage))
+
+        return _twice(table, look)
+
+    def late_files(self, table: TableRef) -> Collection[str]:
+        """See ``FindsLateFiles``."""
+
+        def look() -> Collection[str]:
+            storage = Storage(table.location)
+            return find_late(storage, Timeline(storage))
 
         return _twice(table, look)
 

@@ -16,6 +16,7 @@ from lake.errors import Conflict, Rejected
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.conflicts import writer_wins
 from lake.formats.hudi.damage import damage_of, is_current
+from lake.formats.hudi.late import note
 from lake.formats.hudi.listing import Slice
 from lake.formats.hudi.settings import SORT_COLUMNS
 from lake.formats.hudi.storage import user
@@ -287,6 +288,7 @@ def make_known(
     instant = client.new_instant()
     stage(instant)
     requested = client.bundle.requested_clustering(client.meta, instant)
+    note(client.storage, timeline, instant, plan.partitions)
     client.confirm_lock("publishing a plan")
     client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
     return Prepared(plan=plan, epoch=epoch, instant=instant, groups=kept, left_out=left_out)

@@ -236,11 +236,6 @@ class Storage:
                 return bool(self.fs.get_file_info(beside))
             return bool(self.fs.get_file_info(self.base.partition("/")[0]).type != pafs.FileType.NotFound)
 
-    def delete_directory(self, relative: str) -> None:
-        """Remove the directory with all that is below it; one that is gone already is fine."""
-        with self._outcomes(relative), suppress(FileNotFoundError):
-            self.fs.delete_dir(self.path(relative))
-
     def relative(self, path: str) -> str:
         """The inverse of ``path``."""
         return path[len(self.base) :].lstrip("/")

@@ -7,6 +7,7 @@ from typing import Any
 
 from lake.formats.hudi.attempts import SILENCE as ATTEMPT_SILENCE
 from lake.formats.hudi.attempts import Signed, attempts
+from lake.formats.hudi.late import MARKERS, is_begun_by_others
 from lake.formats.hudi.names import data_file
 from lake.formats.hudi.settings import SORT_COLUMNS
 from lake.formats.hudi.storage import Storage
@@ -26,7 +27,6 @@ from lake.plan import ClusteringGroup, PlanKind
 from lake.ports import Unfinished
 
 _HEARTBEATS = ".hoodie/.heartbeat"
-_MARKERS = ".hoodie/.temp"
 _INTERVAL = "hoodie.client.heartbeat.interval_in_ms"
 _MISSES = "hoodie.client.heartbeat.tolerable.misses"
 #: without a heartbeat, which clusterings and single writers have none of, files tell; a task may be long at one
@@ -52,9 +52,7 @@ def _entry(
     at_work: Sequence[Signed],
 ) -> Unfinished:
     plan_id = planned_by(plan, at_work)
-    last_sign, alive = _life(
-        table, storage, timeline, instant, at_work, SILENCE if plan_id is None else ATTEMPT_SILENCE
-    )
+    last_sign, alive = _life(table, storage, timeline, instant, at_work, ours=plan_id is not None)
     kind = plan_kind(instant, plan)
     partitions = {entry.partition for entry in planned_slices(plan or {})}
     groups = tuple(plan_groups(storage, plan)) if plan is not None and kind is not None else ()
@@ -110,25 +108,37 @@ def _life(
     timeline: Timeline,
     instant: Instant,
     at_work: Sequence[Signed],
-    limit: timedelta,
+    *,
+    ours: bool,
 ) -> tuple[datetime, bool]:
     """The newest trace of whoever works on ``instant``, and whether it is recent enough to be left alone.
 
     A lakefold tells by its attempt. With a heartbeat Hudi's own limit holds, by the heartbeat settings in the table's
-    write options; what gives no other sign than its files is silent after ``limit``.
+    write options; what gives no other sign than its files is silent after ``SILENCE``, and after that of an attempt
+    where it is ``ours``.
     """
-    if at_work:
+    others = instant.state is InstantState.INFLIGHT and is_begun_by_others(storage, timeline, instant.time)
+    if at_work and not others:
         return max(signed.last_sign for signed in at_work), any(signed.is_alive for signed in at_work)
+    limit = ATTEMPT_SILENCE if ours and not others else SILENCE
     heartbeat = storage.newest(f"{_HEARTBEATS}/{instant.time}")
     files = [name for name in (instant.inflight_file, instant.requested_file) if name is not None]
     signs = [storage.newest(f"{timeline.directory}/{name}") for name in files]
-    signs += [heartbeat, storage.newest(f"{_MARKERS}/{instant.time}")]
+    signs += [heartbeat, storage.newest(f"{MARKERS}/{instant.time}")]
     last = max((sign for sign in signs if sign is not None), default=instant_datetime(instant.time, timeline.timezone))
     if heartbeat is not None:
         options = table.write_options
         interval = timedelta(milliseconds=float(options.get(_INTERVAL, 60_000)))
         last, limit = heartbeat, interval * int(options.get(_MISSES, 2))
     return last, datetime.now(UTC) - last <= limit
+
+
+def in_other_hands(table: TableRef, storage: Storage, timeline: Timeline, instant: Instant) -> bool:
+    """Whether a writer executes a pending instant of ours now: what is there of it is not lakefold's to take back."""
+    if instant.state is not InstantState.INFLIGHT or not is_begun_by_others(storage, timeline, instant.time):
+        return False
+    _, alive = _life(table, storage, timeline, instant, (), ours=True)
+    return alive
 
 
 def plan_groups(storage: Storage, plan: Mapping[str, Any]) -> Iterator[ClusteringGroup]:

@@ -7,10 +7,11 @@ from lake.errors import Transient
 from lake.formats.hudi import compact
 from lake.formats.hudi.attempts import OpenAttempt, attempts, forget_ended
 from lake.formats.hudi.client import HudiClient
-from lake.formats.hudi.names import data_file
+from lake.formats.hudi.late import MARKERS, late_files, note_withdrawal, read, written_by
 from lake.formats.hudi.outcomes import outcomes
 from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import PLAN_KEY, Instant, InstantState, Timeline, extra_metadata, join, planned_slices
+from lake.formats.hudi.timeline import PLAN_KEY, Instant, InstantState, Timeline, extra_metadata, planned_slices
+from lake.formats.hudi.unfinished import in_other_hands
 
 
 def _of_plan(timeline: Timeline, plan_id: str) -> list[tuple[Instant, frozenset[str]]]:
@@ -32,8 +33,8 @@ def discard(
     """Withdraw the pending instants of ``plan_id`` that ``instants`` names, all with None; how many needed it.
 
     An instant that completed or carries another plan's id is left alone, and so is what ``others_work`` says
-    and what a writer has begun to execute. Of the caller's own that is gone already those files go that were written
-    after it went. Idempotent.
+    and what a writer has begun to execute. Of those that are gone already the files go that were written after that.
+    Idempotent.
     """
     withdrawn = 0
     with outcomes(client.table, "withdrawing a plan"), client.locked("withdrawing a plan"):
@@ -41,9 +42,9 @@ def discard(
         for instant, partitions in _of_plan(timeline, plan_id):
             if instants is not None and instant.time not in instants:
                 continue
-            if others_work(client.storage, instant.time, plan_id, mine, epoch) or (
-                instant.state is InstantState.INFLIGHT and client.has_lost(instant.time)
-            ):
+            if others_work(client.storage, instant.time, plan_id, mine, epoch) or client.has_lost(instant.time):
+                continue
+            if in_other_hands(client.table, client.storage, timeline, instant):
                 continue
             client.confirm_lock("withdrawing a plan")
             # Under the lock a process that woke up can't commit between our look at the timeline and the rollback.
@@ -53,10 +54,22 @@ def discard(
                 _withdraw(client, instant)
                 withdrawn += 1
             _remove_leftovers(client, instant, partitions)
+            note_withdrawal(client.storage, instant.time)
             forget_ended(client.storage, instant.time)
         for time in {*(instants or ()), *([] if mine is None else [mine.attempt.instant])}:
-            _remove_late_files(client, timeline, plan_id, time)
+            _remove_late_files(client, timeline, time)
     return withdrawn
+
+
+def remove_late(client: HudiClient, instants: Collection[str]) -> list[str]:
+    """Delete files that were written under ``instants`` when these were over, and their markers; the files that went.
+
+    No rollback knows of such files, see ``late``.
+    """
+    what = "deleting what was written too late"
+    with outcomes(client.table, what), client.locked(what, metadata=False):
+        timeline = client.timeline()
+        return [path for time in sorted(instants) for path in _remove_late_files(client, timeline, time)]
 
 
 def others_work(
@@ -93,18 +106,17 @@ def _remove_leftovers(client: HudiClient, instant: Instant, partitions: Collecti
         remove_data_files(client, instant.time, partitions)
 
 
-def _remove_late_files(client: HudiClient, timeline: Timeline, plan_id: str, time: str) -> None:
-    """Delete what the client's own job wrote under ``time`` after another process had withdrawn that instant.
-
-    No rollback knows of such files, and readers that list directories take them for committed, every row of theirs
-    twice, once the active timeline begins after ``time``.
-    """
-    plan = client.plan
-    if plan is None or plan.plan_id != plan_id or timeline.find(time) is not None:
-        return
-    # The active timeline was listed before: what is archived meanwhile is in both, not in none.
-    if not any(timeline.archived(plans=False, metadata=False, times={time})):
-        remove_data_files(client, time, plan.partitions)
+def _remove_late_files(client: HudiClient, timeline: Timeline, time: str) -> list[str]:
+    known = read(client.storage, time)
+    instant = timeline.find(time)
+    if known is None or (instant is not None and instant.pending):
+        return []
+    paths = late_files(client.storage, timeline, known)
+    client.confirm_lock("deleting what was written too late")
+    for path in paths:
+        client.remove_file(path)
+    client.remove_directory(f"{MARKERS}/{time}")
+    return paths
 
 
 def remove_data_files(client: HudiClient, time: str, partitions: Collection[str], keep: Collection[str] = ()) -> None:
@@ -112,10 +124,3 @@ def remove_data_files(client: HudiClient, time: str, partitions: Collection[str]
     for path in written_by(client.storage, time, partitions):
         if path not in keep:
             client.remove_file(path)
-
-
-def written_by(storage: Storage, time: str, partitions: Collection[str]) -> list[str]:
-    """The base files in ``partitions`` that carry the instant ``time``."""
-    paths = [join(partition, name) for partition in partitions for name in storage.names(partition)]
-    files = ((path, data_file(path)) for path in paths)
-    return [path for path, file in files if file is not None and not file.is_log and file.instant == time]

@@ -190,6 +190,12 @@ class HudiWriter:
             self._check_contents()
             return clean.delete(self._open(), versions, self.fence)
 
+    def remove_late_files(self, instants: Collection[str]) -> Sequence[str]:
+        """See ``RemovesLateFiles``."""
+        with outcomes(self.table, "opening the table"):
+            client = self._open()
+        return withdraw.remove_late(client, instants)
+
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
         """See ``TableWriter``."""
         with outcomes(self.table, "opening the table"):

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that appear under an instant of lakefold's when that is over: which they are, how long they are looked for."""
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hudi_by_hand import T2, T3, T4, T5, ByHand, without_java
+from hudi_templates import ref
+
+from lake.errors import Transient
+from lake.formats.hudi import FORMAT, late
+from lake.formats.hudi.archive import ArchivedInstant
+from lake.formats.hudi.late import is_begun_by_others, note, note_begun, note_commit, path_of
+from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.unfinished import in_other_hands
+from lake.formats.hudi.withdraw import discard, remove_late
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ByHand:
+    """A commit of two file groups, after which an instant of lakefold's has come and gone."""
+    made = ByHand(tmp_path / "t")
+    made.complete(T2, "commit", made.base_file(T2), made.base_file(T2, "p/f-9"))
+    noted(made, T4)
+    return made
+
+
+def noted(table: ByHand, instant: str) -> None:
+    storage = Storage(str(table.base))
+    note(storage, Timeline(storage), instant, ["p", "q"])
+
+
+def aged(table: ByHand, instant: str, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(table.base / path_of(instant), (then, then))
+
+
+def files(table: ByHand) -> set[str]:
+    return {path.name for path in table.base.rglob("*.parquet")}
+
+
+def found(table: ByHand) -> list[str]:
+    return list(FORMAT.late_files(ref(table.base)))
+
+
+def test_what_is_written_after_a_withdrawal_is_found_and_deleted_with_its_markers(table: ByHand) -> None:
+    before = files(table)
+    assert found(table) == []
+    aged(table, T4, 60)
+    late_one = table.base_file(T4, "p/f-1")
+    markers = table.base / f".hoodie/.temp/{T4}/p"
+    markers.mkdir(parents=True)
+    (markers / f"{late_one}.marker.CREATE").touch()
+    assert found(table) == found(table) == [T4], "looked for until it is gone"
+    assert remove_late(without_java(table), [T4]) == [f"p/{late_one}"]
+    assert (files(table), markers.parent.exists(), found(table)) == (before, False, [])
+
+
+def test_what_belongs_to_a_pending_or_to_nobodys_instant_is_left_alone(table: ByHand) -> None:
+    noted(table, T3)
+    table.request_compaction(T3, table.base_file(T2), [])
+    table.base_file(T3)
+    table.base_file(T5, "p/f-5")  # of a writer whose commit is still to come
+    before = files(table)
+    assert found(table) == []
+    assert remove_late(without_java(table), [T2, T3, T5]) == []
+    assert files(table) == before
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_of_a_completed_instant_go_only_files_that_its_commit_does_not_name(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch, archived: bool
+) -> None:
+    named, doubled = table.base_file(T4, "p/f-1"), table.base_file(T4, "p/f-2")
+    table.complete(T4, "replacecommit", named)
+    if archived:
+        timeline = Timeline(Storage(str(table.base)))
+        completed = timeline.find(T4)
+        assert completed is not None
+        record = timeline.metadata(completed)
+        (table.base / f".hoodie/{T4}.replacecommit").unlink()
+        row = ArchivedInstant(time=T4, completed_at=T4, action="replacecommit", plan=None, metadata=record)
+        monkeypatch.setattr(Timeline, "archived", lambda *_, **wanted: iter([row]))
+    assert found(table) == [T4]
+    assert remove_late(without_java(table), [T4]) == [f"p/{doubled}"]
+    assert named in files(table)
+
+
+@pytest.mark.parametrize("why", ["committed", "too old", "empty commit", "savepoint"])
+def test_nothing_is_deleted_where_nobody_can_say_whose_it_is(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    storage = Storage(str(table.base))
+    name = table.base_file(T4, "p/f-1")
+    if why == "committed":  # and archived since, and the archived timeline was lost
+        note_commit(storage, T4)
+    elif why == "too old":
+        rows = [ArchivedInstant(time=T5, completed_at=T5, action="commit", plan=None, metadata=None)]
+        monkeypatch.setattr(Timeline, "archived", lambda *_, times=None, **__: iter([] if times is not None else rows))
+    elif why == "empty commit":
+        (table.base / f".hoodie/{T4}.replacecommit").touch()
+    else:
+        monkeypatch.setattr(Timeline, "savepoints", lambda _: {T2: frozenset({f"p/{name}"})})
+    if why == "empty commit":
+        with pytest.raises(Transient, match="is empty, so nobody can say what"):
+            found(table)
+    else:
+        assert found(table) == []
+        assert remove_late(without_java(table), [T4]) == []
+    assert name in files(table)
+
+
+def test_looks_grow_rarer_with_the_time_since_the_instant_was_over_and_end_after_a_week(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    monkeypatch.setattr(late, "written_by", lambda *_: looks.append(1) or [])
+
+    def looked() -> bool:
+        del looks[:]
+        found(table)
+        return bool(looks)
+
+    aged(table, T4, 1000)
+    assert (looked(), looked()) == (True, False)
+    key, (sign, _) = (Storage(str(table.base)).location, T4), late._looked[Storage(str(table.base)).location, T4]
+    late._looked[key] = sign, timedelta(seconds=850)
+    assert not looked()
+    late._looked[key] = sign, timedelta(seconds=790)
+    assert looked()
+    aged(table, T4, 10)  # withdrawn just now
+    assert looked()
+    count, age = 0, 30.0
+    while age < late.PATIENCE.total_seconds():
+        count, age = count + 1, max(age, late._FIRST_LOOKS.total_seconds()) * late._GROWTH
+    assert count < 50
+    aged(table, T4, 8 * 86400)
+    assert not looked()
+    noted(table, T5)
+    assert not (table.base / path_of(T4)).exists(), "forgotten with the next plan"
+
+
+def test_what_a_withdrawal_finds_gone_already_is_looked_at_at_once(table: ByHand) -> None:
+    before = files(table)
+    table.base_file(T4, "p/f-1")
+    assert discard(without_java(table), "p", [T4]) == 0
+    assert files(table) == before
+
+
+def test_an_inflight_instant_is_in_other_hands_where_lakefold_did_not_begin_it(table: ByHand) -> None:
+    storage = Storage(str(table.base))
+    noted(table, T3)
+    table.request_compaction(T3, table.base_file(T2), [])
+
+    def looks() -> tuple[bool, bool]:
+        timeline = Timeline(storage)
+        instant = timeline.find(T3)
+        assert instant is not None
+        return is_begun_by_others(storage, timeline, T3), in_other_hands(ref(table.base), storage, timeline, instant)
+
+    assert looks() == (False, False)
+    inflight = table.base / f".hoodie/{T3}.compaction.inflight"
+    inflight.touch()
+    assert looks() == (True, True)
+    note_begun(storage, Timeline(storage), T3)
+    assert looks() == (False, False)
+    inflight.unlink()
+    inflight.touch()
+    assert looks() == (True, True), "taken back and begun anew"
+    for path in inflight.parent.glob(f"{T3}*"):
+        os.utime(path, (1e9, 1e9))
+    assert looks() == (True, False), "given up since"

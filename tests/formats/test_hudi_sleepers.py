@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Java that writes on, with nobody there any more to tidy up, after its plan was withdrawn, taken over or committed."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_other_writer import OtherWriter
+from hudi_tables import small_files
+from hudi_writing import FORMAT, Table
+from uuid_utils import uuid7
+
+from executors.rescue import sweep
+from lake.formats.hudi.late import path_of
+from service.store import Store
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    opened.upgrade()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[OtherWriter]:
+    writer = OtherWriter(tmp_path / "other.log")
+    yield writer
+    writer.end()
+
+
+@pytest.mark.parametrize("then", ["cancelled", "completed"])
+def test_what_a_jvm_writes_when_its_plan_was_withdrawn_and_its_python_is_gone_is_deleted_by_the_sweep(
+    spark: Any, tmp_path: Path, store: Store, other: OtherWriter, then: str
+) -> None:
+    trips = Table(spark, tmp_path / "lake" / "trips")
+    small_files(spark, Path(trips.base))
+    before = trips.rows(), trips.other_rows()
+    plan = trips.plan(str(uuid7()))
+    store.register(plan.table, "compact")
+    store.add_plan(plan, request_id=None, actor="test", estimate={})
+    claim = store.claim("first")
+    assert claim is not None
+    markers = Path(trips.base) / ".hoodie/.temp"
+
+    def about_to_write() -> bool:
+        return any(markers.rglob("*.marker.*"))  # a task's last step before it opens its file
+
+    other.run_plan(trips.base, plan.plan_id, plan.partitions, {})
+    other.stop_when(about_to_write)
+    (asleep,) = trips.timeline().pending
+    with trips.writer() as writer:
+        assert writer.discard(plan.plan_id, None) == 1
+        assert trips.files_of(asleep.time) == set()
+        if then == "completed":
+            writer.commit(writer.rewrite(writer.prepare(plan, 2), lambda progress: None))
+    store.cancel(claim, "cancelled by hand", actor="ada")
+    other.lose_python()
+    other.go_on()
+    wait_for_files(trips, asleep.time)
+    other.end()
+    (unowned,) = {FORMAT.verify(trips.ref, (), rows=False).unowned}
+    assert set(unowned) == trips.files_of(asleep.time) != set()
+    sweep(trips.ref, format=FORMAT, store=store, spark=lambda: spark)
+    assert trips.files_of(asleep.time) == set()
+    found = FORMAT.verify(trips.ref, [due.version for due in store.superseded(trips.ref)], rows=True)
+    assert (found.unowned, found.missing, found.resurrected, found.rows) == ((), (), (), len(before[0]))
+    assert trips.temporary() == []
+    assert (trips.rows(), trips.other_rows()) == before
+    assert not list(FORMAT.late_files(trips.ref))
+
+
+def wait_for_files(trips: Table, instant: str, seconds: float = 60) -> None:
+    """Until there are files of ``instant`` that grow no more."""
+    deadline, seen = time.monotonic() + seconds, {}
+    while True:
+        time.sleep(1)
+        found = {path: trips.data_files().get(path) for path in trips.files_of(instant)}
+        if found and found == seen:
+            return
+        assert time.monotonic() < deadline, "the JVM wrote nothing any more"
+        seen = found
+
+
+def test_a_file_that_a_task_writes_under_a_committed_instant_doubles_its_rows_until_the_sweep(
+    spark: Any, tmp_path: Path, store: Store
+) -> None:
+    trips = Table(spark, tmp_path / "lake" / "trips")
+    small_files(spark, Path(trips.base))
+    before = trips.rows(), trips.other_rows()
+    commit = trips.run(trips.plan(str(uuid7())))
+    assert (Path(trips.base) / path_of(commit.instant)).exists()
+    one = Path(trips.base) / commit.outputs[0].path
+    shutil.copy(one, one.with_name("0" * 8 + one.name[8:]))
+    assert len(trips.rows()) > len(before[0])
+    for _ in range(2):
+        sweep(trips.ref, format=FORMAT, store=store, spark=lambda: spark)
+        assert (trips.rows(), trips.other_rows()) == before
+    assert trips.files_of(commit.instant) == {output.path for output in commit.outputs}
