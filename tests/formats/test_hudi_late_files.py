@@ -14,10 +14,13 @@ from lake.errors import Transient
 from lake.formats.hudi import FORMAT, late
 from lake.formats.hudi.archive import ArchivedInstant
 from lake.formats.hudi.late import is_begun_by_others, note, note_begun, note_commit, path_of
+from lake.formats.hudi.publish import publish
 from lake.formats.hudi.storage import Storage
 from lake.formats.hudi.timeline import Timeline
 from lake.formats.hudi.unfinished import in_other_hands
 from lake.formats.hudi.withdraw import discard, remove_late
+from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
+from lake.ports import Prepared
 
 
 @pytest.fixture
@@ -174,3 +177,30 @@ def test_an_inflight_instant_is_in_other_hands_where_lakefold_did_not_begin_it(t
     for path in inflight.parent.glob(f"{T3}*"):
         os.utime(path, (1e9, 1e9))
     assert looks() == (True, False), "given up since"
+
+
+def test_a_writer_that_began_while_a_plan_was_published_makes_it_try_again_later(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = without_java(table)
+    plan = Plan(
+        plan_id="p",
+        table=client.table,
+        kind=PlanKind.CLUSTERING,
+        groups=(ClusteringGroup(partition="p", slices=(), output_files=1),),
+        options=RewriteOptions(target_file_max_bytes=1),
+        snapshot_instant=T2,
+    )
+    inflight = table.base / f".hoodie/{T5}.inflight"
+
+    def make_known(*_: object) -> Prepared:
+        inflight.touch()
+        return Prepared(plan=plan, epoch=1, instant=T4, groups=(0,))
+
+    client.optimistic = False
+    with pytest.raises(
+        Transient, match=rf"a writer \(commit {T5} on partitions .*\) began while {T4} was being published"
+    ):
+        publish(client, plan, 1, make_known)
+    inflight.unlink()
+    assert publish(client, plan, 1, lambda *_: Prepared(plan=plan, epoch=1, instant=T4, groups=(0,))).groups == (0,)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from lake.errors import Conflict, Rejected
+from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.client import HudiClient
 from lake.formats.hudi.conflicts import writer_wins
 from lake.formats.hudi.damage import damage_of, is_current
@@ -236,7 +236,7 @@ def publish(
     ``fence`` is asked under the lock whether the plan is still this executor's, see ``lake.ports.Fenced``.
     Waits for a moment in which no writer is inflight on the plan's partitions: whichever of the two commits first,
     the other one loses its work. Raises Conflict when there is none for ``WRITER_WAIT`` or no group is left,
-    Transient when the lock is taken, Rejected where the table can't be written to.
+    Transient when the lock is taken or a writer has just begun, Rejected where the table can't be written to.
     """
     refuse_read_only(client)
     deadline = time.monotonic() + WRITER_WAIT.total_seconds()
@@ -249,13 +249,28 @@ def publish(
                 busy = inflight_ingest(client, timeline, plan.partitions)
                 if busy is None:
                     fence()
-                    return make_known(client, timeline, plan, epoch)
+                    prepared = make_known(client, timeline, plan, epoch)
+                    _refuse_unseen(client, prepared)
+                    return prepared
         if time.monotonic() >= deadline:
             raise Conflict(
                 f"{plan.table.name}: a writer is inflight ({busy}) and left no gap in {format_duration(WRITER_WAIT)}; "
                 "the next scan plans again. If that writer is dead, the table's next write rolls it back"
             )
         time.sleep(_WRITER_POLL_SECONDS)
+
+
+def _refuse_unseen(client: HudiClient, prepared: Prepared) -> None:
+    """Raise Transient where a writer began between the look at the timeline and the publication.
+
+    Such a writer has not seen the instant, as one that begins from now on does, and writers begin without any lock.
+    """
+    busy = inflight_ingest(client, client.timeline(), prepared.plan.partitions)
+    if busy is not None:
+        raise Transient(
+            f"{prepared.plan.table.name}: a writer ({busy}) began while {prepared.instant} was being published and may "
+            "not have seen it"
+        )
 
 
 def make_known(
