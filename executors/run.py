@@ -26,6 +26,7 @@ from executors.observer import Observer, observed
 from executors.outcome import Outcome, Result, completed_line, figures_of, left_out_of, one_line
 from executors.patience import ask_table, patiently
 from executors.receipt import prove
+from lake.engines import Engine
 from lake.errors import (
     CancelRequested,
     CommitUnknown,
@@ -58,6 +59,7 @@ def run_plan(
     cancel: threading.Event | None = None,
     heartbeat: timedelta = HEARTBEAT,
     ask_again: Sequence[float] = ASK_AGAIN_SECONDS,
+    engines: Sequence[Engine] = (),
 ) -> Outcome:
     """Run ``claim`` to one of the ends of ``Result``; never raises but for what ends the process.
 
@@ -66,7 +68,7 @@ def run_plan(
     """
     observer = observer or Observer()
     with Lease(claim, store, every=heartbeat, abort=cancel) as lease:
-        return observed(observer, claim, _Run(claim, format, store, spark, observer, lease, ask_again).run)
+        return observed(observer, claim, _Run(claim, format, store, spark, observer, lease, ask_again, engines).run)
 
 
 def settle(
@@ -98,9 +100,10 @@ class _Run:
         observer: Observer,
         lease: Lease,
         ask_again: Sequence[float],
+        engines: Sequence[Engine] = (),
     ) -> None:
         self._claim, self._format, self._store, self._spark = claim, format_, store, spark
-        self._observer, self._lease, self._ask_again = observer, lease, ask_again
+        self._observer, self._lease, self._ask_again, self._engines = observer, lease, ask_again, engines
         self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
         self._milliseconds = dict(claim.milliseconds)
         self._left = Leftovers(claim, format_)
@@ -145,7 +148,7 @@ class _Run:
     @contextmanager
     def _opened(self) -> Iterator[TableWriter]:
         """A writer whose closing never hides how the plan ended."""
-        writer = self._format.writer(self._table, self._spark)
+        writer = self._format.writer(self._table, self._spark, self._engines)
         entered = writer.__enter__()
         entered.journal = self._journal
         if isinstance(entered, Fenced):

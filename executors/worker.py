@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import FrameType
@@ -16,6 +16,7 @@ from executors.outcome import Outcome, Result, one_line
 from executors.rescue import Formats, rescue_one, unservable
 from executors.run import HEARTBEAT, run_plan
 from executors.spark import drop_dead_session
+from lake.engines import Engine
 from lake.errors import Rejected
 from lake.formats import load_format
 from lake.identity import executor_name
@@ -57,13 +58,17 @@ class Worker:
         settings: WorkerSettings | None = None,
         revive: Callable[[], object] = drop_dead_session,
         usable: Callable[[], bool] = lambda: True,
+        engines: Sequence[Engine] = (),
     ) -> None:
-        """``usable`` says, and tries, whether Spark can be had: no plan is taken while it can't."""
+        """``usable`` says, and tries, whether Spark can be had: no plan is taken while it can't.
+
+        ``engines`` rewrite files for formats that do not bring their own, the first that can.
+        """
         self.executor = executor or executor_name()
         self._store, self._spark, self._formats = store, spark, formats
         self._observer = observer or Observer()
         self._settings = settings or WorkerSettings()
-        self._revive, self._usable = revive, usable
+        self._revive, self._usable, self._engines = revive, usable, engines
         self._draining = threading.Event()
         self._aborting = threading.Event()
         self._tally: Counter[Result] = Counter()
@@ -190,6 +195,7 @@ class Worker:
             observer=self._observer,
             cancel=self._aborting,
             heartbeat=self._settings.heartbeat,
+            engines=self._engines,
         )
 
     def _counted(self, outcome: Outcome) -> Outcome:

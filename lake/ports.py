@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from lake.engines import Engine
 from lake.model import Snapshot, TableRef
 from lake.plan import (
     Claim,
@@ -404,8 +405,8 @@ class TableFormat(Protocol):
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """Facts about the table worth showing to a person (type, version, timeline, indexes, locks)."""
 
-    def writer(self, table: TableRef, spark: SparkProvider) -> TableWriter:
-        """Open the table for changing it."""
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> TableWriter:
+        """Open the table for changing it. ``engines`` are there to rewrite files, unless the format brings its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,7 @@ def test_plus_what_was_begun_by_an_attempt_that_failed_half_way_is_taken_back(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     plan = bench.adopt("7")
-    monkeypatch.setattr(bench.format, "writer", lambda table, _: HalfWay(bench.format, table))
+    monkeypatch.setattr(bench.format, "writer", lambda table, *_: HalfWay(bench.format, table))
     assert bench.run().result is Result.REQUEUED
     assert bench.scheduled() == {"7": False}
     bench.format.hooks["discard"] = raising(Transient("its JVM died"))

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lake.engines import Engine
 from lake.errors import Conflict, Transient
 from lake.model import SLICES_SCHEMA, FileSlice, Snapshot, TableRef
 from lake.plan import (
@@ -153,7 +154,7 @@ class ToyFormat:
     def describe(self, table: TableRef) -> Mapping[str, str]:
         return {"commits": str(manifest(table)["number"])}
 
-    def writer(self, table: TableRef, spark: SparkProvider) -> "ToyWriter":
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "ToyWriter":
         self.hook("open")
         return ToyWriter(self, table)
 

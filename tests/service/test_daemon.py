@@ -178,7 +178,7 @@ def test_rows_that_differ_halt_the_table_and_never_the_service(toys, home, store
     healthy = {"t2"}
     real = toys.writer
 
-    def writer(table, spark):
+    def writer(table, spark, engines=()):
         toys.defect = (lambda rows: rows) if table.name in healthy else (lambda rows: rows.slice(1))
         return real(table, spark)
 

@@ -22,7 +22,7 @@ DIED = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does 
 class WithSpark(ToyFormat):
     """Toy tables that can't be changed without a session."""
 
-    def writer(self, table, spark):
+    def writer(self, table, spark, engines=()):
         spark()
         return super().writer(table, spark)
 

@@ -8,11 +8,13 @@ that begins one, and with ``spoiled`` each rewrite loses a row.
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import daemon_toys
 from toy_format import ToyFormat, ToyWriter
 
+from lake.engines import Engine
 from lake.model import TableRef
 from lake.ports import SparkProvider
 
@@ -20,7 +22,7 @@ from lake.ports import SparkProvider
 class TroubledFormat(ToyFormat):
     """The toy format with the troubles above."""
 
-    def writer(self, table: TableRef, spark: SparkProvider) -> ToyWriter:
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> ToyWriter:
         """See ToyFormat."""
         folder = Path(table.location)
         while (folder / "wait").exists():

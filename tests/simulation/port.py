@@ -169,7 +169,7 @@ class ModelFormat:
 
         return {version.path: reason(version) for version in versions}
 
-    def writer(self, ref: TableRef, spark: object) -> "ModelWriter":
+    def writer(self, ref: TableRef, spark: object, engines: Sequence[object] = ()) -> "ModelWriter":
         """See the port."""
         return ModelWriter(self, ref)
 

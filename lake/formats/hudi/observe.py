@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pyarrow import fs as pafs
 
+from lake.engines import Engine
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.commits import find_commit, landed, pending_plan_ids, reasons_to_close, reasons_to_keep
 from lake.formats.hudi.damage import first_of_each_group, look
@@ -155,8 +156,8 @@ class HudiFormat:
         """See ``TableFormat``."""
         return _twice(table, lambda: describe_table(table))
 
-    def writer(self, table: TableRef, spark: SparkProvider) -> TableWriter:
-        """See ``TableFormat``."""
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> TableWriter:
+        """See ``TableFormat``. Hudi's own client rewrites, so that keys, meta columns and indexes stay Hudi's."""
         from lake.formats.hudi.writer import HudiWriter
 
         return HudiWriter(table, spark)

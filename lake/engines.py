@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines rewrite files that a format names; they know no table, and a format knows none of them by name.
+
+Engines are handed in from above (``TableFormat.writer``), since they live with the executors. The format says which
+files become which; each group gets the first engine that can do it, or the one that is set, and the reason is noted.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lake.errors import Rejected
+from lake.plan import Progress, RewriteOptions
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One group of a plan as an engine sees it: full paths of what to read and of what to write, in that order of rows.
+
+    Nothing is at ``outputs`` yet. ``bytes`` is what is read.
+    """
+
+    group: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A file that an engine wrote for a group."""
+
+    group: int
+    path: str
+    bytes: int
+    rows: int
+
+
+class Engine(Protocol):
+    """A way to rewrite data files. All engines write the same rows, types, field ids and key-value metadata."""
+
+    #: as the setting ``engine`` names it
+    name: str
+
+    def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
+        """Why this engine can't rewrite the group, such as schemas that differ; None where it can."""
+
+    def rewrite(
+        self,
+        tasks: Sequence[Task],
+        options: RewriteOptions,
+        report: Callable[[Progress], None],
+        cancelled: threading.Event,
+    ) -> Iterator[Written]:
+        """Write every output of ``tasks``; raises what a ``TableWriter.rewrite`` does. Stops once ``cancelled``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The engine of one group, and why it was taken."""
+
+    engine: Engine
+    reason: str
+
+
+def choose(tasks: Sequence[Task], engines: Sequence[Engine], options: RewriteOptions, table: str) -> dict[int, Choice]:
+    """The engine of each group: the one that ``options`` names, or of ``engines`` the first that can rewrite it.
+
+    Raises Rejected where the setting names none of them, or where no engine can.
+    """
+    if options.engine == AUTO:
+        return {task.group: _first(task, engines, options, table) for task in tasks}
+    named = next((engine for engine in engines if engine.name == options.engine), None)
+    if named is None:
+        known = ", ".join([AUTO, *(engine.name for engine in engines)])
+        raise Rejected(f"{table}: engine = {options.engine} can't be had for this table; set engine to one of {known}")
+    for task in tasks:
+        if (obstacle := named.obstacle(task, options)) is not None:
+            raise Rejected(
+                f"{table}: engine = {named.name} can't rewrite this plan: {obstacle}; or set engine = {AUTO}"
+            )
+    return {task.group: Choice(engine=named, reason="as set") for task in tasks}
+
+
+def _first(task: Task, engines: Sequence[Engine], options: RewriteOptions, table: str) -> Choice:
+    obstacles: list[str] = []
+    for engine in engines:
+        obstacle = engine.obstacle(task, options)
+        if obstacle is None:
+            return Choice(engine=engine, reason="; ".join(obstacles) or "the fastest that there is")
+        obstacles.append(f"{engine.name} can't: {obstacle}")
+    why = "; ".join(obstacles) or "there is none"
+    raise Rejected(f"{table}: no engine can rewrite group {task.group} ({why})")
+
+
+def notes(choices: Mapping[int, Choice]) -> tuple[str, ...]:
+    """One line for each engine and reason, with the number of groups, the most frequent first."""
+    counted = Counter((choice.engine.name, choice.reason) for choice in choices.values())
+    return tuple(
+        f"engine {name} ({count} {'group' if count == 1 else 'groups'}): {reason}"
+        for (name, reason), count in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    )

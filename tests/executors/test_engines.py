@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines that a format is handed: which group gets which, and why."""
+
+from dataclasses import replace
+
+import pytest
+import toy_format
+from plain_format import CopyRows, PlainFormat
+from toy_bench import Bench
+
+from executors.outcome import Result
+from lake.engines import Task, choose, notes
+from lake.errors import Rejected
+from lake.plan import RewriteOptions
+
+OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
+TASKS = [Task(group=n, inputs=(f"/lake/{n}.parquet",), outputs=(f"/lake/new{n}.parquet",), bytes=1) for n in range(3)]
+STITCH = CopyRows("stitch", refuses=["1.parquet"])
+
+
+def test_p1_each_group_gets_the_first_engine_that_can_and_the_others_obstacles_are_its_reason():
+    choices = choose(TASKS, [STITCH, CopyRows("arrow")], OPTIONS, "t")
+    assert {group: choice.engine.name for group, choice in choices.items()} == {0: "stitch", 1: "arrow", 2: "stitch"}
+    assert notes(choices) == (
+        "engine stitch (2 groups): the fastest that there is",
+        "engine arrow (1 group): stitch can't: /lake/1.parquet is not for it",
+    )
+
+
+def test_p1_an_engine_that_is_set_rewrites_all_or_the_plan_is_refused():
+    engines = [STITCH, CopyRows("arrow")]
+    chosen = choose(TASKS, engines, replace(OPTIONS, engine="arrow"), "t")
+    assert notes(chosen) == ("engine arrow (3 groups): as set",)
+    with pytest.raises(Rejected, match=r"t: engine = stitch can't rewrite this plan: .*; or set engine = auto"):
+        choose(TASKS, engines, replace(OPTIONS, engine="stitch"), "t")
+    with pytest.raises(Rejected, match="engine = spark can't be had for this table; set engine to one of auto, stitch"):
+        choose(TASKS, engines, replace(OPTIONS, engine="spark"), "t")
+
+
+@pytest.mark.parametrize(("engines", "why"), [([STITCH], "stitch can't: .* is not for it"), ([], "there is none")])
+def test_p1_a_group_that_no_engine_can_rewrite_refuses_the_plan(engines, why):
+    with pytest.raises(Rejected, match=rf"t: no engine can rewrite group [01] \({why}\)"):
+        choose(TASKS, engines, OPTIONS, "t")
+
+
+def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(bench: Bench):
+    bench.format = PlainFormat()
+    before, plan = bench.rows(), bench.request()
+    first = next(iter(toy_format.manifest(bench.table)["files"]))["path"]
+    assert bench.run(engines=[CopyRows("stitch", refuses=[first]), CopyRows("arrow")]).result is Result.COMPLETED
+    assert bench.rows() == before
+    told = [event.reason for event in bench.store.events(plan.plan_id)]
+    assert "engine stitch (1 group): the fastest that there is" in told
+    assert any(line.startswith("engine arrow (1 group): stitch can't: ") for line in told)
