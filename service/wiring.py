@@ -2,7 +2,7 @@
 """Building the parts from a configuration: what commands and daemon both need, in one place."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lake import s3
 from lake.model import TableRef
@@ -10,6 +10,8 @@ from lake.redaction import remember_settings
 from service.config.loader import Config, load
 from service.config.tables import default_policy
 from service.store import Store, StoreSettings
+
+AnyStore = TypeVar("AnyStore", bound=Store)
 
 
 def open_config(chosen: Path | None = None) -> Config:
@@ -52,7 +54,11 @@ def start_spark(config: Config, *tables: TableRef) -> Any:
 
 def open_store(config: Config) -> Store:
     """The configured database, its schema checked. Raises SchemaBehind or DatabaseUnreachable."""
-    store = make_store(config)
+    return checked(make_store(config))
+
+
+def checked(store: AnyStore) -> AnyStore:
+    """``store``, its schema checked; closed where that fails. Raises SchemaBehind or DatabaseUnreachable."""
     try:
         store.check()
     except BaseException:

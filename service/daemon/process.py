@@ -32,7 +32,7 @@ from service.config.tables import check_rules, default_policy
 from service.daemon.scheduler import Scheduler
 from service.daemon.ticks import Ticks
 from service.daemon.upkeep import Upkeep
-from service.daemon.watched_store import observed
+from service.daemon.watched_store import Outages, Slots, WatchedStore
 from service.documents.lake_cache import LakeCache
 from service.http.app import create_app
 from service.http.server import HttpServer
@@ -45,7 +45,7 @@ from service.observability.metrics_page import MetricsPage
 from service.observability.observers import Telemetry
 from service.problems import ExitCode, one_line
 from service.store import DatabaseUnreachable, SchemaBehind, StoreError
-from service.wiring import open_store, start_spark
+from service.wiring import checked, start_spark, store_settings
 
 logger = logging.getLogger(__name__)
 
@@ -78,9 +78,11 @@ class Daemon:
         self._telemetry = Telemetry(config, self.name)
         self._observer = self._telemetry.beside(self.metrics)
         webhook = open_webhook(config) if self._schedules else None
-        self._opened = open_store(config)
         slots = settings.executor_slots if self._executes else 0
-        self.store, self._show_slots = observed(self._opened, self.metrics, slots=slots, lease=policy.lease)
+        self._slots = Slots(self.metrics, slots, policy.lease)
+        url = config.database.url.get_secret_value()
+        self.store = checked(WatchedStore(url, store_settings(config), self._slots))
+        self.store.watch(Outages(self.metrics, self.store.url))
         self._lake_cache = LakeCache(self.store)
         roles = (SCAN_ROLE,) * self._schedules + (CLEAN_ROLE, SWEEP_ROLE) * self._executes
         roles += (NOTIFY_ROLE,) * (webhook is not None)
@@ -124,7 +126,7 @@ class Daemon:
         if self._webhook is not None:
             self._webhook.close()
         self._telemetry.close()
-        self._opened.close()
+        self.store.close()
 
     def run(self) -> ExitCode:
         """Work until told to end. Raises Rejected where the address can't be bound, or may not be without a token."""
@@ -295,7 +297,7 @@ class Daemon:
         self._show_leads()
 
     def _refresh(self) -> None:
-        self._show_slots()
+        self._slots.show()
         self._show_leads()
         try:
             lake = self._lake_cache.refresh()

@@ -1,84 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store with every call watched: failures counted, claims of this process known, an outage told once."""
+"""The daemon's store: plans of this process counted as busy slots, errors counted, an outage told once."""
 
-import functools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, cast
 
 from lake.errors import LeaseLost
+from lake.plan import Claim, Commit, PartitionFigures, Progress
 from service.observability.metrics import Metrics
 from service.problems import one_line
-from service.store import DatabaseUnreachable, SchemaBehind, Store, StoreError
+from service.store import DatabaseUnreachable, SchemaBehind, Store, StoreError, StoreSettings, Watcher
 
 logger = logging.getLogger(__name__)
 
-_TAKES = ("claim", "expired")
-_ENDS = ("complete", "requeue", "fail", "cancel")
 
+class Outages(Watcher):
+    """Counts the errors of a database; tells in the log when an outage begins and when it is over."""
 
-class ObservedStore:
-    """Passes everything on to a ``Store``. Thread-safe as the store is."""
-
-    def __init__(self, store: Store, metrics: Metrics, *, slots: int, lease: timedelta) -> None:
-        self._store, self._metrics, self._slots, self._lease = store, metrics, slots, lease.total_seconds()
+    def __init__(self, metrics: Metrics, shown_url: str) -> None:
+        self._metrics, self._shown_url = metrics, shown_url
         self._lock = threading.Lock()
         self._down = False
-        #: plans whose lease this process extends, and when it last did
-        self._running: dict[str, float] = {}
-        self.show_slots()
 
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._store, name)
-        if not callable(attribute):
-            return attribute
-
-        @functools.wraps(attribute)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                result = attribute(*args, **kwargs)
-            except LeaseLost:
-                self._answered()
-                self._ended(args)
-                raise
-            except StoreError as error:
-                self._failed(error)
-                raise
-            self._answered()
-            if self._slots:
-                self._follow(name, args, result)
-            return result
-
-        return call
-
-    def show_slots(self) -> None:
-        """Bring the gauge of slots up to now; a plan whose lease ran out unnoticed is not ours any more."""
+    def answered(self) -> None:
+        if not self._down:
+            return
         with self._lock:
-            oldest = time.monotonic() - self._lease
-            self._running = {plan: beat for plan, beat in self._running.items() if beat >= oldest}
-            busy = len(self._running)
-        self._metrics.slots(busy=busy, free=max(0, self._slots - busy))
+            told, self._down = not self._down, False
+        if not told:
+            logger.info("database %s answers again", self._shown_url)
 
-    def _follow(self, name: str, args: tuple[Any, ...], result: Any) -> None:
-        if name in _TAKES or name == "heartbeat":
-            self._metrics.executor_alive()
-            claim = args[0] if name == "heartbeat" else result
-            if claim is not None:
-                with self._lock:
-                    self._running[claim.plan.plan_id] = time.monotonic()
-                self.show_slots()
-        elif name in _ENDS:
-            self._ended(args)
-
-    def _ended(self, args: tuple[Any, ...]) -> None:
-        with self._lock:
-            self._running.pop(args[0].plan.plan_id, None)
-        self.show_slots()
-
-    def _failed(self, error: StoreError) -> None:
+    def failed(self, error: StoreError) -> None:
         lost = isinstance(error, (DatabaseUnreachable, SchemaBehind))
         if lost or type(error) is StoreError:  # its other kinds are answers, such as that a partition is taken
             self._metrics.database_error()
@@ -89,16 +44,88 @@ class ObservedStore:
         if not told:
             logger.error("%s; going on and trying again", one_line(error))
 
-    def _answered(self) -> None:
-        if not self._down:
-            return
+
+class Slots:
+    """The plans whose lease this process extends, as a gauge of busy and free slots. Thread-safe."""
+
+    def __init__(self, metrics: Metrics, slots: int, lease: timedelta) -> None:
+        self._metrics, self._slots, self._lease = metrics, slots, lease.total_seconds()
+        self._lock = threading.Lock()
+        #: plan → when its lease was last extended
+        self._running: dict[str, float] = {}
+        self.show()
+
+    def show(self) -> None:
+        """Bring the gauge up to now; a plan whose lease ran out unnoticed is not ours any more."""
         with self._lock:
-            told, self._down = not self._down, False
-        if not told:
-            logger.info("database %s answers again", self._store.url)
+            oldest = time.monotonic() - self._lease
+            self._running = {plan: beat for plan, beat in self._running.items() if beat >= oldest}
+            busy = len(self._running)
+        self._metrics.slots(busy=busy, free=max(0, self._slots - busy))
+
+    def looked(self, claim: Claim | None) -> Claim | None:
+        """``claim``, which this process has now; None where it looked for a plan and there was none."""
+        self._metrics.executor_alive()
+        if claim is not None:
+            with self._lock:
+                self._running[claim.plan.plan_id] = time.monotonic()
+            self.show()
+        return claim
+
+    def ended(self, claim: Claim) -> None:
+        """The claim is no longer this process's."""
+        with self._lock:
+            self._running.pop(claim.plan.plan_id, None)
+        self.show()
+
+    @contextmanager
+    def until_lost(self, claim: Claim) -> Iterator[None]:
+        """A call for ``claim``, which has ended where the lease is lost."""
+        try:
+            yield
+        except LeaseLost:
+            self.ended(claim)
+            raise
 
 
-def observed(store: Store, metrics: Metrics, *, slots: int, lease: timedelta) -> tuple[Store, Callable[[], None]]:
-    """``store`` watched, and a function that brings the gauge of slots up to now. ``slots`` is 0 without executor."""
-    watched = ObservedStore(store, metrics, slots=slots, lease=lease)
-    return cast(Store, watched), watched.show_slots
+class WatchedStore(Store):
+    """A store that knows which plans this process has."""
+
+    def __init__(self, url: str, settings: StoreSettings, slots: Slots) -> None:
+        super().__init__(url, settings)
+        self._slots = slots
+
+    def claim(self, executor: str) -> Claim | None:
+        return self._slots.looked(super().claim(executor))
+
+    def expired(self, executor: str) -> Claim | None:
+        return self._slots.looked(super().expired(executor))
+
+    def heartbeat(self, claim: Claim, progress: Progress | None = None, *, at_least: timedelta = timedelta()) -> bool:
+        with self._slots.until_lost(claim):
+            cancel_requested = super().heartbeat(claim, progress, at_least=at_least)
+        self._slots.looked(claim)
+        return cancel_requested
+
+    def complete(
+        self, claim: Claim, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
+    ) -> None:
+        with self._slots.until_lost(claim):
+            super().complete(claim, commit, figures, milliseconds)
+        self._slots.ended(claim)
+
+    def requeue(self, claim: Claim, error: str) -> bool:
+        with self._slots.until_lost(claim):
+            again = super().requeue(claim, error)
+        self._slots.ended(claim)
+        return again
+
+    def fail(self, claim: Claim, error: str, *, halt: bool = False) -> None:
+        with self._slots.until_lost(claim):
+            super().fail(claim, error, halt=halt)
+        self._slots.ended(claim)
+
+    def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
+        with self._slots.until_lost(claim):
+            super().cancel(claim, reason, actor=actor)
+        self._slots.ended(claim)

@@ -2,7 +2,7 @@
 """The database of plans: SQLite or PostgreSQL, one ``Store`` for executors, scheduler and command line."""
 
 from service.store import schema
-from service.store.engine import Database
+from service.store.engine import Database, Watcher
 from service.store.errors import (
     Ambiguous,
     ConstraintViolated,
@@ -76,6 +76,7 @@ __all__ = [
     "SupersededFigures",
     "TableState",
     "Token",
+    "Watcher",
     "WrittenPartition",
     "WrongState",
 ]
@@ -110,6 +111,10 @@ class Store(
     def url(self) -> str:
         """The database's URL without anything secret."""
         return self._database.shown
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell ``watcher`` from now on how every call to the database ends."""
+        self._database.watcher = watcher
 
     def check(self) -> None:
         """Raise SchemaBehind unless the schema is this lakefold's, DatabaseUnreachable where nothing answers."""
