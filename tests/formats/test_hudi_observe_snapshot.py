@@ -303,7 +303,7 @@ def test_files_are_as_old_as_the_completion_of_their_commit_in_the_timelines_zon
     assert newest == wanted
 
 
-def test_five_thousand_slices_are_listed_in_well_under_a_second(templates: Templates, tmp_path: Path) -> None:
+def test_five_thousand_slices_are_listed_each_once(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("plain", tmp_path / "with a space")
     file = next((base / "2026-01-01").glob("*.parquet"))
     instant = file.stem.rpartition("_")[2]
@@ -313,14 +313,9 @@ def test_five_thousand_slices_are_listed_in_well_under_a_second(templates: Templ
         shutil.copy(base / "2026-01-01/.hoodie_partition_metadata", partition)
         for _ in range(100):
             os.link(file, partition / f"{uuid.uuid4()}-0_0-1-1_{instant}.parquet")
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        snapshot = FORMAT.snapshot(ref(base))
-        seconds.append(time.perf_counter() - start)
+    snapshot = FORMAT.snapshot(ref(base))
     assert base_files(snapshot) == data_files(base)
     assert snapshot.slices.num_rows == 5004
-    assert min(seconds) < 0.8, seconds
 
 
 def test_a_listing_is_tried_again_when_a_file_vanished_and_then_given_up_as_transient(
