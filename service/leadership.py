@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which process does what only one may do: leader rows with an expiry, held by a daemon or for one command."""
+"""Leader rows: what only one process may do at a time, held with an expiry by a daemon or for one command."""
 
 import logging
 import threading

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command ends with: documented exit codes, and errors as one line or as a problem object (RFC 9457)."""
+"""Exit codes and errors: documented codes, and errors as one line or as a problem object (RFC 9457)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

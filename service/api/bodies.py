@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies of writes are made of."""
+"""Building blocks of the bodies of writes."""
 
 from typing import Annotated
 

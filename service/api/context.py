@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What request handlers work with: made once by the process, reached by every router through ``Here``."""
+"""The context of request handlers: made once by the process, reached by every router through ``Here``."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators do to plans, tables and the service: cancel, retry, pause, resume."""
+"""Operators' actions on plans, tables and the service: cancel, retry, pause, resume."""
 
 from typing import Annotated
 

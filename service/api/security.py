@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who calls, and what they may do: bearer tokens, the page's cookie, and reads that are open on the loopback."""
+"""Callers, and what they may do: bearer tokens, the page's cookie, and reads that are open on the loopback."""
 
 import ipaddress
 from dataclasses import dataclass

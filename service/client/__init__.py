@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom a command asks: the database and tables of this machine, or with ``--url`` a running lakefold over HTTP.
+"""A command's clients: database and tables of this machine, or with ``--url`` a running lakefold over HTTP.
 
 Both give the same documents, and everything a command prints is made of them: so it prints the same either way.
 """

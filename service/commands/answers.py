@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the answer to a request reads: the exact plans, what was left alone and why."""
+"""The answer to a request as text: the exact plans, what was left alone and why."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command shares: its options, and a run that opens configuration and database when first needed."""
+"""Parts shared by all commands: their options, and a run that opens configuration and database when first needed."""
 
 import getpass
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands speak: data on stdout, everything else on stderr; text for people, JSON for scripts.
+"""Output of commands: data on stdout, everything else on stderr; text for people, JSON for scripts.
 
 With ``--json`` one object is one line, a list is JSON Lines, an error is a problem object on stderr. Rich tables,
 colours and progress appear only on a terminal; a pipe gets plain aligned columns, never cut.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lakefold was told: the file, the environment over it, and what that means for each table."""
+"""Configuration: the file, the environment over it, and what that means for each table."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tables there are: sources resolved to tables, and a person's word for a table resolved to one of them.
+"""The tables there are: sources resolved to tables, and a person's word for a table resolved to one of them.
 
 A table found by searching a directory is called by its path below that directory, dots for slashes, so that a copy
 of a table elsewhere never takes its name; a table that is a source itself keeps its own name.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wanted of one table: defaults, then every matching ``[[tables]]`` rule in file order, then the request.
+"""The settings of one table: defaults, then every matching ``[[tables]]`` rule in file order, then the request.
 
 Each setting is known by its knob, whatever spelling it was written in, so that a rule's ``small_file_limit`` wins
 over a pasted ``clustering.plan.strategy.small.file.limit`` of the defaults, and its origin says so.

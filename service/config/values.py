@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sections of the configuration are made of: their base, and the kinds of value in them."""
+"""Building blocks of the configuration's sections: their base, and the kinds of value in them."""
 
 from collections.abc import Mapping
 from datetime import timedelta

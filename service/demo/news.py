@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo's writer says about itself, read from the JSON lines it prints."""
+"""News of the demo's writer, read from the JSON lines it prints."""
 
 import json
 from dataclasses import dataclass, field

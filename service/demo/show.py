@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees of the demo: moving pictures on a terminal, plain lines in a pipe, JSON lines for a script."""
+"""The demo as a person sees it: moving pictures on a terminal, plain lines in a pipe, JSON lines for a script."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the database knows of all tables, read lately: metrics, status and page share one reading of it.
+"""A cached reading of what the database knows of all tables: metrics, status and page share one reading of it.
 
 A lake of a thousand tables and a hundred thousand plans takes a moment to add up. Nobody who opens a page waits for
 that: the daemon reads at every refresh of its metrics, and whoever looks in between causes the next reading. A script

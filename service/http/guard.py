@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every request passes before its handler: the name it calls us by, who calls, and the limits."""
+"""The guard before every handler: the name a request calls us by, who calls, and the limits."""
 
 import math
 from typing import Any

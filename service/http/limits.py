@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much one client may ask: requests a second, and bytes of a body."""
+"""Limits of one client: requests a second, and bytes of a body."""
 
 import time
 from collections import OrderedDict

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long each answer took to begin, by route: what ``lakefold_http_request_duration_seconds`` counts."""
+"""Latency of answers, by route: what ``lakefold_http_request_duration_seconds`` counts."""
 
 import time
 from collections.abc import Sequence

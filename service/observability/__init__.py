@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others see of lakefold at work: metrics, log lines, traces and lineage."""
+"""Observability: metrics, log lines, traces and lineage."""

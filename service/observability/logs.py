@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How log lines look: one line each, for a person or as JSON for a collector of logs. No line holds a secret."""
+"""Log formats: one line each, for a person or as JSON for a collector of logs. No line holds a secret."""
 
 import json
 import logging

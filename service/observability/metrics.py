@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lakefold process counts, and the database's figures as gauges; names in service/observability/metric_specs.py.
+"""Counters of a lakefold process, and the database's figures as gauges; names in service/observability/metric_specs.py.
 
 The registry is one of ours, never the library's global one. A scrape reads counters and rows that a loop
 fetched before: it lists nothing and asks no database.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which observers the configuration asks for, and the trace around a planning where none is exported."""
+"""The observers that the configuration asks for, and the trace around a planning where none is exported."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

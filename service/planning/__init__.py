@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a table's files to stored plans: requests, the scan, and what of it is refused, adopted and accounted for."""
+"""Planning in the service: requests, the scan that stores plans, and what is refused, adopted and accounted for."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What planning decided, added up: every slice of a snapshot in exactly one line, so that the sums are the table's."""
+"""An account of what planning decided: each slice of a snapshot in one line, so that the sums are the table's."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of scanning and planning a table, in a form that the database, scripts and people can hold."""
+"""The answer to scanning and planning a table, in a form that the database, scripts and people can hold."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of planning, the same from a command, a program over HTTP and the page."""
+"""A request for plans, the same from a command, a program over HTTP and the page."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a table is not planned: its mode, a halt, a pause, its own format, or live plans that hold what was asked for."""
+"""Refusals to plan a table: its mode, a halt, a pause, its own format, or live plans that hold what was asked for."""
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor

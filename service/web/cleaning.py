@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was replaced and waits for its deletion, by day."""
+"""Replaced files that wait for their deletion, by day."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
