@@ -46,6 +46,7 @@ with postgres.server() as url:
 #: the other end of its cable. What is sent after the address was taken away arrives, and nobody answers
 VANISHES = """
 import subprocess, sys, time
+import postgres
 from sqlalchemy import make_url
 from service.store import DatabaseUnreachable, Store
 
@@ -53,7 +54,7 @@ def run(command):
     subprocess.run(command.split(), check=True)
 
 server = subprocess.Popen(["unshare", "--net", sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, text=True)
+                          stdout=subprocess.PIPE, text=True, preexec_fn=postgres._end_with_parent)
 url = make_url(server.stdout.readline().strip())
 there = f"nsenter --target {server.pid} --net ip"
 run(f"ip link add here type veth peer name there netns {server.pid}")
