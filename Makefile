@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/classes.jsa
 PYTEST_ARGS ?=
+# Where it is set every process that a test starts compiles all it imports: seconds of CPU, hundreds of times.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo servers test soak lint format bench bench-hudi bench-surface openapi metrics-doc config-doc lock clean
 help: ## show the targets
