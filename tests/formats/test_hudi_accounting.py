@@ -30,7 +30,9 @@ def as_if_unseen(trips: Table, elsewhere: Path, work: Callable[[Table], object])
 
 def arrive(trips: Table, elsewhere: Path, instant: str) -> None:
     for file in elsewhere.rglob(f"*{instant}*"):
-        shutil.copy(file, Path(trips.base) / file.relative_to(elsewhere))
+        here = Path(trips.base) / file.relative_to(elsewhere)
+        here.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, here)
 
 
 def test_f2_file_groups_that_two_clusterings_replaced_are_found_by_the_rows_of_the_commits(

@@ -9,6 +9,7 @@ from hudi_writing import FORMAT, NewTable, ignore
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, Transient
 from lake.formats.hudi.bundle import Bundle, bundle_of
+from lake.formats.hudi.late import note_begun
 from lake.formats.hudi.outcomes import translate
 from lake.plan import Progress
 
@@ -34,8 +35,10 @@ def test_discard_leaves_no_file_and_no_instant(table: NewTable, state: str) -> N
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
         if state == "inflight":
-            assert writer._client is not None
-            writer._client.worker.cluster(prepared.instant, False)
+            client = writer._client
+            assert client is not None
+            client.worker.cluster(prepared.instant, False)
+            note_begun(client.storage, client.timeline(), prepared.instant)
         if state == "written":
             assert writer.rewrite(prepared, ignore).outputs
             stray = trips.base / plan.groups[0].partition / f"stray-0_9-9-9_{prepared.instant}.parquet"
