@@ -186,12 +186,12 @@ class Chaos:
         writer.order("hold")
         self._pump_until("the writer holds", lambda: writer.count("holding") > holding or writer.count("up") > up)
 
-    def _dismiss(self) -> None:
+    def _dismiss(self, *, politely: bool = False) -> None:
         """End every daemon, at once or politely."""
         self.stage.serving = False
         self.stage.calm()
         for daemon in self.stage.daemons():
-            how = "killed" if self._random.random() < 0.5 else daemon.end(60)
+            how = "killed" if not politely and self._random.random() < 0.5 else daemon.end(60)
             daemon.kill()
             self.stage.say(f"{daemon.name} dismissed: {how}")
             self.stage.killed(daemon, 0)
@@ -224,7 +224,7 @@ class Chaos:
         """What is next of savepoints, their removal, and restores; a restore has the table for itself."""
         order = next(self._maintenance)
         if order == "restore" and self.stage.serving:
-            self._dismiss()
+            self._dismiss(politely=True)  # a lock that one left would wait for the next, and the restore for that
             self._order(order)
             self._compare()
             self._serve()

@@ -42,6 +42,9 @@ class Writer:
     def settle(self) -> None:
         """Confirm or withdraw what an earlier process left open."""
         for step in self._ledger.pending():
+            if step.operation == "restore":
+                # Its process ended in it: what it has taken back of the commits and what not, nobody can tell.
+                self._client().restoreToSavepoint(step.instant)
             landed = self._landed(step)
             say("settled", step=step.label, landed=landed)
             (self._ledger.confirm if landed else self._ledger.withdraw)(step)
@@ -119,15 +122,22 @@ class Writer:
         frame = self._session.read.parquet(str(rows)).selectExpr(f"{deleted} AS _hoodie_is_deleted", "*").coalesce(1)
         frame.write.format("hudi").options(**options).mode("append").save(str(self._table))
 
-    def _completed(self) -> list[Path]:
+    @property
+    def _timeline(self) -> Path:
         base = self._table / ".hoodie"
-        timeline = base / "timeline" if (base / "timeline").is_dir() else base
-        return [path for kind in ("commit", "deltacommit", "replacecommit") for path in timeline.glob(f"*.{kind}")]
+        return base / "timeline" if (base / "timeline").is_dir() else base
+
+    def _completed(self) -> list[Path]:
+        return [
+            path for kind in ("commit", "deltacommit", "replacecommit") for path in self._timeline.glob(f"*.{kind}")
+        ]
 
     def _landed(self, step: Step) -> bool:
         """Does a completed commit on the timeline name the step? Nobody archives between a commit and this look."""
-        if step.operation in ("savepoint", "restore", "remove_savepoint"):
-            return True  # never killed in one: the run leaves the writer alone meanwhile
+        if step.operation == "restore":
+            return True  # done without an error
+        if step.operation in ("savepoint", "remove_savepoint"):
+            return any(self._timeline.glob(f"{step.instant}*.savepoint")) == (step.operation == "savepoint")
         return any(step.label.encode() in path.read_bytes() for path in self._completed())
 
     def _client(self) -> Any:
