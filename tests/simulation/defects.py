@@ -156,6 +156,7 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "sleeper-withdraws-its-successor": replaced(Leftovers, "discard", _withdraw_whatever_there_is),
         "no-receipt": _without_receipt,
         "late-files-forgotten": replaced(ModelFormat, "late_files", lambda format_, table: ()),
+        "savepoints-forgotten": replaced(ModelFormat, "saved", lambda format_, table: set()),
         "pending-groups-planned": replaced(ModelWriter, "pending_groups", lambda writer: {}),
     }
 )

@@ -17,7 +17,7 @@ from lake.errors import Conflict, Integrity, Transient
 from lake.model import SLICES_SCHEMA, Concurrency, FileSlice, Snapshot, TableRef
 from lake.plan import ClusteringGroup, Commit, LeftOut, OutputFile, Plan, Progress, Staged, SupersededVersion
 from lake.ports import Capability, Deletion, Journal, Prepared, Report, Rewrite, SessionNeeds, Unfinished
-from simulation.table import Instant, Slice, Table, TableLock, holds_damage, sum_of
+from simulation.table import Instant, Slice, Table, TableLock, holds_damage, live_paths, sum_of
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -160,23 +160,26 @@ class ModelFormat:
         live = live_paths(table)
         read = {path for instant in table.pending() for base, logs in instant.inputs for path in (base, *logs)}
 
+        saved = self.saved(table)
+
         def reason(version: SupersededVersion) -> str | None:
             if version.instant not in table.done:
                 return "what replaced it was restored away"
             if version.path in live:
                 return "live again"
+            if version.path in saved:
+                return "kept by a savepoint"
             return "input of a pending rewrite" if version.path in read else None
 
         return {version.path: reason(version) for version in versions}
 
+    def saved(self, table: Table) -> set[str]:
+        """The paths that savepoints keep."""
+        return table.saved_paths()
+
     def writer(self, ref: TableRef, spark: object, engines: Sequence[object] = ()) -> "ModelWriter":
         """See the port."""
         return ModelWriter(self, ref)
-
-
-def live_paths(table: Table) -> set[str]:
-    """The paths of every live slice."""
-    return {path for piece in table.live().values() for path in (piece.base.path, *(log.path for log in piece.logs))}
 
 
 def commit_of(instant: Instant) -> Commit:
@@ -195,12 +198,16 @@ def commit_of(instant: Instant) -> Commit:
 
 
 def earliest_to_retain(table: Table, victims: Collection[str]) -> str:
-    """The oldest replacement, completed or pending, whose replaced files may be on disk after ``victims`` are gone."""
+    """The oldest replacement, completed or pending, whose replaced files may be on disk after ``victims`` are gone.
+
+    Which those of a pending ``insert_overwrite`` are is known at its commit only.
+    """
     groups = {file.group for path, file in table.files.items() if path not in victims}
     kept = [
         instant.time
         for instant in table.timeline.values()
-        if instant.replaces and (not instant.completed or any(group in groups for _, group in instant.replaces))
+        if (not instant.completed and (instant.replaces or instant.action == "replace"))
+        or any(group in groups for _, group in instant.replaces)
     ]
     return min(kept, default="")
 

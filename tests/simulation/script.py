@@ -115,6 +115,7 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
     "landed": (2, _ASKED),
     "check": (5, _ASKED),
     "pending": (12, _ASKED),
+    "unfinished": (1, _ASKED),
     "open": (5, _ASKED),
     "close": (5, (Transient, Bug)),
     "prepare": (4, (Transient, Conflict, Rejected, Bug)),
@@ -133,7 +134,7 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
         name: (often, ())
         for name, often in {
             "claim": 8, "expired": 9, "heartbeat": 12, "step": 16, "complete": 4, "requeue": 3, "fail": 1,
-            "cancel": 2, "stay": 1, "plan_state": 6, "due": 6, "uncommitted": 8, "complete_late": 1,
+            "cancel": 2, "stay": 1, "leave_out": 2, "plan_state": 6, "due": 6, "uncommitted": 8, "complete_late": 1,
             "superseded": 8, "close_superseded": 1, "begin_deleting": 3, "mark_deleted": 3, "add_plan": 4,
             "held_partitions": 12,
         }.items()
@@ -194,14 +195,17 @@ def _setup(random: Random) -> Setup:
 
 def _writes(random: Random, table: TableSetup) -> list[Item]:
     acts: list[Item] = []
+    kinds = ["insert", "insert", "insert", "upsert", "upsert", "delete", "tidy", "tidy", "cluster", "overwrite"]
+    if random.random() < 0.3:
+        kinds += ["tidy"] * 6  # they clean and archive after every other commit
     for who in WRITERS:
         at = random.random() * 6
         for _ in range(random.randrange(5, 10)):
-            what = random.choice(
-                ("insert", "insert", "insert", "upsert", "upsert", "delete", "tidy", "tidy", "cluster")
-            )
+            what = random.choice(kinds)
             acts.append(Act(at, who, what, table.name, random.randrange(1 << 30)))
             at += random.expovariate(1 / 11)
+    if random.random() < 0.15:
+        acts.append(Act(random.random() * HORIZON, WRITERS[0], "savepoint", table.name, 0))
     if table.concurrency is Concurrency.SINGLE_WRITER:
         acts.append(Act(30 + random.random() * 60, "operator", "allow writers", table.name, 0))
     return acts
@@ -229,7 +233,7 @@ def _fault(random: Random, near: tuple[str, ...]) -> Item:
 
 _PEOPLE = {
     "cancel": 4, "retry": 2, "pause": 1, "concurrency": 1, "retention": 1, "lose a file": 2, "cut a file": 1,
-    "unmount": 2, "restore the database": 1, "spoil": 1, "restore the table": 2,
+    "unmount": 2, "release savepoints": 1, "restore the database": 1, "spoil": 1, "restore the table": 2,
 }  # fmt: skip
 _WHATS = [what for what, weight in _PEOPLE.items() for _ in range(weight)]
 

@@ -127,7 +127,8 @@ class Table:
     said: dict[str, tuple[str, tuple[str, ...]] | None] = field(default_factory=dict)
     #: groups with a lost or cut file, since when
     damaged: dict[str, float] = field(default_factory=dict)
-    mounted: bool = True
+    #: savepoint → the paths it keeps
+    saved: dict[str, frozenset[str]] = field(default_factory=dict)
     ours: TableLock = field(default_factory=TableLock)
     writers: TableLock = field(default_factory=TableLock)
     #: what completed, in that order, and what it made of the ledger
@@ -283,6 +284,7 @@ class Table:
         undone = [instant for instant in self.timeline.values() if instant.time > time]
         for instant in undone:
             self.drop_instant(instant.time)
+            self.saved.pop(instant.time, None)
         self.history = [(instant, changed) for instant, changed in self.history if instant.time <= time]
         self.index &= self.files.keys()
         self.ledger, self.ledger_sum, self.said = {}, 0, {}
@@ -327,6 +329,15 @@ class Table:
             for _, group in instant.replaces
         }  # fmt: skip
 
+    def saved_paths(self) -> set[str]:
+        """What savepoints keep."""
+        return {path for paths in self.saved.values() for path in paths}
+
+    def replaced_and_saved(self) -> list[str]:
+        """Replacements that must not be archived, since a savepoint keeps what they replaced."""
+        groups = {self.files[path].group for path in self.saved_paths() if path in self.files}
+        return [i.time for i in self.timeline.values() if any(group in groups for _, group in i.replaces)]
+
     def find(self, time: str) -> Instant | None:
         """An instant, archived or not."""
         return self.timeline.get(time) or self.archived.get(time)
@@ -358,3 +369,8 @@ def holds_damage(table: Table, group: str) -> bool:
     if piece is None or piece.names != table.said.get(group) or piece.base.bytes != piece.base.written:
         return True
     return any(log.bytes != log.written for log in piece.logs)
+
+
+def live_paths(table: Table) -> set[str]:
+    """The paths of every live slice."""
+    return {path for piece in table.live().values() for path in (piece.base.path, *piece.names[1])}

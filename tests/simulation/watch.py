@@ -108,6 +108,8 @@ class Watch:
         piece = table.live().get(file.group) if file is not None else None
         if file is None or file.group in table.damaged:
             return
+        if path in table.saved_paths():
+            self.violated("saved file deleted", f"{table.name}: {path}")
         if piece is not None and (piece.base is file or file in piece.logs):
             self.violated("live file deleted", f"{table.name}: {path}")
 

@@ -149,6 +149,8 @@ class World:
         self.tell("everything heals")
         self.retention = 5.0
         for table in self.tables.values():
+            table.saved.clear()
+        for table in self.tables.values():
             if table.name not in self.without_writers:
                 tidy = [Act(HORIZON + 5 + number, "writer-3", "tidy", table.name, number) for number in range(2)]
                 self._start_writer("writer-3", tidy)
@@ -223,6 +225,9 @@ class World:
         self.mounted = False
         self.scheduler.sleep(5 + random.random() * 40)
         self.mounted = True
+
+    def _do_release_savepoints(self, table: Table, random: Random) -> None:
+        table.saved.clear()
 
     def _do_restore_the_table(self, table: Table, random: Random) -> None:
         if table.name not in self.without_writers:

@@ -12,7 +12,7 @@ from lake.errors import LakefoldError
 from lake.model import OnConflict
 from simulation.clock import Process
 from simulation.script import PARTITIONS, Act
-from simulation.table import File, Instant, Slice, Table
+from simulation.table import File, Instant, Slice, Table, live_paths
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -49,7 +49,7 @@ class Writer:
             return
         with table.locked(table.writers):
             self._roll_back_dead(table)
-            instant = table.new_instant("commit", self.process)
+            instant = table.new_instant("replace" if act.what == "overwrite" else "commit", self.process)
             seen = dict(table.live())
             held = table.pending_groups()
         try:
@@ -142,6 +142,28 @@ class Writer:
         file = table.write(partition, f"g{instant.time}", instant.time, rows)
         self._commit(table, instant, [file], mine, {})
 
+    def _overwrite(self, table: Table, instant: Instant, random: Random, free: dict[str, Slice]) -> None:
+        """``insert_overwrite`` or ``delete_partition``: a commit that replaces all that was seen of a partition."""
+        partition, anew = random.choice(PARTITIONS), random.random() < 0.7
+        seen = {group: piece for group, piece in table.live().items() if piece.base.partition == partition}
+        if not seen or not seen.keys() <= free.keys():
+            raise Aborted("nothing to replace, or not free to")
+        changed: dict[int, int | None] = {key: None for piece in seen.values() for key in piece.rows()}
+        files = []
+        self.world.before("write")
+        if anew:
+            rows = self._rows(random)
+            files.append(table.write(partition, f"g{instant.time}", instant.time, rows))
+            changed |= rows
+        self._commit(table, instant, files, seen, changed)
+
+    def _savepoint(self, table: Table, instant: Instant, random: Random, free: dict[str, Slice]) -> None:
+        """Keep what is live now from being cleaned and archived until it is released."""
+        table.drop_instant(instant.time)
+        with table.locked(table.writers):
+            if not table.damaged and table.history:
+                table.saved[table.history[-1][0].time] = frozenset(live_paths(table))
+
     def _commit(
         self, table: Table, instant: Instant, files: list[File], read: dict[str, Slice], changed: dict[int, int | None]
     ) -> None:
@@ -157,6 +179,8 @@ class Writer:
                 if group in held and table.on_conflict is OnConflict.PLAN_WINS:
                     raise Aborted(f"{group} is in pending {held[group].time}")
             instant.outputs = tuple(files)
+            if instant.action == "replace":
+                instant.replaces = tuple((piece.base.partition, group) for group, piece in read.items())
             table.complete(instant, index, changed)
             self.world.tell(f"{instant.action} {instant.time} of {table.name}: {', '.join(f.path for f in files)}")
         self.world.after("write commit")
@@ -214,9 +238,11 @@ class Writer:
             if file.group not in replaced and file.group not in table.damaged
             and file.instant < newest.get(file.group, "") and self._is_done(table, file)
         ]  # fmt: skip
+        victims = [path for path in victims if path not in table.saved_paths()]
         if victims:
             self.world.before("write clean")
-            clean = table.new_instant("clean", None, victims=tuple(victims), earliest=earliest)
+            kept = min([earliest, *table.replaced_and_saved()])
+            clean = table.new_instant("clean", None, victims=tuple(victims), earliest=kept)
             self.world.run_clean(table, clean)
 
     @staticmethod
@@ -227,14 +253,15 @@ class Writer:
     def _archive(self, table: Table) -> None:
         """Take the oldest completed instants off the timeline, but none from the first on that must stay.
 
-        As Hudi's archiver: what is pending stays, and so does the first replacement from where on the last clean
-        said that replaced files may exist; a clean that names nothing says so of itself.
+        As Hudi's archiver: what is pending or saved stays, and so does the first replacement from where on the last
+        clean said that replaced files may exist; a clean that names nothing says so of itself.
         """
         timeline = sorted(table.timeline.values(), key=lambda instant: instant.time)
         cleans = [i for i in timeline if i.action == "clean" and i.completed]
         bound = (cleans[-1].earliest or cleans[-1].time) if cleans else ""
         stays = [i.time for i in timeline if not i.completed]
-        stays += [i.time for i in timeline if i.action == "clustering" and i.completed and i.time >= bound][:1]
+        stays += [i.time for i in timeline if i.replaces and i.completed and i.time >= bound][:1]
+        stays += [*table.saved, *table.replaced_and_saved()]
         commits = [i.time for i in timeline if i.completed and i.action != "clean"]
         stays += commits[-self.world.setup.keep_commits :][:1]
         first = min(stays, default="")
