@@ -195,19 +195,21 @@ def _setup(random: Random) -> Setup:
 
 def _writes(random: Random, table: TableSetup) -> list[Item]:
     acts: list[Item] = []
+    begin = 0.0
+    if table.concurrency is Concurrency.SINGLE_WRITER:
+        begin = random.choice((15, 75)) + random.random() * 40
+        acts.append(Act(begin, "operator", "allow writers", table.name, 0))
     kinds = ["insert", "insert", "insert", "upsert", "upsert", "delete", "tidy", "tidy", "cluster", "overwrite"]
     if random.random() < 0.3:
         kinds += ["tidy"] * 6  # they clean and archive after every other commit
     for who in WRITERS:
-        at = random.random() * 6
+        at = begin + random.random() * 6
         for _ in range(random.randrange(5, 10)):
             what = random.choice(kinds)
             acts.append(Act(at, who, what, table.name, random.randrange(1 << 30)))
             at += random.expovariate(1 / 11)
     if random.random() < 0.15:
         acts.append(Act(random.random() * HORIZON, WRITERS[0], "savepoint", table.name, 0))
-    if table.concurrency is Concurrency.SINGLE_WRITER:
-        acts.append(Act(30 + random.random() * 60, "operator", "allow writers", table.name, 0))
     return acts
 
 
