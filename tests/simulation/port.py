@@ -36,6 +36,7 @@ def port(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             self.world.after(name, lake=True)
             return result
 
+        call.site = name  # type: ignore[attr-defined]
         return call
 
     return decorate

@@ -133,10 +133,10 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
     **{
         name: (often, ())
         for name, often in {
-            "claim": 8, "expired": 9, "heartbeat": 12, "step": 16, "complete": 4, "requeue": 3, "fail": 1,
-            "cancel": 2, "stay": 1, "leave_out": 2, "plan_state": 6, "due": 6, "uncommitted": 8, "complete_late": 1,
-            "superseded": 8, "close_superseded": 1, "begin_deleting": 3, "mark_deleted": 3, "add_plan": 4,
-            "held_partitions": 12,
+            "claim": 8, "expired": 9, "heartbeat": 12, "step": 16, "stage": 4, "complete": 4, "requeue": 3, "fail": 1,
+            "cancel": 2, "stay": 1, "note": 1, "leave_out": 2, "plan_state": 6, "due": 6, "uncommitted": 8,
+            "complete_late": 1, "superseded": 8, "close_superseded": 1, "begin_deleting": 3, "mark_deleted": 3,
+            "add_plan": 4, "held_partitions": 12,
         }.items()
     },
 }  # fmt: skip

@@ -49,6 +49,7 @@ def transaction(function: Callable[..., Any]) -> Callable[..., Any]:
         self.world.after(name)
         return result
 
+    call.site = name  # type: ignore[attr-defined]
     return call
 
 

@@ -10,6 +10,8 @@ from support import record_figure
 
 from lake.ports import PlanStore
 from simulation.defects import DEFECTS
+from simulation.port import ModelFormat, ModelWriter
+from simulation.script import SITES
 from simulation.shrink import explain, first_failure
 from simulation.store import ModelStore
 from simulation.world import simulated
@@ -56,6 +58,16 @@ def test_no_part_of_a_plans_run_keeps_real_time_or_real_threads():
             and (vars(module).get("time") is time or vars(module).get("threading") is threading)
         ]  # fmt: skip
     assert real == []
+
+
+def test_every_call_of_a_port_has_its_faults():
+    calls = {
+        call.site
+        for port in (ModelStore, ModelFormat, ModelWriter)
+        for call in vars(port).values()
+        if hasattr(call, "site")
+    }
+    assert calls - SITES.keys() == {"request_cancel", "retry"}, "what only an operator calls, who would try again"
 
 
 def test_the_database_in_memory_has_every_call_of_the_port():
