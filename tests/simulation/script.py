@@ -127,6 +127,8 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
     "withdraw": (3, (Transient,)),
     "superseded_deletable": (4, _ASKED),
     "superseded_closed": (6, _ASKED),
+    "late files": (6, _ASKED),
+    "remove late files": (1, (Transient, Conflict, Bug)),
     "delete": (3, (Transient, Conflict, Bug)),
     "delete file": (6, (Transient,)),
     "snapshot": (6, _ASKED),

@@ -239,9 +239,9 @@ class Writer:
             and file.instant < newest.get(file.group, "") and self._is_done(table, file)
         ]  # fmt: skip
         victims = [path for path in victims if path not in table.saved_paths()]
+        kept = min([earliest, *table.replaced_and_saved()])
         if victims:
             self.world.before("write clean")
-            kept = min([earliest, *table.replaced_and_saved()])
             clean = table.new_instant("clean", None, victims=tuple(victims), earliest=kept)
             self.world.run_clean(table, clean)
 
