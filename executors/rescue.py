@@ -3,7 +3,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -70,10 +70,9 @@ def sweep(table: TableRef, *, format: TableFormat, store: PlanStore, spark: Spar
     lakefold's after its instant was over: that is deleted. Raises what the format raises.
     """
     record_late(table, format=format, store=store)
-    withdrawn = _withdraw_staged(table, format, store, spark) if isinstance(format, FindsStaged) else 0
+    withdrawn = _withdraw_staged(table, format, store, spark)
     withdrawn += _withdraw(table, _nobodys(table, format, store), format, spark)
-    if isinstance(format, FindsLateFiles):
-        _remove_late_files(table, format.late_files(table), format, spark)
+    _remove_late_files(table, format, spark)
     return withdrawn
 
 
@@ -92,7 +91,8 @@ def _withdraw(table: TableRef, nobodys: Mapping[str, Sequence[str]], format_: Ta
 
 def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, spark: SparkProvider) -> int:
     """Withdraw what ended attempts left on a table that does not tell; forget what nobody is to write to by now."""
-    assert isinstance(format_, FindsStaged)
+    if not isinstance(format_, FindsStaged):
+        return 0
     known = store.leftovers(table)
     if not known:
         return 0
@@ -107,7 +107,8 @@ def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, sp
     return withdrawn
 
 
-def _remove_late_files(table: TableRef, instants: Collection[str], format_: TableFormat, spark: SparkProvider) -> None:
+def _remove_late_files(table: TableRef, format_: TableFormat, spark: SparkProvider) -> None:
+    instants = format_.late_files(table) if isinstance(format_, FindsLateFiles) else ()
     if not instants:
         return
     with format_.writer(table, spark) as writer:

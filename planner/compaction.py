@@ -8,8 +8,7 @@ reaches every ratio.
 
 Most log bytes for each byte of the base file first. Readers merge logs on every read, so what a compaction saves is
 its log bytes; what it costs beyond reading them is the base file, read and written again. A plan is bounded by bytes,
-and the best ratio saves readers the most for them. The base files being of one size, it
-comes to most log bytes first.
+and the best ratio saves readers the most for them. Among base files of one size that is most log bytes first.
 
 The quiet period does not hold a slice back: a writer goes on appending while its slice is compacted, and a slice that
 is written to all day would never come to rest.
