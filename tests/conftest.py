@@ -69,7 +69,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         lines = [
             "# Reliability",
             "",
-            "Written by `make soak` from its own runs; `make test` runs the same tests with smaller counts.",
+            "Written by `make soak` or some of its tests alone; `make test` runs the same tests with smaller counts.",
             "How to replay a simulated seed: [CONTRIBUTING](../CONTRIBUTING.md#simulation).",
             "",
             "| what was done | result |",
