@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real Hudi tables: templates, built once a session, and copies of them that a test may change."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hudi_other_writer import OtherWriter
 from hudi_templates import Templates
 from hudi_writing import NewTable, Table, make_table
 
 from lake.formats.hudi import clean_start
+from service.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,3 +38,20 @@ def table(spark: "SparkSession", tmp_path: Path, tmp_path_factory: pytest.TempPa
 def nothing_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a test begins is on the timeline at once, so that cleans may start as late as the newest instant."""
     monkeypatch.setattr(clean_start, "UNSEEN", timedelta(0))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty database."""
+    opened = Store(f"sqlite:///{tmp_path}/lakefold.db")
+    opened.upgrade()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[OtherWriter]:
+    """A writer in a process of its own."""
+    writer = OtherWriter(tmp_path / "other.log")
+    yield writer
+    writer.end()

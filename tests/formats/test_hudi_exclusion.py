@@ -29,13 +29,6 @@ pytestmark = pytest.mark.spark
 FIRST, SECOND = "dt=2026-01-01", "dt=2026-01-02"
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[OtherWriter]:
-    process = OtherWriter(tmp_path / "log")
-    yield process
-    process.end()
-
-
 def in_its_metadata(trips: Table) -> Callable[[], bool]:
     """Whether a clustering of ``trips`` has written its part of the metadata table and not completed it."""
     metadata = Path(trips.base) / ".hoodie/metadata"

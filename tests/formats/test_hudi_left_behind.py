@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,6 @@ SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 
 def no_spark() -> Any:
     raise AssertionError("nothing here needs a Spark session")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    opened.upgrade()
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

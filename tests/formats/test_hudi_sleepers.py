@@ -3,7 +3,6 @@
 
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,6 @@ from lake.formats.hudi.late import path_of
 from service.store import Store
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    opened.upgrade()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[OtherWriter]:
-    writer = OtherWriter(tmp_path / "other.log")
-    yield writer
-    writer.end()
 
 
 @pytest.mark.parametrize("then", ["cancelled", "completed"])
