@@ -199,21 +199,17 @@ class _Round:
 
     def _delete(self, deletable: Sequence[Due]) -> Exception | None:
         """Delete what was superseded first first, several plans' in one go; the error that ended it early."""
-        remaining = {d.row_id: d.version for d in self._store.superseded(self._table)}
         try:
             with self._format.writer(self._table, self._spark) as writer:
                 batches = deque(_batches(deletable))
                 while batches:
                     batch = batches.popleft()
-                    versions = [d.version for d in batch]
-                    rows = {d.row_id for d in batch}
-                    rest = {row: version for row, version in remaining.items() if row not in rows}
                     fence = partial(self._mark, batch)
                     if isinstance(writer, Fenced):
                         writer.fence = fence
                     try:
                         fence()
-                        deletion = writer.delete(versions, tuple(rest.values()))
+                        deletion = writer.delete([d.version for d in batch])
                     except Conflict as conflict:  # something became live, pending or saved since the table was asked
                         plans = list(_by_plan(batch))
                         if len(plans) > 1:  # the others must not wait for it
@@ -222,7 +218,6 @@ class _Round:
                         for d in batch:
                             self._keep(d, one_line(conflict))
                         continue
-                    remaining = rest
                     self._record(batch, deletion)
         except Exception as error:
             log.warning("table %s: cleaning ended early: %s", self._table.name, one_line(error))

@@ -234,12 +234,12 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         attempts share an instant.
         """
 
-    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> Deletion:
+    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
         """Delete superseded files through the format, in the order given; what became of them.
 
-        ``remaining`` are this table's superseded versions that stay. Files already gone count as deleted; one that
-        ``SupersededVersion.differs``, asked right before its deletion, stays. Raises Conflict where a version is live,
-        pending or kept by a savepoint, before anything of its commit is deleted.
+        Files already gone count as deleted; one that ``SupersededVersion.differs``, asked right before its deletion,
+        stays. Raises Conflict where a version is live, pending or kept by a savepoint, before anything of its commit
+        is deleted.
         """
 
     def cancel(self) -> None:

@@ -210,7 +210,7 @@ def insert(trips: Table, commits: int, *, start: int = 1000, **options: str) -> 
 def delete(trips: Table, commit: Commit) -> None:
     """Delete what ``commit`` replaced, as the cleaner does."""
     with trips.writer() as cleaner:
-        cleaner.delete(commit.superseded, ())
+        cleaner.delete(commit.superseded)
 
 
 def ignore(progress: Progress) -> None:

@@ -152,9 +152,9 @@ def written(spark: Any, base: Path, policy: str, *, compacting: bool) -> Table:
         upsert(TWO, version, clean="false")
     if compacting:
         older = trips.run(trips.plan("0198-older", partitions=[ONE]))
-        newer = trips.run(trips.plan("0198-newer", partitions=[THREE]))
+        trips.run(trips.plan("0198-newer", partitions=[THREE]))
         with trips.writer() as cleaner:
-            cleaner.delete(older.superseded, newer.superseded)
+            cleaner.delete(older.superseded)
     for version in range(3, 3 + COMMITS):
         upsert(ONE, version)
     return trips
@@ -190,7 +190,7 @@ def test_f7_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hide
     ours = trips.run(trips.plan("0198-ours", partitions=[ONE]))
     with trips.writer() as writer:
         # The newest versions of the clustering's inputs are in no savepoint.
-        writer.delete([version for version in ours.superseded if version.path not in saved], ())
+        writer.delete([version for version in ours.superseded if version.path not in saved])
         writer._open().worker.deleteSavepoint(next(iter(native.savepoints())))
     after = trips.timeline()
     (_, record) = after.cleans()[-1]

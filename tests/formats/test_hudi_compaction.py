@@ -189,10 +189,10 @@ def test_superseded_slices_are_deleted_and_neither_archiving_nor_native_cleaning
     trips.upsert(0, 120, 9, "id % 7 = 1")
     before = trips.rows()
     with trips.writer() as writer:
-        writer.delete(first.superseded, [*second.superseded, *third.superseded])
+        writer.delete(first.superseded)
         assert not set(trips.data_files()) & {version.path for version in first.superseded}
         assert trips.rows() == before
-        writer.delete(second.superseded, third.superseded)
+        writer.delete(second.superseded)
     (older, newer) = (instant for instant in trips.timeline().completed if instant.action == "clean")
     kept = [trips.timeline().plan(instant) or {} for instant in (older, newer)]
     starts = [record["earliestInstantToRetain"] for record in kept]
@@ -220,7 +220,7 @@ def test_metadata_table_and_every_index_are_kept_by_a_compaction_and_its_cleanin
     before = trips.rows()
     commit = trips.run(trips.compaction())
     with trips.writer() as writer:
-        writer.delete(commit.superseded, ())
+        writer.delete(commit.superseded)
     assert trips.timeline().properties[indexes] == kept
     assert set(trips.data_files()) == {output.path for output in commit.outputs}
     spark.sql(f"CREATE TABLE compacted_trips USING hudi LOCATION '{trips.base}'")
@@ -307,6 +307,6 @@ def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_i
     assert sum(trips.other_rows()[1].values()) == len(before)
     assert {version.path for version in commit.superseded} == _inputs(plan)
     with trips.writer() as writer:
-        writer.delete(commit.superseded, ())
+        writer.delete(commit.superseded)
     assert set(trips.data_files()) == logs | {output.path for output in commit.outputs}
     assert trips.rows() == before

@@ -85,7 +85,7 @@ def run(
     service.by_hudi(hudis, case)
     our_schemas, hudis_schemas = _schemas(ours, commit.instant), _schemas(hudis, hudis.timeline().newest)
     with ours.writer() as writer:
-        freed = writer.delete(commit.superseded, ()).bytes_freed
+        freed = writer.delete(commit.superseded).bytes_freed
     return Run(
         case=case,
         service=service,
@@ -183,7 +183,7 @@ def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_
     table = Table(spark, copy(run.template, tmp_path / "t"), QUICK_LOCK | quick)
     first, second = (table.run(table.plan(f"0198-day-{day}", partitions=[f"dt=2026-01-0{day}"])) for day in (1, 2))
     with table.writer() as writer:
-        writer.delete(first.superseded, second.superseded)
+        writer.delete(first.superseded)
     for number in range(5):
         more = rows(spark, 1000 + number * 2, 1002 + number * 2).coalesce(1)
         write(more, table.base, "insert", merge_on_read=run.case.merge_on_read, options=run.case.options | quick)
@@ -200,7 +200,7 @@ def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_
     verified = FORMAT.verify(table.ref, second.superseded, rows=True)
     assert (verified.missing, verified.resurrected, verified.unowned) == ((), (), ())
     with table.writer() as writer:
-        assert writer.delete(second.superseded, ()).bytes_freed == sum(version.bytes for version in second.superseded)
+        assert writer.delete(second.superseded).bytes_freed == sum(version.bytes for version in second.superseded)
     assert look(table).spark_rows == seen.spark_rows
 
 

@@ -40,7 +40,7 @@ def test_slices_of_logs_only_are_clustered_and_every_update_and_delete_in_them_s
     assert sum(trips.other_rows()[1].values()) == len(before), "hudi-rs reads them from now on"
     assert logs <= {version.path for version in commit.superseded}
     with trips.writer() as writer:
-        writer.delete(commit.superseded, ())
+        writer.delete(commit.superseded)
     assert set(trips.data_files()) == {output.path for output in commit.outputs}
     assert trips.rows() == before
     trips.upsert(70_000, 70_200, 5, "id % 5 = 0 and id % 7 != 0")

@@ -68,7 +68,7 @@ def test_a_table_on_s3_is_found_rewritten_committed_and_cleaned(
         assert (table.rows(), table.other_rows()) == (rows_before, others_before)
         assert {version.path: version.bytes for version in commit.superseded} == files
         assert FORMAT.committed(table.ref, plan.plan_id) is not None
-        assert writer.delete(commit.superseded, ()).bytes_freed == sum(files.values())
+        assert writer.delete(commit.superseded).bytes_freed == sum(files.values())
     assert table.data_files() == {output.path: output.bytes for output in commit.outputs}
     assert (table.rows(), table.other_rows()) == (rows_before, others_before)
     verified = FORMAT.verify(table.ref, commit.superseded, rows=True)

@@ -103,7 +103,7 @@ def test_savepoints_outlive_the_clean_policy_archival_and_our_own_deletions(tabl
     reasons = FORMAT.superseded_deletable(trips.ref, commit.superseded)
     assert {path for path, reason in reasons.items() if reason == f"kept by savepoint {time}"} == saved
     with trips.writer() as writer, pytest.raises(Conflict, match="kept by savepoint"):
-        writer.delete(commit.superseded, ())
+        writer.delete(commit.superseded)
     assert saved <= set(trips.data_files())
     assert trips.rows() == rows
 

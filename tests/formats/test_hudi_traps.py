@@ -67,8 +67,8 @@ def test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back(tab
     trips = table()
     (_, first), (_, second) = _cluster_each_partition(trips)
     with trips.writer() as writer:
-        assert writer.delete(first.superseded, second.superseded).bytes_freed == sum(v.bytes for v in first.superseded)
-        assert writer.delete(first.superseded, second.superseded).bytes_freed == 0
+        assert writer.delete(first.superseded).bytes_freed == sum(v.bytes for v in first.superseded)
+        assert writer.delete(first.superseded).bytes_freed == 0
     options = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
     for number in range(5):
         write(rows(spark, 1000 + number * 4, 1004 + number * 4).coalesce(1), trips.base, "insert", options=options)
@@ -77,7 +77,7 @@ def test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back(tab
     assert trips.timeline().find(first.instant) is None, "the archiver has been at work"
     assert trips.timeline().find(second.instant) is not None, "a commit whose replaced files exist stays active"
     with trips.writer() as writer:
-        assert writer.delete(second.superseded, ()).bytes_freed == sum(v.bytes for v in second.superseded)
+        assert writer.delete(second.superseded).bytes_freed == sum(v.bytes for v in second.superseded)
     assert len(trips.rows()) == 180 + 20
     assert not set(trips.data_files()) & {v.path for v in (*first.superseded, *second.superseded)}
 
@@ -88,7 +88,7 @@ def test_trap_a_clean_that_deletes_the_newer_commit_first_keeps_the_older_one_ac
     rows_before = trips.rows()
     with trips.writer() as writer:
         # The caller forgets what remains: the files on disk count.
-        writer.delete(second.superseded, ())
+        writer.delete(second.superseded)
     timeline = trips.timeline()
     (clean,) = (instant for instant in timeline.completed if instant.action == "clean")
     plan = timeline.plan(clean)
@@ -104,7 +104,7 @@ def test_several_commits_are_cleaned_by_one_clean(table: NewTable) -> None:
     rows_before = trips.rows()
     both = (*second.superseded, *first.superseded)
     with trips.writer() as writer:
-        assert writer.delete(both, ()).bytes_freed == sum(v.bytes for v in both)
+        assert writer.delete(both).bytes_freed == sum(v.bytes for v in both)
     timeline = trips.timeline()
     (clean,) = (instant for instant in timeline.completed if instant.action == "clean")
     start = (timeline.plan(clean) or {})["earliestInstantToRetain"]["timestamp"]
@@ -139,7 +139,7 @@ def test_trap_metadata_table_and_all_indexes_are_kept_and_updated(table: NewTabl
     named = {row[0] for row in column_stats.select("ColumnStatsMetadata.fileName").distinct().collect()}
     assert {Path(output.path).name for output in commit.outputs} <= named
     with trips.writer() as writer:
-        writer.delete(commit.superseded, ())
+        writer.delete(commit.superseded)
     assert _metadata_listing(trips) == set(trips.data_files()) == {output.path for output in commit.outputs}
     trips.upsert(0, 30, 9, **INDEXES, **{"hoodie.index.type": "RECORD_INDEX"})
     after = trips.rows()
@@ -197,7 +197,7 @@ def test_trap_a_commit_that_gets_no_lock_leaves_the_holders_lock_and_succeeds_la
         commit = writer.commit(rewrite)
         lock.touch()
         with pytest.raises(Transient, match="lock was not free while cleaning"):
-            writer.delete(commit.superseded, ())
+            writer.delete(commit.superseded)
     assert lock.exists()
     assert trips.rows() == rows_before
 
@@ -338,7 +338,7 @@ def test_trap_a_savepoint_keeps_superseded_files(table: NewTable) -> None:
         writer._client.worker.savepoint("tester", "before clustering")
     commit = trips.run(plan)
     with trips.writer() as writer, pytest.raises(Conflict, match="kept by savepoint"):
-        writer.delete(commit.superseded, ())
+        writer.delete(commit.superseded)
     assert {version.path for version in commit.superseded} <= set(trips.data_files())
 
 
@@ -348,10 +348,10 @@ def test_trap_nothing_is_deleted_that_is_live_or_whose_replacement_was_rolled_ba
     commit = trips.run(plan)
     rows_before = trips.rows()
     with trips.writer() as writer:
-        assert writer.delete((), ()).bytes_freed == 0
+        assert writer.delete(()).bytes_freed == 0
         assert writer._open().worker.rollback(commit.instant)
         with pytest.raises(Conflict, match="superseded files can't be deleted now"):
-            writer.delete(commit.superseded, ())
+            writer.delete(commit.superseded)
     assert trips.rows() == rows_before
 
 

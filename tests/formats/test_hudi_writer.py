@@ -83,7 +83,7 @@ def test_slices_with_logs_are_clustered_without_losing_an_update_or_reviving_a_d
     assert all(version.bytes == (trips.base / version.path).stat().st_size for version in commit.superseded)
     assert FORMAT.committed(trips.ref, plan.plan_id) == commit
     with trips.writer() as writer:
-        assert writer.delete(commit.superseded, ()).bytes_freed == sum(version.bytes for version in commit.superseded)
+        assert writer.delete(commit.superseded).bytes_freed == sum(version.bytes for version in commit.superseded)
     assert set(trips.data_files()) == {output.path for output in commit.outputs}
     assert trips.rows() == rows
     trips.upsert(0, 120, 5, "id % 11 = 0 and id % 7 != 0")

@@ -390,7 +390,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         return late
 
     @port("delete")
-    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> Deletion:
+    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
         """See the port."""
         table = self.table
         with table.locked(*self.locks()):

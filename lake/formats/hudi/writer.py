@@ -184,7 +184,7 @@ class HudiWriter:
                 return adopt.take_back(self._open(), adopted, plan_id, self._attempt, epoch)
             return withdraw.discard(self._open(), plan_id, instants, self._attempt, epoch)
 
-    def delete(self, versions: Sequence[SupersededVersion], remaining: Sequence[SupersededVersion]) -> Deletion:
+    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
         """See ``TableWriter``."""
         with outcomes(self.table, "cleaning"):
             self._check_contents()
