@@ -60,27 +60,41 @@ def test_every_python_package_and_folder_at_the_top_is_in_the_rooms_picture():
     assert folders - {".ci", "requirements"} == boxes
 
 
-def rooms_of_service() -> set[str]:
-    """The packages and modules right below service/."""
-    return {path.stem for path in (ROOT / "service").glob("*.py")} - {"__init__"} | {
-        path.parent.name for path in (ROOT / "service").glob("*/__init__.py")
+def rooms_of(package: str) -> set[str]:
+    """The packages and modules right below ``package``."""
+    return {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"} | {
+        path.parent.name for path in (ROOT / package).glob("*/__init__.py")
     }
+
+
+def floors_of(container: str) -> set[str]:
+    """The rooms of which the contract of layers inside ``container`` knows."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (floors,) = (contract["layers"] for contract in contracts if contract.get("containers") == [container])
+    return {room for floor in floors for room in floor.split(" | ")}
 
 
 def test_both_pictures_and_the_contract_have_every_room_of_service():
     described = (ROOT / "docs" / "architecture.md").read_text()
     table = described.split("## The rooms\n")[1].split("\n## ")[0]
     assert set(re.findall(r"`([a-z]+)(?:/|\.py)`", table)) - {"service", "planner", "executors", "lake", "migrations",
-                                                              "formats"} == rooms_of_service()  # fmt: skip
+                                                              "formats"} == rooms_of("service")  # fmt: skip
     box = fenced(section("Architecture")).split("planner/")[0]
-    assert set(re.findall(r"[a-z]+", box)) >= rooms_of_service() - {"wiring", "problems", "text"}, "README's picture"
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (floors,) = (contract["layers"] for contract in contracts if contract.get("containers") == ["service"])
-    assert {room for floor in floors for room in floor.split(" | ")} == rooms_of_service()
+    assert set(re.findall(r"[a-z]+", box)) >= rooms_of("service") - {"wiring", "problems", "text"}, "README's picture"
+    assert floors_of("service") == rooms_of("service")
 
 
-def test_the_root_of_service_has_few_files():
-    assert len(list((ROOT / "service").glob("*.py"))) <= 8
+def test_the_picture_and_the_contract_have_every_room_of_hudi():
+    described = (ROOT / "docs" / "architecture.md").read_text()
+    table = described.split("## Inside `lake/formats/hudi/`\n")[1].split("\n## ")[0]
+    rows = "\n".join(line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`([a-z]+)(?:/|\.py)`", rows)) == rooms_of("lake/formats/hudi")
+    assert floors_of("lake.formats.hudi") == rooms_of("lake/formats/hudi")
+
+
+@pytest.mark.parametrize(("package", "most"), [("service", 8), ("lake/formats/hudi", 6)])
+def test_the_root_of_a_package_with_rooms_has_few_files(package: str, most: int):
+    assert len(list((ROOT / package).glob("*.py"))) <= most
 
 
 def test_every_python_and_shell_file_begins_with_its_licence():

@@ -16,7 +16,7 @@ from hudi_tables import COMPACT_NOW, rows, run_service, write
 from hudi_writing import INDEXES, Table
 from support import BUNDLE, SOAK
 
-from lake.formats.hudi.bundle import LINES
+from lake.formats.hudi.jvm.bundle import LINES
 from lake.plan import Plan
 
 TABLE_VERSIONS: Mapping[str, tuple[int, ...]] = {line.release: line.table_versions for line in LINES}

@@ -11,7 +11,7 @@ from hudi_other_writer import OtherWriter
 from hudi_templates import Templates
 from hudi_writing import NewTable, Table, make_table
 
-from lake.formats.hudi import clean_start
+from lake.formats.hudi.plans import clean_start
 from service.store import Store
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from hudi_templates import ref
 
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline.timeline import Timeline
 
 T1, T2, T3, T4, T5 = (f"202601010000{n:02}000" for n in range(1, 6))
 PROPERTIES = {

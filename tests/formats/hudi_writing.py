@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from hudi_tables import FS_LOCK, METADATA, SMALL_BLOOM, STATISTICS, copy, rows, small_files, table_rows, write
 
-from lake.formats.hudi.names import data_file
-from lake.formats.hudi.observe import HudiFormat
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.files.names import data_file
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.format import HudiFormat
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.formats.hudi.writer import HudiWriter
 from lake.model import Concurrency, FileSlice, OnConflict, TableRef
 from lake.plan import ClusteringGroup, Commit, Plan, PlanKind, Progress, ReceiptLevel, RewriteOptions, SupersededVersion

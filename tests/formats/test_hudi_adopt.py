@@ -13,8 +13,8 @@ from hudi_templates import edit_avro, timeline_file
 from hudi_writing import FORMAT, Table, ignore
 
 from lake.errors import Conflict, Transient
-from lake.formats.hudi import attempts
-from lake.formats.hudi.timeline import PLAN_KEY, InstantState, extra_metadata
+from lake.formats.hudi.pending import attempts
+from lake.formats.hudi.timeline.timeline import PLAN_KEY, InstantState, extra_metadata
 from lake.plan import Plan, PlanKind, RewriteOptions
 from lake.ports import Unfinished
 

@@ -11,10 +11,10 @@ from test_hudi_history import LAYOUT_TWO, archive
 
 from lake.errors import Transient
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.archive import ArchiveUnreadable
-from lake.formats.hudi.damage import as_listed, damage_of
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.audit.damage import as_listed, damage_of
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline.archive import ArchiveUnreadable
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import Fault, FileSlice
 
 

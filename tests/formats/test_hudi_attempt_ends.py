@@ -8,9 +8,9 @@ import pytest
 from hudi_writing import FORMAT, NewTable, ignore
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, Transient
-from lake.formats.hudi.bundle import Bundle, bundle_of
-from lake.formats.hudi.late import note_begun
-from lake.formats.hudi.outcomes import translate
+from lake.formats.hudi.jvm.bundle import Bundle, bundle_of
+from lake.formats.hudi.jvm.outcomes import translate
+from lake.formats.hudi.pending.late_files import note_begun
 from lake.plan import Progress
 
 pytestmark = pytest.mark.spark

@@ -15,11 +15,12 @@ from hudi_by_hand import OPERATIONS, T1, T2, T3, ByHand, without_java
 from hudi_templates import ref
 
 from lake.errors import Transient
-from lake.formats.hudi import FORMAT, adopt, compact
-from lake.formats.hudi.attempts import DIRECTORY, OpenAttempt, attempts, forget_ended, refuse_living
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import PLAN_KEY, Timeline
-from lake.formats.hudi.withdraw import discard
+from lake.formats.hudi import FORMAT
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.pending.attempts import DIRECTORY, OpenAttempt, attempts, forget_ended, refuse_living
+from lake.formats.hudi.plans import adoption, compaction
+from lake.formats.hudi.plans.withdrawal import discard
+from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline
 from lake.identity import Process
 from lake.ports import Unfinished
 
@@ -166,11 +167,11 @@ def test_f3_an_executor_that_slept_over_its_withdrawal_leaves_its_successors_wor
 ) -> None:
     stamp(table.base / f".hoodie/{T3}.compaction.requested", "p")
     withdrawn: list[str] = []
-    monkeypatch.setattr(compact, "withdraw", lambda _, instant, __: not withdrawn.append(instant.time))
-    monkeypatch.setattr(adopt, "roll_back", lambda *_: withdrawn.append("rolled back"))
+    monkeypatch.setattr(compaction, "withdraw", lambda _, instant, __: not withdrawn.append(instant.time))
+    monkeypatch.setattr(adoption, "roll_back", lambda *_: withdrawn.append("rolled back"))
     successor = begin(table, epoch=3)
     assert discard(without_java(table), "p", None, epoch=1) == 0
-    assert adopt.take_back(without_java(table), T3, "p", epoch=1) == 0
+    assert adoption.take_back(without_java(table), T3, "p", epoch=1) == 0
     assert withdrawn == []
     assert discard(without_java(table), "p", None, epoch=3) == 1
     assert discard(without_java(table), "p", [T3]) == 1, "the sweep has no epoch"

@@ -11,7 +11,7 @@ import pytest
 from hudi_tables import copy, write
 from hudi_writing import Table, make_table
 
-from lake.formats.hudi import execute
+from lake.formats.hudi.rewrite import execute
 from lake.plan import Plan, ReceiptLevel
 
 pytestmark = pytest.mark.spark

@@ -11,8 +11,8 @@ import pytest
 from hudi_tables import rows, small_files, write
 from hudi_writing import ARCHIVING, COMPACTED, FORMAT, NewTable, Table, delete, ignore, insert
 
-from lake.formats.hudi import clean_start
-from lake.formats.hudi.names import data_file
+from lake.formats.hudi.files.names import data_file
+from lake.formats.hudi.plans import clean_start
 from lake.plan import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]

@@ -11,7 +11,7 @@ from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, NewTable, Table, ignore, m
 
 from executors.receipt import prove
 from lake.errors import Conflict, Integrity
-from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, InstantState, extra_metadata, planned_slices
+from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, extra_metadata, planned_slices
 from lake.plan import Plan
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]

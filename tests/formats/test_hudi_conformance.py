@@ -20,9 +20,10 @@ from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore
 from support import BUNDLE, SOAK, record_figure
 
 from lake.errors import Conflict, Rejected
-from lake.formats.hudi import bundle, execute
-from lake.formats.hudi.bundle import LINES, bundle_of
-from lake.formats.hudi.conflicts import WRITER_WINS
+from lake.formats.hudi.jvm import bundle
+from lake.formats.hudi.jvm.bundle import LINES, bundle_of
+from lake.formats.hudi.locks.on_conflict import WRITER_WINS
+from lake.formats.hudi.rewrite import execute
 from lake.plan import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]

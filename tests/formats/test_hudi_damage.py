@@ -12,7 +12,7 @@ import pytest
 from hudi_writing import FORMAT, NewTable, Table, ignore, make_table
 
 from lake.errors import Conflict, Rejected
-from lake.formats.hudi.names import data_file
+from lake.formats.hudi.files.names import data_file
 from lake.model import Fault
 from lake.plan import Plan
 from planner.planner import plan_table

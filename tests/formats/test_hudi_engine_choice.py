@@ -14,9 +14,10 @@ import pytest
 from hudi_templates import ref
 
 from lake.errors import Rejected
-from lake.formats.hudi.engine import HEALTHY_ROW_GROUP_BYTES, Engine, choose_engine, turned_to_text
-from lake.formats.hudi.settings import SORT_COLUMNS, plan_options
-from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.client.write_options import plan_options
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.inputs.engine_choice import HEALTHY_ROW_GROUP_BYTES, Engine, choose_engine, turned_to_text
+from lake.formats.hudi.timeline.timeline import SORT_COLUMNS
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
 

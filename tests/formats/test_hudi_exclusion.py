@@ -20,10 +20,11 @@ from hudi_other_writer import OtherWriter
 from hudi_writing import QUICK_LOCK, Table, delete, ignore, make_table
 
 from lake.errors import Conflict, Transient
-from lake.formats.hudi import exclusion, publish
-from lake.formats.hudi.client import HudiClient
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import InstantState, Timeline
+from lake.formats.hudi.client import exclusion
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.plans import clustering
+from lake.formats.hudi.timeline.timeline import InstantState, Timeline
 
 pytestmark = pytest.mark.spark
 FIRST, SECOND = "dt=2026-01-01", "dt=2026-01-02"
@@ -225,7 +226,7 @@ def test_d2_two_names_of_one_table_never_have_two_plans_on_one_file_group(
     trips = make_table(spark, tmp_path, tmp_path_factory)
     (tmp_path / "alias").symlink_to(trips.base)
     rows_before, other_rows_before = trips.rows(), trips.other_rows()
-    both, look = threading.Barrier(2), publish.live_slices
+    both, look = threading.Barrier(2), clustering.live_slices
 
     def together(*arguments: Any) -> Any:
         found = look(*arguments)
@@ -233,7 +234,7 @@ def test_d2_two_names_of_one_table_never_have_two_plans_on_one_file_group(
             both.wait(5)
         return found
 
-    monkeypatch.setattr(publish, "live_slices", together)
+    monkeypatch.setattr(clustering, "live_slices", together)
 
     def prepare(name: str) -> str:
         table = Table(spark, tmp_path / name)

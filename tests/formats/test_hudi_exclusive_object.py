@@ -15,9 +15,9 @@ from s3_server import S3Server, server
 
 from lake import s3
 from lake.errors import Rejected, Transient
-from lake.formats.hudi import exclusion, exclusive_object
-from lake.formats.hudi.exclusion import FILE
-from lake.formats.hudi.exclusive_object import ObjectExclusion
+from lake.formats.hudi.client import exclusion, exclusive_object
+from lake.formats.hudi.client.exclusion import FILE
+from lake.formats.hudi.client.exclusive_object import ObjectExclusion
 from lake.model import TableRef
 
 TRIPS = TableRef(name="trips", format="hudi", location="s3://lake/trips")

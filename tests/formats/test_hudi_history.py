@@ -12,11 +12,12 @@ import pytest
 from hudi_by_hand import PROPERTIES, T1, T2, T3, T4, T5, ByHand
 from hudi_templates import ref
 
-from lake.formats.hudi import FORMAT, history
-from lake.formats.hudi.archive import ArchivedInstant
-from lake.formats.hudi.history import History, active_history, with_archived
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi import FORMAT
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline import history
+from lake.formats.hudi.timeline.archive import ArchivedInstant
+from lake.formats.hudi.timeline.history import History, active_history, with_archived
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import SupersededVersion
 
 LAYOUT_TWO = PROPERTIES | {"hoodie.table.version": "8", "hoodie.timeline.layout.version": "2"}
@@ -126,7 +127,7 @@ def test_damage_does_not_keep_a_table_from_being_looked_at_whose_writers_never_r
     base, lost = table.base_file(T1), table.base_file(T1, "p/f-1")
     table.complete(T1, "commit", base, lost)
     (table.base / "p" / lost).unlink()
-    monkeypatch.setattr("lake.formats.hudi.damage.is_current", lambda _: False)
+    monkeypatch.setattr("lake.formats.hudi.audit.damage.is_current", lambda _: False)
     (damage,) = FORMAT.snapshot(ref(table.base)).damaged
     assert damage.path == f"p/{lost}"
 

@@ -11,14 +11,15 @@ from hudi_by_hand import T2, T3, T4, T5, ByHand, without_java
 from hudi_templates import ref
 
 from lake.errors import Transient
-from lake.formats.hudi import FORMAT, late
-from lake.formats.hudi.archive import ArchivedInstant
-from lake.formats.hudi.late import is_begun_by_others, note, note_begun, note_commit, path_of
-from lake.formats.hudi.publish import publish
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline
-from lake.formats.hudi.unfinished import in_other_hands
-from lake.formats.hudi.withdraw import discard, remove_late
+from lake.formats.hudi import FORMAT
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.pending import late_files
+from lake.formats.hudi.pending.late_files import is_begun_by_others, note, note_begun, note_commit, path_of
+from lake.formats.hudi.pending.unfinished import in_other_hands
+from lake.formats.hudi.plans.publication import publish
+from lake.formats.hudi.plans.withdrawal import discard, remove_late
+from lake.formats.hudi.timeline.archive import ArchivedInstant
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
 from lake.ports import Prepared
 
@@ -121,7 +122,7 @@ def test_looks_grow_rarer_with_the_time_since_the_instant_was_over_and_end_after
     table: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
-    monkeypatch.setattr(late, "written_by", lambda *_: looks.append(1) or [])
+    monkeypatch.setattr(late_files, "written_by", lambda *_: looks.append(1) or [])
 
     def looked() -> bool:
         del looks[:]
@@ -130,16 +131,16 @@ def test_looks_grow_rarer_with_the_time_since_the_instant_was_over_and_end_after
 
     aged(table, T4, 1000)
     assert (looked(), looked()) == (True, False)
-    key, (sign, _) = (Storage(str(table.base)).location, T4), late._looked[Storage(str(table.base)).location, T4]
-    late._looked[key] = sign, timedelta(seconds=850)
+    key, (sign, _) = (Storage(str(table.base)).location, T4), late_files._looked[Storage(str(table.base)).location, T4]
+    late_files._looked[key] = sign, timedelta(seconds=850)
     assert not looked()
-    late._looked[key] = sign, timedelta(seconds=790)
+    late_files._looked[key] = sign, timedelta(seconds=790)
     assert looked()
     aged(table, T4, 10)  # withdrawn just now
     assert looked()
     count, age = 0, 30.0
-    while age < late.PATIENCE.total_seconds():
-        count, age = count + 1, max(age, late._FIRST_LOOKS.total_seconds()) * late._GROWTH
+    while age < late_files.PATIENCE.total_seconds():
+        count, age = count + 1, max(age, late_files._FIRST_LOOKS.total_seconds()) * late_files._GROWTH
     assert count < 50
     aged(table, T4, 8 * 86400)
     assert not looked()

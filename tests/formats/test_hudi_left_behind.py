@@ -20,7 +20,7 @@ from executors.outcome import Result
 from executors.rescue import rescue_one, sweep
 from executors.run import run_plan
 from lake.errors import Conflict, Transient
-from lake.formats.hudi.attempts import DIRECTORY
+from lake.formats.hudi.pending.attempts import DIRECTORY
 from lake.identity import Process
 from lake.plan import Claim, Plan
 from service.config.loader import load

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from lake import identity as lake_identity
-from lake.formats.hudi import lock_journal
-from lake.formats.hudi.lock_journal import DIRECTORY, Journal, OpenEntry
-from lake.formats.hudi.outcomes import lock_note
+from lake.formats.hudi.jvm.outcomes import lock_note
+from lake.formats.hudi.locks import journal as journal_module
+from lake.formats.hudi.locks.journal import DIRECTORY, Journal, OpenEntry
 from lake.identity import Process
 from lake.model import Concurrency, TableRef
 
@@ -139,7 +139,7 @@ def test_a_lock_that_changed_hands_at_the_last_moment_is_put_back(journal, holde
         Path(source).write_text("a writer's")
         rename(source, target)
 
-    monkeypatch.setattr(lock_journal.os, "rename", too_late)
+    monkeypatch.setattr(journal_module.os, "rename", too_late)
     assert journal.remove_orphan() is None
     assert journal.lock.read_text() == "a writer's"
     assert {path.name for path in journal.lock.parent.iterdir()} == {"lock", ".lakefold"}

@@ -18,12 +18,12 @@ from s3_server import S3Server
 
 from executors.spark import java_home
 from lake.errors import Conflict, Rejected, Transient
-from lake.formats.hudi import client as client_module
-from lake.formats.hudi.client import HudiClient
-from lake.formats.hudi.conflicts import PENDING_INGESTION, STRATEGY, UPDATES, WRITER_WINS
-from lake.formats.hudi.outcomes import cause_chain
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.client import client as client_module
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.jvm.outcomes import cause_chain
+from lake.formats.hudi.locks.on_conflict import PENDING_INGESTION, STRATEGY, UPDATES, WRITER_WINS
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import OnConflict
 
 pytestmark = pytest.mark.spark

@@ -12,8 +12,8 @@ from hudi_by_hand import PROPERTIES, T1, T2, T3, T4, ByHand
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lake.formats.hudi.listing import _filters
-from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.read.slices import _filters
 
 HIVE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
 #: what a file group may be made of: base files of T1 and T2, logs on either, logs without a base, and lost writes

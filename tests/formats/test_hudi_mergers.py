@@ -14,7 +14,7 @@ from hudi_writing import FORMAT, Table, ignore
 
 from executors.receipt import prove
 from lake.errors import Integrity, Rejected
-from lake.formats.hudi import merged
+from lake.formats.hudi.rewrite import merged_rows
 from lake.plan import Commit, Plan
 
 pytestmark = pytest.mark.spark
@@ -101,7 +101,7 @@ def test_f8_a_slice_larger_than_what_is_handed_over_at_once_is_read_in_parts(
 ) -> None:
     trips = _build(spark, tmp_path / "trips", MERGERS["partial update, version 8"])
     before = trips.rows()
-    monkeypatch.setattr(merged, "_PART_BYTES", 4096)
+    monkeypatch.setattr(merged_rows, "_PART_BYTES", 4096)
     _proved(trips, trips.plan())
     assert trips.rows() == before
 

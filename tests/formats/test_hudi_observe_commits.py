@@ -8,8 +8,8 @@ import pytest
 from hudi_templates import COMPACTION_ID, PLAN_ID, Templates, data_files, edit_avro, ref, timeline_file
 
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import PLAN_KEY, Timeline, extra_metadata
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline, extra_metadata
 from lake.plan import SupersededVersion
 
 pytestmark = pytest.mark.spark

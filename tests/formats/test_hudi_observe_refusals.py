@@ -15,7 +15,7 @@ from hudi_templates import Templates, edit_avro, edit_properties, ref, timeline_
 
 from lake.errors import Rejected
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.conflicts import STRATEGY, WRITER_WINS, conflict_options, on_conflict
+from lake.formats.hudi.locks.on_conflict import STRATEGY, WRITER_WINS, conflict_options, on_conflict
 from lake.model import Concurrency, OnConflict, TableRef
 
 pytestmark = pytest.mark.spark

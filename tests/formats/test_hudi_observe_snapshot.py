@@ -17,10 +17,11 @@ from hudi_templates import Templates, data_files, edit_avro, edit_properties, re
 from s3_server import S3Server
 
 from lake.errors import Transient
-from lake.formats.hudi import FORMAT, damage
-from lake.formats.hudi.names import data_file
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline, instant_datetime
+from lake.formats.hudi import FORMAT
+from lake.formats.hudi.audit import damage
+from lake.formats.hudi.files.names import data_file
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline.timeline import Timeline, instant_datetime
 from lake.model import SLICES_SCHEMA, Snapshot
 from lake.ports import Verification
 

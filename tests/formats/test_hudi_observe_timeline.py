@@ -13,10 +13,10 @@ import fastavro
 import pytest
 
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.names import data_file, log_order
-from lake.formats.hudi.records import decode, log_records
-from lake.formats.hudi.storage import Storage, parse_properties, table_properties
-from lake.formats.hudi.timeline import InstantState, Timeline, instant_datetime, planned_slices
+from lake.formats.hudi.files.names import data_file, log_order
+from lake.formats.hudi.files.storage import Storage, parse_properties, table_properties
+from lake.formats.hudi.timeline.records import decode, log_records
+from lake.formats.hudi.timeline.timeline import InstantState, Timeline, instant_datetime, planned_slices
 
 T1, T2, T3, T4 = (f"202601010000{n:02}000" for n in range(1, 5))
 

@@ -160,7 +160,7 @@ def test_a_table_that_reads_empty_although_its_commits_wrote_files_is_missing_th
 ) -> None:
     base = templates.get("cow")
     files = data_files(base)
-    monkeypatch.setattr("lake.formats.hudi.verify.latest_slices", lambda *_, **__: [])
+    monkeypatch.setattr("lake.formats.hudi.audit.verify.latest_slices", lambda *_, **__: [])
     assert found(base).missing == tuple(sorted(files))
 
 

@@ -17,9 +17,9 @@ from hudi_tables import rows, write
 from hudi_templates import ref
 from support import SOAK, record_figure
 
-from lake.formats.hudi.observe import HudiFormat
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline, planned_slices
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.format import HudiFormat
+from lake.formats.hudi.timeline.timeline import Timeline, planned_slices
 from lake.model import Snapshot
 from lake.plan import ClusteringGroup
 from planner.policy import SizingPolicy

@@ -7,8 +7,8 @@ import pytest
 from hudi_tables import run_service
 from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, insert
 
-from lake.formats.hudi.clean import publish_clean
-from lake.formats.hudi.clean_start import CleanStart
+from lake.formats.hudi.plans.clean_start import CleanStart
+from lake.formats.hudi.plans.cleaning import publish_clean
 from lake.plan import Commit
 from lake.ports import Resurrected
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hudi_by_hand import T1, T2, T3, T4, T5, ByHand
 
-from lake.formats.hudi.archive import ArchivedInstant
-from lake.formats.hudi.resurrected import find_resurrected
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.audit.resurrected import find_resurrected
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline.archive import ArchivedInstant
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.ports import Resurrected
 
 

@@ -12,7 +12,7 @@ from s3_server import S3Server
 
 from executors.receipt import prove
 from lake.errors import Conflict
-from lake.formats.hudi.conflicts import WRITER_WINS
+from lake.formats.hudi.locks.on_conflict import WRITER_WINS
 from lake.plan import ReceiptLevel
 
 pytestmark = pytest.mark.spark

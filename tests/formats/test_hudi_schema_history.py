@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lake.formats.hudi.records import is_whole
-from lake.formats.hudi.schema_history import DIRECTORY, misleading_names
-from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline.records import is_whole
+from lake.formats.hudi.timeline.schema_history import DIRECTORY, misleading_names
 
 
 def _found(base: Path, *schemas: list[Any]) -> list[str]:

@@ -10,9 +10,9 @@ from hudi_tables import FS_LOCK
 from hudi_writing import FORMAT, NewTable, Table, ignore, make_table
 
 from lake.errors import Conflict, Rejected
-from lake.formats.hudi.clean import publish_clean
-from lake.formats.hudi.clean_start import CleanStart
-from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.plans.clean_start import CleanStart
+from lake.formats.hudi.plans.cleaning import publish_clean
+from lake.formats.hudi.timeline.timeline import Timeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 SMALL = {

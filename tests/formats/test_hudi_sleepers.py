@@ -13,7 +13,7 @@ from hudi_writing import FORMAT, Table
 from uuid_utils import uuid7
 
 from executors.rescue import sweep
-from lake.formats.hudi.late import path_of
+from lake.formats.hudi.pending.late_files import path_of
 from service.store import Store
 
 pytestmark = pytest.mark.spark

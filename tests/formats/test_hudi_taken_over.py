@@ -14,9 +14,9 @@ from hudi_tables import run_service
 from hudi_writing import FORMAT, Table, ignore, make_table
 
 from lake.errors import Conflict, LakefoldError, Transient
-from lake.formats.hudi import execute
-from lake.formats.hudi.client import HudiClient
-from lake.formats.hudi.timeline import write_stats
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.rewrite import execute
+from lake.formats.hudi.timeline.timeline import write_stats
 
 pytestmark = pytest.mark.spark
 

@@ -14,9 +14,9 @@ from hudi_tables import rows, write
 from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, NewTable, Table, ignore
 
 from lake.errors import Conflict, Rejected, Transient
-from lake.formats.hudi.conflicts import WRITER_WINS
-from lake.formats.hudi.lock_journal import DIRECTORY, Journal, Process
-from lake.formats.hudi.timeline import join
+from lake.formats.hudi.files.names import join
+from lake.formats.hudi.locks.journal import DIRECTORY, Journal, Process
+from lake.formats.hudi.locks.on_conflict import WRITER_WINS
 from lake.model import OnConflict
 from lake.plan import Plan
 
@@ -237,7 +237,7 @@ def test_trap_a_lock_left_by_a_dead_process_of_ours_is_removed_and_the_step_goes
 def test_trap_a_lock_file_that_a_writer_took_away_is_noticed_before_the_commit(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lake.formats.hudi import execute
+    from lake.formats.hudi.rewrite import execute
 
     trips = table(**QUICK_LOCK)
     lock = trips.base / ".hoodie/lock"
@@ -295,7 +295,7 @@ def test_trap_a_sleeper_that_wakes_after_a_take_over_commits_nothing(table: NewT
 def test_trap_a_take_over_waits_for_a_commit_in_progress_and_leaves_it_alone(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lake.formats.hudi import execute
+    from lake.formats.hudi.rewrite import execute
 
     trips = table(**QUICK_LOCK)
     rows_before = trips.rows()

@@ -14,9 +14,9 @@ from hudi_tables import small_files
 from hudi_writing import FORMAT, QUICK_LOCK, NewTable, Table, ignore, superseded
 
 from lake.errors import Conflict, Rejected
-from lake.formats.hudi import publish
-from lake.formats.hudi.bundle import probe
-from lake.formats.hudi.timeline import EPOCH_KEY, PLAN_KEY, extra_metadata
+from lake.formats.hudi.jvm.bundle import probe
+from lake.formats.hudi.plans import publication
+from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, extra_metadata
 from lake.plan import Progress, ReceiptLevel
 
 pytestmark = pytest.mark.spark
@@ -142,7 +142,7 @@ def _pending_commit(trips: Table, partition: str, operation: str = "UPSERT") -> 
 def test_a_plan_waits_for_a_writer_that_is_inflight_on_its_partitions_only(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish, "WRITER_WAIT", timedelta(seconds=1))
+    monkeypatch.setattr(publication, "WRITER_WAIT", timedelta(seconds=1))
     trips = table()
     plan = trips.plan(partitions=["dt=2026-01-01"])
     _pending_commit(trips, "dt=2026-01-01")
@@ -178,7 +178,7 @@ def test_a_plan_takes_the_gap_that_a_writer_leaves(table: NewTable) -> None:
 def test_a_dead_writer_of_an_optimistic_table_does_not_hold_a_plan_up(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish, "WRITER_WAIT", timedelta(seconds=1))
+    monkeypatch.setattr(publication, "WRITER_WAIT", timedelta(seconds=1))
     trips = table(**QUICK_LOCK)
     rows = trips.rows()
     plan = trips.plan(partitions=["dt=2026-01-01"])

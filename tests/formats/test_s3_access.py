@@ -16,9 +16,9 @@ from s3_server import S3Server
 
 from lake import s3
 from lake.errors import CommitUnknown, Rejected, Transient
-from lake.formats.hudi.lock_providers import lock_file
-from lake.formats.hudi.outcomes import translate
-from lake.formats.hudi.storage import Storage
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.jvm.outcomes import translate
+from lake.formats.hudi.locks.providers import lock_file
 from lake.locations import bucket_and_key, canonical_location
 from lake.model import Concurrency, TableRef
 from lake.s3 import S3Access

@@ -20,9 +20,9 @@ from harness import Installation, stop_group
 from support import SOAK, record_figure
 
 from lake.errors import LakefoldError
-from lake.formats.hudi.conflicts import STRATEGY, UPDATES, WRITER_WINS
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline, planned_slices
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.locks.on_conflict import STRATEGY, UPDATES, WRITER_WINS
+from lake.formats.hudi.timeline.timeline import Timeline, planned_slices
 from service.demo.ledger import Ledger, compare, read_table
 
 COMMITS = 40 if SOAK else 8

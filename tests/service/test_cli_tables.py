@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hudi_tables import small_files
 
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import FileSlice, TableRef
 from lake.plan import (
     ClusteringGroup,

@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lake.errors import Rejected
-from lake.formats.hudi import adopt, clean, compact, execute, publish, services, withdraw
-from lake.formats.hudi.attempts import OpenAttempt
-from lake.formats.hudi.client import HudiClient
-from lake.formats.hudi.merged import HudiRsReader, NotMerged, read_by_hudi, slices_of
-from lake.formats.hudi.metadata_table import is_there
-from lake.formats.hudi.outcomes import outcomes
-from lake.formats.hudi.refusals import contents
-from lake.formats.hudi.resurrected import take_out
-from lake.formats.hudi.storage import Storage
-from lake.formats.hudi.timeline import Timeline, join
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.names import join
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.jvm.outcomes import outcomes
+from lake.formats.hudi.pending.attempts import OpenAttempt
+from lake.formats.hudi.plans import adoption, clustering, compaction, publication, withdrawal
+from lake.formats.hudi.read.hudi_rs import HudiRsReader, NotMerged
+from lake.formats.hudi.read.refusals import contents
+from lake.formats.hudi.rewrite import execute
+from lake.formats.hudi.rewrite.merged_rows import read_by_hudi, slices_of
+from lake.formats.hudi.timeline.metadata_table import is_there
+from lake.formats.hudi.timeline.timeline import Timeline
+from lake.formats.hudi.upkeep import deletion, services
+from lake.formats.hudi.upkeep.repair import take_out
 from lake.identity import Process
 from lake.model import TableRef
 from lake.plan import Commit, Plan, PlanKind, Staged, SupersededVersion
@@ -93,7 +97,7 @@ class HudiWriter:
             self._check_contents()
             client = self._open(plan)
             if plan.adopted is None:
-                prepared = publish.publish(client, plan, epoch, self._make_known, self.fence)
+                prepared = publication.publish(client, plan, epoch, self._make_known, self.fence)
             else:
                 adopted = plan.adopted
 
@@ -102,14 +106,14 @@ class HudiWriter:
                     self.journal(Staged(token=adopted))
                     self._sign(client, client.timeline(), adopted, plan, epoch)
 
-                prepared, self._begun = adopt.begin(client, plan, epoch, begin)
+                prepared, self._begun = adoption.begin(client, plan, epoch, begin)
             return replace(prepared, notes=(str(client.engine),))
 
     def _make_known(self, client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> Prepared:
         def stage(instant: str) -> None:
             self.journal(Staged(token=instant))
 
-        chosen = compact.make_known if plan.kind is PlanKind.COMPACTION else publish.make_known
+        chosen = compaction.make_known if plan.kind is PlanKind.COMPACTION else clustering.make_known
         prepared = chosen(client, timeline, plan, epoch, stage)
         self._sign(client, timeline, prepared.instant, plan, epoch)
         return prepared
@@ -181,20 +185,20 @@ class HudiWriter:
             if self._client is not None and self._client.has_metadata_table and not is_there(self._client.storage):
                 self._close()  # deleted since: it would be in the way
             if adopted is not None:
-                return adopt.take_back(self._open(), adopted, plan_id, self._attempt, epoch)
-            return withdraw.discard(self._open(), plan_id, instants, self._attempt, epoch)
+                return adoption.take_back(self._open(), adopted, plan_id, self._attempt, epoch)
+            return withdrawal.discard(self._open(), plan_id, instants, self._attempt, epoch)
 
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
         """See ``TableWriter``."""
         with outcomes(self.table, "cleaning"):
             self._check_contents()
-            return clean.delete(self._open(), versions, self.fence)
+            return deletion.delete(self._open(), versions, self.fence)
 
     def remove_late_files(self, instants: Collection[str]) -> Sequence[str]:
         """See ``RemovesLateFiles``."""
         with outcomes(self.table, "opening the table"):
             client = self._open()
-        return withdraw.remove_late(client, instants)
+        return withdrawal.remove_late(client, instants)
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
         """See ``TableWriter``."""

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do the rows of a table add up along its commits? Each says how many rows it found, added, dropped and left.
+
+What a commit lost that took no lock shows in no file: every file is what its own commit wrote. It shows where one
+commit did not build on the one before it. Rows of slices with logs are known only after merging, so that they are not
+counted; which files a commit replaced is known all the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from lake.formats.hudi.files.names import DataFile, data_file
+from lake.formats.hudi.timeline.history import Group
+from lake.formats.hudi.timeline.timeline import planned_slices, write_stats
+
+#: commits that only write rows anew; a compaction of what was replaced meanwhile loses nothing
+_CLUSTER, _COMPACT = "cluster", ("compact", "log_compact")
+
+
+class _Latest(NamedTuple):
+    """What a group consists of by the commits so far; ``rows`` null where logs may have changed them."""
+
+    base: DataFile | None
+    rows: int | None
+    logs: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Accounting:
+    """Adds up commits, which are given in the order of their completion."""
+
+    #: sentences, each about a commit that does not agree with those before it
+    contradictions: list[str] = field(default_factory=list)
+    _latest: dict[Group, _Latest] = field(default_factory=dict)
+    _replaced_by: dict[Group, str] = field(default_factory=dict)
+
+    def add(self, time: str, metadata: Mapping[str, Any], plan: Mapping[str, Any] | None) -> None:
+        """Account for one completed commit; ``plan`` is what was requested, where it was planned."""
+        operation = str(metadata.get("operationType") or "").lower()
+        wrote = [(file, stat) for _, stat in write_stats(metadata) if (file := data_file(stat.get("path") or ""))]
+        replaced = [
+            (partition, file_id)
+            for partition, ids in (metadata.get("partitionToReplaceFileIds") or {}).items()
+            for file_id in ids
+        ]
+        for group in replaced:
+            if (before := self._replaced_by.get(group)) is not None:
+                self._say(f"{time} replaced file group {_named(group)}, which {before} had replaced before")
+        if operation == _CLUSTER:
+            self._clustered(time, wrote, replaced, plan)
+        for file, stat in wrote:
+            self._wrote(time, operation, file, stat)
+        for group in replaced:
+            self._replaced_by.setdefault(group, time)
+            self._latest.pop(group, None)
+
+    def _clustered(
+        self,
+        time: str,
+        wrote: list[tuple[DataFile, Mapping[str, Any]]],
+        replaced: list[Group],
+        plan: Mapping[str, Any] | None,
+    ) -> None:
+        """A clustering reads the latest slices of what it replaces, and writes as many rows as it reads."""
+        for entry in planned_slices(plan or {}):
+            now = self._latest.get((entry.partition, entry.file_id))
+            if now is None or now.base is None or entry.base is None:
+                continue
+            newer = sorted(now.logs - set(entry.logs))
+            if now.base.name != entry.base and now.base.instant > (_instant(entry.partition, entry.base) or ""):
+                newer = [now.base.name]
+            if newer:
+                self._say(f"clustering {time} replaced {_named((entry.partition, entry.file_id))} without {newer[0]}")
+        read = [self._latest[group].rows if group in self._latest else None for group in replaced]
+        known = [rows for rows in read if rows is not None]
+        left = sum(stat.get("numWrites") or 0 for _, stat in wrote)
+        if len(known) == len(read) and sum(known) != left:
+            self._say(f"clustering {time} read {sum(known):,} rows and wrote {left:,}")
+
+    def _wrote(self, time: str, operation: str, file: DataFile, stat: Mapping[str, Any]) -> None:
+        before = self._latest.get(file.group)
+        gone = self._replaced_by.get(file.group)
+        if gone is not None and operation not in _COMPACT:
+            self._say(f"{time} wrote to file group {_named(file.group)}, which {gone} had replaced before")
+        if file.is_log:
+            logs = before.logs if before else frozenset()
+            self._latest[file.group] = _Latest(before.base if before else None, None, logs | {file.name})
+            return
+        rows = stat.get("numWrites") or 0
+        if before is not None and before.base is not None and before.base.instant > file.instant:
+            return  # it completed later and is older all the same: an instant that was slow
+        if before is not None and before.base is not None and operation not in _COMPACT:
+            previous = stat.get("prevCommit")
+            if previous not in (None, "null", before.base.instant, file.instant):
+                self._say(f"{time} wrote {_named(file.group)} anew from {previous}, without {before.base.instant}")
+            elif before.rows is not None and previous == before.base.instant:
+                added, dropped = stat.get("numInserts") or 0, stat.get("numDeletes") or 0
+                if rows != before.rows + added - dropped:
+                    self._say(
+                        f"{time} left {rows:,} rows in {_named(file.group)}, of {before.rows:,} with {added:,} added "
+                        f"and {dropped:,} deleted"
+                    )
+        self._latest[file.group] = _Latest(file, rows)
+
+    def _say(self, text: str) -> None:
+        self.contradictions.append(text)
+
+
+def _named(group: Group) -> str:
+    partition, file_id = group
+    return f"{partition}/{file_id}" if partition else file_id
+
+
+def _instant(partition: str, name: str) -> str | None:
+    file = data_file(f"{partition}/{name}")
+    return file.instant if file is not None else None

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a table is not what its commits say: the one comparison behind planning, publishing and ``verify``.
+
+A rewrite makes damage permanent. An older base file that resurfaced because the newest is lost becomes the newest, a
+log cut short becomes a base file without its rows, and afterwards storage and commits agree again. So what differs is
+never rewritten.
+
+Three views are compared, file group by file group: what the commits name, with sizes; what is in storage; and what
+readers list, which is another thing where the metadata table says so. What can't be compared is left out: files of
+commits older than the oldest one known, log files of layout 1 that no commit names (a write that failed leaves them,
+and so does its rollback), and what was committed while we looked.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lake.errors import Transient
+from lake.formats.hudi.files.names import DataFile, data_file, join
+from lake.formats.hudi.files.storage import OnDisk, Storage
+from lake.formats.hudi.read.slices import Slice, latest_slices, possible_partitions
+from lake.formats.hudi.timeline.archive import ArchiveUnreadable
+from lake.formats.hudi.timeline.history import Expected, Group, History, Wrote, active_history, with_archived
+from lake.formats.hudi.timeline.timeline import Timeline
+from lake.model import Damage, Fault, FileSlice
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A table as it was found once: its timeline, what is in storage, what readers list, and what differs.
+
+    ``unseen`` are slices by the commits of which readers are given nothing.
+    """
+
+    timeline: Timeline
+    taken_at: datetime
+    on_disk: OnDisk
+    slices: list[Slice]
+    damage: list[Damage]
+    unseen: list[Slice]
+
+
+def look(storage: Storage, partitions: Collection[str] | None = None) -> Look:
+    """The table, or these partitions of it. Transient when it changes faster than a difference can be confirmed."""
+    if partitions is not None:
+        partitions = possible_partitions(partitions)
+    before: set[Damage] = set()
+    for _ in range(_ATTEMPTS):
+        # The timeline is listed first: what a commit adds in between is in the slices and at worst looks too new.
+        timeline = Timeline(storage)
+        taken_at = datetime.now(UTC)
+        history = active_history(timeline)
+        on_disk = storage.on_disk(partitions)
+        slices = latest_slices(storage, timeline, partitions, on_disk=on_disk)
+        history, unknown = _with_archived(history, timeline, slices)
+        groups = (group for group in history.groups() if partitions is None or group[0] in partitions)
+        compared = Comparison(history, timeline, on_disk, groups).of_table(slices)
+        damage = [d for d in compared if (d.partition, d.file_id) not in unknown] + list(unknown.values())
+        # What a commit or a clean in between makes look different does not look so again.
+        if before.issuperset(damage) or is_current(timeline):
+            listed = {(entry.partition, entry.file_id) for entry in slices}
+            unseen = dict.fromkeys(
+                group for entry in damage if (group := (entry.partition, entry.file_id)) not in listed
+            )
+            return Look(
+                timeline=timeline,
+                taken_at=taken_at,
+                on_disk=on_disk,
+                slices=slices,
+                damage=damage,
+                unseen=[_as_written(history, group) for group in unseen],
+            )
+        before = set(damage)
+    raise Transient(f"{storage.location}: the table changed {_ATTEMPTS} times while it was listed; try again")
+
+
+def _as_written(history: History, group: Group) -> Slice:
+    expected = history.expected(group) or Expected(None, {})
+    return Slice(
+        partition=group[0],
+        file_id=group[1],
+        base=expected.base.name if expected.base else None,
+        bytes=(expected.base.bytes or 0) if expected.base else 0,
+        logs=tuple(expected.logs),
+        log_sizes=tuple(log.bytes or 0 for log in expected.logs.values()),
+    )
+
+
+def first_of_each_group(damage: Iterable[Damage]) -> tuple[Damage, ...]:
+    """One difference for each file group."""
+    found: dict[Group, Damage] = {}
+    for entry in damage:
+        found.setdefault((entry.partition, entry.file_id), entry)
+    return tuple(found.values())
+
+
+def is_current(timeline: Timeline) -> bool:
+    """Whether the timeline is still what it was: else a difference may be a commit or a clean in between."""
+    return Timeline(timeline.storage, timeline.properties).instants == timeline.instants
+
+
+def _with_archived(
+    history: History, timeline: Timeline, slices: Collection[Slice]
+) -> tuple[History, dict[Group, Damage]]:
+    """``history`` with the archived commits where one of ``slices`` needs them, and groups of which nobody can tell.
+
+    These are the ones that need them where the archived timeline can't be read; the others do not depend on it.
+    """
+    older = _older_than(history, timeline, slices)
+    if not older:
+        return history, {}
+    try:
+        return with_archived(timeline, history), {}
+    except ArchiveUnreadable as error:
+        groups = ((entry.partition, entry.file_id) for entry in older)
+        return history, {group: _damage(group, Fault.UNKNOWN, error.path) for group in groups}
+
+
+def _older_than(history: History, timeline: Timeline, slices: Iterable[Slice]) -> list[Slice]:
+    """Those of ``slices`` that have a file whose commit may have been archived."""
+    active = {instant.time for instant in timeline.instants} | history.times
+
+    def archived(name: str) -> bool:
+        return (file := data_file(name)) is not None and file.instant not in active
+
+    # A file ends in `_INSTANT.parquet` or `_INSTANT.log.V_TOKEN`; cutting is cheaper than matching.
+    return [
+        entry
+        for entry in slices
+        if (entry.base is not None and entry.base.rpartition("_")[2].partition(".")[0] not in active)
+        or any(archived(name) for name in entry.logs)
+    ]
+
+
+def damage_of(
+    storage: Storage, timeline: Timeline, listed: Mapping[Group, Slice | None], *, listing: bool = True
+) -> dict[Group, Damage]:
+    """The first difference of each of these groups that has one.
+
+    ``listed`` are the slices that readers are given of them; where that is not the point, as of a slice whose
+    compaction is pending, storage and commits are compared alone.
+    """
+    on_disk = storage.on_disk({partition for partition, _ in listed})
+    slices = [entry for entry in listed.values() if entry is not None]
+    history, unknown = _with_archived(active_history(timeline), timeline, slices)
+    known = Comparison(history, timeline, on_disk, listed)
+    found = {
+        group: next(known.of_group(group, entry) if listing else known.in_storage(group), None)
+        for group, entry in listed.items()
+    }
+    return {group: damage for group, damage in found.items() if damage is not None} | unknown
+
+
+def as_listed(planned: FileSlice) -> Slice:
+    """A slice of a plan as a listing had it."""
+    return Slice(
+        partition=planned.partition,
+        file_id=planned.file_id,
+        base=planned.path.rsplit("/", 1)[-1] if planned.path else None,
+        bytes=planned.bytes,
+        logs=planned.log_files,
+        log_sizes=(0,) * len(planned.log_files),
+    )
+
+
+class Comparison:
+    """What the commits of one timeline say of these groups, ready to be held against what is in storage."""
+
+    def __init__(self, history: History, timeline: Timeline, on_disk: OnDisk, groups: Iterable[Group]) -> None:
+        self._history, self._on_disk = history, on_disk
+        self._logs_name_base = timeline.layout == 1
+        self._pending = frozenset(instant.time for instant in timeline.pending)
+        self._oldest = history.oldest
+        self._newest = max((instant.time for instant in timeline.instants), default="")
+        found = {group: history.expected(group) for group in groups}
+        self._expected = {group: expected for group, expected in found.items() if expected is not None}
+        wanted = {wrote.path for expected in self._expected.values() for wrote in expected.files}
+        self._others: dict[Group, list[DataFile]] = defaultdict(list)
+        for path in on_disk.sizes:
+            if path not in wanted and (file := data_file(path)) is not None and not file.is_cdc:
+                self._others[file.group].append(file)
+
+    def judges(self, instant: str) -> bool:
+        """Whether the commits known decide what belongs to ``instant``: it is not too old, pending, or newer."""
+        known = self._oldest <= instant <= self._newest and instant not in self._pending
+        return known and not self._history.is_silent(instant)
+
+    def of_table(self, listed: Iterable[Slice]) -> Iterator[Damage]:
+        """Every difference in all of the groups, and others that are listed, where readers are given these slices."""
+        seen = set()
+        for entry in listed:
+            group = entry.partition, entry.file_id
+            seen.add(group)
+            yield from self.of_group(group, entry)
+        for group in self._expected:
+            if group not in seen:
+                yield from self.of_group(group, None)
+
+    def of_group(self, group: Group, listed: Slice | None) -> Iterator[Damage]:
+        """Every difference of a file group of which readers are given this slice, or none."""
+        expected = self._expected.get(group)
+        if expected is None:
+            if listed is not None:
+                yield from self._unexpected(group, listed)
+        elif listed is None or self._is_of_now(listed, expected):
+            yield from self.in_storage(group)
+            yield from self._as_listed(group, expected, listed)
+
+    def in_storage(self, group: Group) -> Iterator[Damage]:
+        """Files of the group's latest slice that are gone or of another size, and files that are there twice."""
+        expected = self._expected.get(group)
+        if expected is None:
+            return
+        for wrote in expected.files:
+            size = self._on_disk.sizes.get(wrote.path)
+            if size is None:
+                yield _damage(group, Fault.MISSING, wrote.path, wrote.bytes)
+            elif wrote.bytes is not None and size != wrote.bytes and not self._is_appended_to(wrote, size):
+                yield _damage(group, Fault.WRONG_SIZE, wrote.path, wrote.bytes, size)
+        for file in self._others.get(group, ()):
+            if self._is_stray(file, expected):
+                path = join(file.partition, file.name)
+                yield _damage(group, Fault.UNOWNED, path, None, self._on_disk.sizes[path])
+
+    def _is_appended_to(self, wrote: Wrote, size: int) -> bool:
+        """Whether a log is longer for what no commit names: a write at work or one that failed, and its rollback."""
+        return wrote.is_log and self._logs_name_base and size > (wrote.bytes or 0)
+
+    def _is_stray(self, file: DataFile, expected: Expected) -> bool:
+        """Whether a file in storage passes for a part of the latest slice and no commit wrote it."""
+        if (file.is_log and self._logs_name_base) or (
+            expected.base is not None and file.instant < expected.base.instant
+        ):
+            return False
+        return self._history.knows(file.instant) and self.judges(file.instant)
+
+    def _is_of_now(self, entry: Slice, expected: Expected) -> bool:
+        """Whether the listing is not simply newer than the commits."""
+        if entry.base is None or (expected.base is not None and entry.base == expected.base.name):
+            return True
+        file = data_file(entry.base)
+        return file is None or self.judges(file.instant)
+
+    def _as_listed(self, group: Group, expected: Expected, entry: Slice | None) -> Iterator[Damage]:
+        """Files of the latest slice that readers are not given, and others that they are given for it."""
+        listed = (*entry.logs, entry.base) if entry is not None else ()
+        for wrote in expected.files:
+            if wrote.name not in listed and wrote.path in self._on_disk.sizes:
+                yield _damage(group, Fault.UNLISTED, wrote.path)
+        base = expected.base.name if expected.base is not None else None
+        for name in listed:
+            file = data_file(join(group[0], name)) if name and name != base and name not in expected.logs else None
+            if file is None or (file.is_log and (self._logs_name_base or not self.judges(file.instant))):
+                continue
+            path = join(group[0], file.name)
+            if path not in self._on_disk.sizes or not self._is_stray(file, expected):  # else it is named already
+                fault = Fault.UNOWNED if file.is_log else Fault.RESURRECTED
+                yield _damage(group, fault, path, None, self._on_disk.sizes.get(path))
+
+    def _unexpected(self, group: Group, entry: Slice) -> Iterator[Damage]:
+        """Differences of a listed group that should not be listed, or whose commits are not known."""
+        replaced = self._history.is_replaced(group)
+        for path, _ in entry.sized_paths:
+            file, size = data_file(path), self._on_disk.sizes.get(path)
+            if replaced:
+                yield _damage(group, Fault.RESURRECTED, path, None, size)
+            elif file is not None and self.judges(file.instant):
+                yield _damage(group, Fault.UNOWNED, path, None, size)
+            elif size is None and file is not None and file.instant <= self._newest:
+                yield _damage(group, Fault.MISSING, path)
+
+
+def _damage(group: Group, fault: Fault, path: str, expected: int | None = None, found: int | None = None) -> Damage:
+    return Damage(
+        partition=group[0], file_id=group[1], fault=fault, path=path, expected_bytes=expected, found_bytes=found
+    )

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does storage hold what the table's commits say, does a reader see just that, and do the rows add up?
+
+The comparison is the one that keeps damage from being rewritten (``damage``), here with every commit that is known,
+archived ones included, and with every file in storage.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from lake.errors import Rejected, Transient
+from lake.formats.hudi.audit.accounting import Accounting
+from lake.formats.hudi.audit.damage import Comparison, is_current
+from lake.formats.hudi.files.names import data_file, join
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.read.hudi_rs import HudiRsReader, NotMerged
+from lake.formats.hudi.read.slices import Slice, latest_slices
+from lake.formats.hudi.timeline.history import Group, History, active_history, record_of
+from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Timeline, write_stats
+from lake.model import Fault
+from lake.plan import SupersededVersion
+from lake.ports import Verification
+
+_ATTEMPTS = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class Past:
+    """Every commit known, added up; ``paths`` are all files that they ever wrote, change data included."""
+
+    history: History
+    accounting: Accounting | None
+    paths: set[str] = field(default_factory=set)
+    #: partition, file id and instant of every slice
+    slices: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def add(self, time: str, completed_at: str, metadata: dict[str, Any] | None, plan: dict[str, Any] | None) -> None:
+        """Apply one completed commit."""
+        record = record_of(metadata)
+        self.history.add(time, completed_at, record)
+        for wrote in record.wrote or ():
+            self.paths.add(wrote.path)
+            self.slices.add((*wrote.group, wrote.instant))
+        for _, stat in write_stats(metadata):
+            self.paths.update(stat.get("cdcStats") or ())
+        if self.accounting is not None and metadata is not None:
+            self.accounting.add(time, metadata, plan)
+
+
+def replay(timeline: Timeline, *, rows: bool) -> Past:
+    """All completed commits of the archived and the active timeline, by completion; ``rows`` adds up rows as well."""
+    # The active timeline is read first: an instant that is archived meanwhile is then found in both, not in none.
+    records = timeline.storage.each(timeline.written, timeline.commits)
+    plans = timeline.storage.each(timeline.plan, timeline.commits) if rows else [None] * len(records)
+    commits = [
+        (i.completed_at or i.time, i.time, record, plan)
+        for i, record, plan in zip(timeline.commits, records, plans, strict=True)
+    ]
+    seen = {time for _, time, _, _ in commits}
+    archived = timeline.archived(COMMIT_ACTIONS, plans=rows)
+    commits += [(a.completed_at, a.time, a.metadata, a.plan) for a in archived if a.time not in seen]
+    # The times of the files of layout 1, which stand for completion there, do not survive a copy of the table.
+    order = 1 if timeline.layout == 1 else 0
+    past = Past(history=History(logs_name_base=timeline.layout == 1), accounting=Accounting() if rows else None)
+    for completed_at, time, metadata, plan in sorted(commits, key=lambda entry: (entry[order], entry[1])):
+        past.add(time, completed_at, metadata, plan)
+    return past
+
+
+def verify_table(storage: Storage, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
+    """Compare storage with the commits. Transient when writers commit faster than the table can be listed."""
+    for _ in range(_ATTEMPTS):
+        timeline = Timeline(storage)
+        active_history(timeline)  # names a commit that can't be read, which hudi-rs does not
+        on_disk = storage.on_disk()
+        slices = latest_slices(storage, timeline, on_disk=on_disk)
+        if is_current(timeline):
+            break
+    else:
+        raise Transient(f"{storage.location}: the table changed {_ATTEMPTS} times while it was listed; try again")
+    past = replay(timeline, rows=rows)
+    history, sizes = past.history, on_disk.sizes
+    groups = list(history.groups())
+    damage = list(Comparison(history, timeline, on_disk, groups).of_table(slices))
+    listed = {path for entry in slices for path, _ in entry.sized_paths}
+    expected = {group: latest for group in groups if (latest := history.expected(group)) is not None}
+    live = listed | {wrote.path for latest in expected.values() for wrote in latest.files}
+    present = {path for path in live if path in sizes}
+    # What replaced a version may have been undone since, or be of another table that was here: then it is rightly live.
+    replaced = {version.path for version in superseded if history.knows(version.instant)}
+
+    def of(*faults: Fault) -> set[str]:
+        return {entry.path for entry in damage if entry.fault in faults}
+
+    unowned = (path for path in sizes if _is_unowned(path, timeline, past, replaced))
+    counted = wanted = None
+    if rows:
+        counted, wanted = _count_rows(storage, slices, history, present - of(Fault.WRONG_SIZE))
+    return Verification(
+        files=len(present),
+        bytes=sum(sizes[path] for path in present),
+        missing=_sorted(of(Fault.MISSING, Fault.UNLISTED)),
+        wrong_size=_sorted(of(Fault.WRONG_SIZE)),
+        resurrected=_sorted({*of(Fault.RESURRECTED), *(listed & replaced)}),
+        unowned=_sorted({*of(Fault.UNOWNED), *unowned}),
+        rows=counted,
+        rows_expected=wanted,
+        contradictions=tuple(past.accounting.contradictions) if past.accounting is not None else (),
+    )
+
+
+def _sorted(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(paths))
+
+
+def _is_unowned(path: str, timeline: Timeline, past: Past, superseded: Collection[str]) -> bool:
+    """Whether no commit wrote this data file, known or too old to be known, nor is a pending one writing it."""
+    if path in past.paths or path in superseded:
+        return False
+    file = data_file(path)
+    if file is None:
+        return path.endswith(".parquet")
+    if any(instant.time == file.instant for instant in timeline.pending):
+        return False
+    if file.is_log and past.history.logs_name_base and (*file.group, file.instant) in past.slices:
+        return False  # a rollback of table version 6 leaves the log file and writes another one, in no commit
+    return file.instant >= past.history.oldest
+
+
+def _count_rows(storage: Storage, slices: Sequence[Slice], history: History, whole: Collection[str]) -> tuple[int, int]:
+    """Rows that hudi-rs reads, and rows that the commits promise; of files too old for them what their footers say.
+
+    Of files that are not ``whole`` no row is read: what is wrong with them is told, not what a reader makes of it.
+    What a slice with logs should hold is known only after merging it, so it counts as read on both sides.
+    """
+    based = {group for group in history.groups() if (latest := history.expected(group)) and latest.base}
+    logs_only = [entry for entry in slices if entry.base is None and (entry.partition, entry.file_id) not in based]
+    if logs_only:
+        raise Rejected(
+            f"{storage.location}: rows can't be counted, {len(logs_only)} file groups have log files only (first: "
+            f"{join(logs_only[0].partition, logs_only[0].logs[0])}), which hudi-rs does not read; they are "
+            "countable once lakefold or the table's own compaction has rewritten them"
+        )
+    reader = HudiRsReader(storage)
+    counted = wanted = 0
+    merged: dict[Group, int] = {}
+    for entry in slices:
+        base = join(entry.partition, entry.base or "")
+        if base not in whole:
+            continue
+        logs = [path for name in entry.logs if (path := join(entry.partition, name)) in whole]
+        try:
+            read = sum(batch.num_rows for batch in reader.rows(base, logs))
+        except NotMerged as complaint:
+            raise Rejected(
+                f"{storage.location}: rows can't be counted, hudi-rs does not merge {base} with its log files "
+                f"({complaint}); count them with Spark, or again once lakefold or the table's own compaction has "
+                "rewritten them"
+            ) from complaint
+        counted += read
+        group = entry.partition, entry.file_id
+        if entry.logs:
+            merged[group] = read
+        file = data_file(base)
+        if file is not None and not history.knows(file.instant) and file.instant < history.oldest:
+            with storage.open(base) as source:
+                wanted += read if entry.logs else pq.ParquetFile(source).metadata.num_rows
+    for group in history.groups():
+        latest = history.expected(group)
+        if latest is not None and latest.logs:
+            wanted += merged.get(group, latest.base.rows if latest.base is not None else 0)
+        elif latest is not None and latest.base is not None:
+            wanted += latest.base.rows
+    return counted, wanted

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hudi's Java write client over py4j: opened for one table, every symbol probed, its lock guarded.
+
+Two Java clients serve one table. The *guard* has the table's own concurrency settings and only locks and resolves
+conflicts. The *worker* writes, commits, rolls back and cleans; it takes no lock, because it is called inside a lock
+section of the guard. The split is a safeguard: where Hudi 1.2 fails to get the lock inside a commit or a clean, it
+"releases" it all the same, which with the lock-file provider deletes the lock of whoever holds it.
+"""
+
+import io
+import json
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+
+from lake.errors import Transient
+from lake.formats.hudi.client.table_lock import CONCURRENCY_MODE, TableLock, concurrency_options
+from lake.formats.hudi.client.write_options import index_options, key_options, plan_options
+from lake.formats.hudi.files.storage import Storage, table_properties
+from lake.formats.hudi.inputs.engine_choice import Engine, choose_engine, turned_to_text
+from lake.formats.hudi.jvm.bundle import bundle_of
+from lake.formats.hudi.jvm.class_cache import packages_of
+from lake.formats.hudi.jvm.outcomes import translate
+from lake.formats.hudi.locks.on_conflict import conflict_options
+from lake.formats.hudi.pending.begun import Begun
+from lake.formats.hudi.timeline import metadata_table
+from lake.formats.hudi.timeline.streaming_writers import streaming_writer
+from lake.formats.hudi.timeline.timeline import Timeline
+from lake.model import Concurrency, TableRef
+from lake.plan import Plan, PlanKind
+from lake.units import format_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: how long a commit or a clean waits for a gap between streaming writes
+STREAMING_WAIT = timedelta(seconds=60)
+_STREAMING_POLL_SECONDS = 0.5
+
+
+class HudiClient:
+    """One table opened for changing. Used by one thread, except where a method says otherwise.
+
+    ``plan`` adds the write settings for its execution. Raises Rejected where the bundle, the session or the table
+    can't be served.
+    """
+
+    def __init__(self, table: TableRef, spark: "SparkSession", plan: Plan | None = None) -> None:
+        self.table = table
+        self.spark = spark
+        self.plan = plan
+        self.storage = Storage(table.location)
+        self.jvm: Any = packages_of(spark)
+        #: the rewrite that ``begin_rewrite`` began last
+        self.begun: Begun | None = None
+        try:
+            self._open()
+        except Exception as error:
+            raise translate(error, table, "opening the table") from error
+
+    def _open(self) -> None:
+        jvm = self.jvm
+        self.bundle = bundle_of(self.spark)
+        java_context = self.spark.sparkContext._jsc
+        hudi = jvm.org.apache.hudi
+        conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(java_context.hadoopConfiguration())
+        builder = hudi.common.table.HoodieTableMetaClient.builder()
+        self.meta: Any = builder.setConf(conf).setBasePath(self.storage.uri).build()
+        config = self.meta.getTableConfig()
+        version = config.getTableVersion().versionCode()
+        self.bundle.check_table_version(self.table.name, version)
+        self.base: str = self.meta.getBasePath().toString()
+        # Without it Hudi could not even withdraw what is pending.
+        self.has_metadata_table: bool = config.isMetadataTableAvailable() and metadata_table.is_there(self.storage)
+        sql = self._session()._jsparkSession.sqlContext()
+        self.context: Any = hudi.client.common.HoodieSparkEngineContext(java_context, sql)
+        self.schema: Any = self.bundle.table_schema(self.meta, meta_columns=False)
+        #: with the meta columns, if the table has them
+        self.reader_schema: Any = self.bundle.table_schema(self.meta, meta_columns=True)
+        indexes = index_options([str(name) for name in config.getMetadataPartitions()])
+        fixed = {
+            "hoodie.write.auto.upgrade": "false",
+            "hoodie.write.table.version": str(version),
+            "hoodie.metadata.enable": str(self.has_metadata_table).lower(),
+            # Nothing of the metadata table may be written before the commit, so not along with the data files.
+            "hoodie.metadata.streaming.write.enabled": "false",
+            "hoodie.embed.timeline.server": "false",
+            "hoodie.write.markers.type": "DIRECT",
+            "hoodie.table.service.manager.enabled": "false",
+            "hoodie.clean.automatic": "false",
+            "hoodie.archive.automatic": "false",
+            "hoodie.compact.inline": "false",
+            "hoodie.clustering.inline": "false",
+            **indexes,
+            **key_options(table_properties(self.storage)),
+            **self._plan_options(),
+        }
+        self._guard = self._client(
+            {**self.table.write_options, **conflict_options(self.table), **concurrency_options(self.table), **fixed}
+        )
+        self._lock = TableLock(self.table, self.spark, self._guard, self.bundle)
+        unlocked = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
+        self._unlocked = {**unlocked, **fixed, CONCURRENCY_MODE: "SINGLE_WRITER"}
+        self.worker_config = self._config({**self._unlocked, "hoodie.clean.failed.writes.policy": "NEVER"})
+        self.worker: Any = hudi.client.SparkRDDWriteClient(self.context, self.worker_config)
+
+    def _plan_options(self) -> dict[str, str]:
+        if self.plan is None:
+            return {}
+        return plan_options(self.plan, self.engine, self._schema_json())
+
+    def _schema_json(self) -> str:
+        return str(self.bundle.spark_schema(self.schema).json())
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What rewrites the client's plan. Raises Rejected where its ``engine`` setting can't be followed."""
+        assert self.plan is not None
+        return choose_engine(
+            self.plan,
+            self.storage,
+            merge_on_read=self.meta.getTableType().name() == "MERGE_ON_READ",
+            can_copy=self.bundle.copies_row_groups,
+            as_text=turned_to_text(table_properties(self.storage), self._schema_json()),
+        )
+
+    def _session(self) -> "SparkSession":
+        """A session of our own on the same Spark, so that a plan's SQL settings meet nobody else's."""
+        session = self.spark.newSession()
+        # Either of the two would drop the rows of an input silently.
+        session.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
+        session.conf.set("spark.sql.files.ignoreMissingFiles", "false")
+        if self.plan is not None and self.plan.options.sort_columns:
+            # A sort's output is cut into as many files as planned only when its shuffle has at least that many
+            # partitions and adaptive execution does not merge them.
+            outputs = sum(group.output_files for group in self.plan.groups)
+            current = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200)
+            session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+            session.conf.set("spark.sql.shuffle.partitions", str(max(current, outputs)))
+        return session
+
+    def _config(self, options: Mapping[str, str]) -> Any:
+        properties = self.jvm.java.util.HashMap()
+        for key, value in options.items():
+            properties.put(key, value)
+        config = self.meta.getTableConfig()
+        builder = self.jvm.org.apache.hudi.config.HoodieWriteConfig.newBuilder()
+        builder = builder.withPath(self.base).withSchema(self.schema.toString()).forTable(config.getTableName())
+        return builder.withProps(config.getProps()).withProps(properties).build()
+
+    def _client(self, options: Mapping[str, str]) -> Any:
+        return self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self._config(options))
+
+    def unlocked(self, options: Mapping[str, str]) -> Any:
+        """One more Java client that takes no lock, with ``options`` over the worker's; the caller closes it."""
+        return self._client({**self._unlocked, **options})
+
+    @property
+    def optimistic(self) -> bool:
+        """Whether other writers may be active, each under the table's lock."""
+        return self.table.concurrency is Concurrency.OCC
+
+    @cached_property
+    def absent(self) -> Any:
+        """Hudi's empty Option."""
+        return self.jvm.org.apache.hudi.common.util.Option.empty()
+
+    def present(self, value: Any) -> Any:
+        """Hudi's Option of ``value``."""
+        return self.jvm.org.apache.hudi.common.util.Option.of(value)
+
+    def timeline(self) -> Timeline:
+        """The active timeline as it is now."""
+        return Timeline(self.storage)
+
+    @contextmanager
+    def locked(self, doing: str, owner: Any = None, *, metadata: bool = True) -> Iterator[None]:
+        """Hold the table's lock (a lock of this process too) while the block runs, with a fresh timeline.
+
+        ``owner`` is the Java instant on whose behalf the lock is held, for Hudi's conflict resolution. A block that
+        writes to the metadata table (``metadata``) does not begin while a streaming writer is in the middle of its
+        own part there; up to ``STREAMING_WAIT`` it is waited for, without the lock. Raises Transient saying where the
+        lock is, or which writer is in the way.
+        """
+        held = self.absent if owner is None else self.present(owner)
+        deadline = time.monotonic() + STREAMING_WAIT.total_seconds()
+        while True:
+            with self._lock.held(doing, held):
+                writer = self._streaming_writer() if metadata and self.optimistic else None
+                if writer is None:
+                    self.meta.reloadActiveTimeline()
+                    yield
+                    return
+            if time.monotonic() >= deadline:
+                raise Transient(
+                    f"{self.table.name}: the writer of {writer} has been in the middle of its streaming write to the "
+                    f"metadata table for {format_duration(STREAMING_WAIT)} while {doing}; going on would make it fail"
+                )
+            time.sleep(_STREAMING_POLL_SECONDS)
+
+    @contextmanager
+    def alone(self, doing: str) -> Iterator[None]:
+        """Keep every other lakefold out while the block runs, but not the table's writers; Transient as ``locked``."""
+        with self._lock.alone(doing):
+            yield
+
+    def confirm_lock(self, doing: str) -> None:
+        """Raise Transient where the lock of ``locked`` was taken away by another process."""
+        self._lock.confirm(doing)
+
+    def _streaming_writer(self) -> str | None:
+        return streaming_writer(self.storage, self.timeline(), self.heartbeat_expired)
+
+    def new_instant(self) -> str:
+        """A new instant time; call it inside ``locked``."""
+        return str(self.worker.createNewInstantTime(False))
+
+    def avro(self, name: str, record: Mapping[str, Any]) -> Any:
+        """The Java object of ``org.apache.hudi.avro.model.NAME`` for a dict, in one call."""
+        blank = getattr(self.jvm.org.apache.hudi.avro.model, name)()
+        schema = json.loads(blank.getSchema().toString())
+        known = {field["name"] for field in schema["fields"]}
+        buffer = io.BytesIO()
+        fastavro.writer(buffer, fastavro.parse_schema(schema), [{k: v for k, v in record.items() if k in known}])
+        stream = self.jvm.java.io.ByteArrayInputStream(buffer.getvalue())
+        reader = self.jvm.org.apache.hudi.common.table.timeline.TimelineMetadataUtils
+        return reader.deserializeAvroMetadata(stream, blank.getClass())
+
+    def remove_file(self, relative: str) -> None:
+        """Delete a file of the table, its checksum file included."""
+        path = self.jvm.org.apache.hudi.storage.StoragePath(f"{self.base}/{relative}")
+        self.meta.getStorage().deleteFile(path)
+
+    def remove_directory(self, relative: str) -> None:
+        """Delete a directory of the table with all that is below it; one that is gone already is fine."""
+        self.meta.getStorage().deleteDirectory(self.jvm.org.apache.hudi.storage.StoragePath(f"{self.base}/{relative}"))
+
+    def array(self, java_class: Any, items: list[Any]) -> Any:
+        """A Java array."""
+        return self.bundle.array(java_class, items)
+
+    def call_hidden(self, target: Any, method: str, *arguments: Any) -> Any:
+        """Call a private or protected method of ``target`` by its name and number of arguments."""
+        return self.bundle.call_hidden(target, method, *arguments)
+
+    def _asks_before_commit(self) -> bool:
+        """Whether Hudi resolves conflicts before a clustering commit (its default strategy leaves them to writers)."""
+        return self.optimistic and bool(
+            self._guard.getConfig().getWriteConflictResolutionStrategy().isPreCommitRequired()
+        )
+
+    def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
+        """Make a published plan inflight; Hudi's write of it as a job that has not run yet."""
+        self.begun = Begun(self.storage, instant)
+        if kind is PlanKind.COMPACTION:
+            java = self.bundle.begin_compaction(self.worker, instant)
+        else:
+            if self._asks_before_commit():
+                # Hudi notes what is completed and what is pending, for ``resolve_conflicts``.
+                self.meta.reloadActiveTimeline()
+                cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
+                self._guard.preWrite(instant, cluster, self.meta)
+            java = self.worker.cluster(instant, False)
+        self.begun.is_ours()
+        return java
+
+    def has_lost(self, instant: str) -> bool:
+        """Whether another process has taken over what ``begin_rewrite`` began of ``instant``; any thread may ask."""
+        return self.begun is not None and self.begun.instant == instant and self.begun.is_ours() is False
+
+    def resolve_conflicts(self, replaced: Mapping[str, Collection[str]]) -> None:
+        """Hudi's own conflict resolution, as the table's settings choose it; call it inside ``locked(owner)``.
+
+        ``replaced`` are the file ids that the commit takes out of each partition.
+        """
+        if not self._asks_before_commit():
+            return
+        model = self.jvm.org.apache.hudi.common.model
+        # Not the commit's own metadata, which names no files until Hudi's commit adds them.
+        metadata = model.HoodieReplaceCommitMetadata()
+        metadata.setOperationType(model.WriteOperationType.CLUSTER)
+        groups = self.jvm.java.util.HashMap()
+        for partition, file_ids in replaced.items():
+            groups.put(partition, self.jvm.java.util.ArrayList())
+            for file_id in file_ids:
+                groups.get(partition).add(file_id)
+        metadata.setPartitionToReplaceFileIds(groups)
+        self.bundle.resolve_conflicts(self._guard, metadata)
+
+    def heartbeat_expired(self, instant: str) -> bool:
+        """Whether the writer of a pending instant is dead by Hudi's own rule (optimistic writers only)."""
+        return bool(self._guard.getHeartbeatClient().isHeartbeatExpired(instant))
+
+    def close(self) -> None:
+        """Close both Java clients; never raises."""
+        with suppress(Exception):
+            self.worker.close()
+        self._lock.close()

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The locks under which lakefold changes a table: its own, then the one that the table's writers share."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from lake.errors import Rejected, Transient
+from lake.formats.hudi.client.exclusion import Exclusion
+from lake.formats.hudi.client.exclusive_file import FileExclusion
+from lake.formats.hudi.client.exclusive_object import ObjectExclusion
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.jvm.bundle import Bundle
+from lake.formats.hudi.jvm.class_cache import packages_of
+from lake.formats.hudi.jvm.outcomes import is_jvm_gone, translate
+from lake.formats.hudi.locks.journal import Journal, OpenEntry
+from lake.formats.hudi.locks.providers import LOCK_PROVIDER, is_lock_file, lock_file
+from lake.identity import Process
+from lake.model import Concurrency, TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
+_LOCK_RETRIES = "hoodie.write.lock.client.num_retries"
+_LOCK_WAIT = "hoodie.write.lock.client.wait_time_ms_between_retry"
+#: what a lock file and the timeline files written under it take, with a margin
+_LOCK_ROOM_BYTES = 64 << 10
+
+
+def concurrency_options(table: TableRef) -> dict[str, str]:
+    """Write options of a client that takes the lock of ``table``, beside the table's own; Rejected without a lock."""
+    if table.concurrency is Concurrency.SINGLE_WRITER:
+        return {CONCURRENCY_MODE: "SINGLE_WRITER"}
+    if not table.write_options.get(LOCK_PROVIDER):
+        raise Rejected(
+            f'{table.name}: concurrency = "occ" needs the lock of the writers: set {LOCK_PROVIDER} and its '
+            "settings in the table's write_options"
+        )
+    # Hudi's own default waits four minutes for a lock that a dead process left behind.
+    patience = {_LOCK_RETRIES: "15", _LOCK_WAIT: "1000"}
+    return {
+        **{key: value for key, value in patience.items() if key not in table.write_options},
+        CONCURRENCY_MODE: "OPTIMISTIC_CONCURRENCY_CONTROL",
+        "hoodie.clean.failed.writes.policy": "LAZY",
+    }
+
+
+class TableLock:
+    """The locks of one table; Hudi's is taken through a Java write client that has the table's own lock settings.
+
+    lakefold's own comes first: two of its clients would otherwise meet in Hudi's, which one of them may then give up.
+    Hudi's lock file is journaled, so that one left by a dead process of ours can be removed. Used by one thread.
+    """
+
+    def __init__(self, table: TableRef, spark: "SparkSession", guard: Any, bundle: Bundle) -> None:
+        self.table = table
+        self._spark = spark
+        self._jvm: Any = packages_of(spark)
+        self._guard = guard
+        self._bundle = bundle
+        self._storage = Storage(table.location)
+        path = lock_file(table)
+        self._journal = None if path is None else Journal(self._storage.base, path)
+        place = FileExclusion if self._storage.is_local else ObjectExclusion
+        self._exclusion: Exclusion = place(table, self._storage.base, self._jvm)
+        self._entry: OpenEntry | None = None
+        self._is_held = False
+        self._was_busy = False
+
+    @contextmanager
+    def held(self, doing: str, owner: Any) -> Iterator[None]:
+        """Hold both locks while the block runs; ``owner`` is Hudi's Option of the instant that they are held for.
+
+        Inside such a block another one holds nothing more. Raises Transient saying where the lock is, and who has it,
+        where it is not to be had.
+        """
+        if self._is_held:
+            yield
+            return
+        self._refuse_a_full_disk(doing)
+        with self.alone(doing):
+            self._remove_orphan()
+            try:
+                entry = self._begin(owner, doing)
+            except Exception as error:
+                if not self._remove_orphan():
+                    raise translate(error, self.table, doing) from error
+                try:
+                    entry = self._begin(owner, doing)
+                except Exception as again:
+                    raise translate(again, self.table, doing) from again
+            self._entry, self._is_held = entry, True
+            try:
+                yield
+            finally:
+                self._entry, self._is_held = None, False
+                if entry is not None and not entry.is_held:
+                    self._was_busy = True  # Hudi would delete the file of whoever has the lock now
+                else:
+                    self._bundle.end_lock(self._guard, owner)
+                # Not where that failed: the journal says whose lock was left behind.
+                if entry is not None:
+                    entry.close()
+
+    @contextmanager
+    def alone(self, doing: str) -> Iterator[None]:
+        """Keep every other lakefold out while the block runs, but not the table's writers; within ``held`` too.
+
+        Raises Transient saying who has the lock, Rejected where there can be none.
+        """
+        if self._exclusion.is_taken:
+            yield
+            return
+        try:
+            self._exclusion.take(doing)
+        except Exception as error:
+            raise translate(error, self.table, doing) from error
+        try:
+            yield
+        finally:
+            self._exclusion.give_back()
+
+    def confirm(self, doing: str) -> None:
+        """Raise Transient where a lock is not ours any more: the last look before something irrevocable.
+
+        A writer of Hudi 1.2 that gives up waiting inside its own commit deletes the lock file of the holder.
+        """
+        self._exclusion.confirm(doing)
+        if self._entry is not None and not self._entry.is_held:
+            raise Transient(
+                f"{self.table.name}: the table's lock file was taken away by another process while {doing}; let the "
+                "writers wait longer for the lock (hoodie.write.lock.num_retries)"
+            )
+
+    def _begin(self, owner: Any, doing: str) -> OpenEntry | None:
+        entry = self._open_entry(doing)
+        try:
+            self._bundle.begin_lock(self._guard, owner, self._jvm.org.apache.hudi.common.util.Option.empty())
+        except Exception as error:
+            self._was_busy = True
+            if entry is not None and not is_jvm_gone(error):
+                entry.close()
+            raise
+        if entry is not None and self._journal is not None:
+            entry.held()
+            self._journal.sweep()
+        return entry
+
+    def _open_entry(self, doing: str) -> OpenEntry | None:
+        # It is the Java process that holds the lock, and it may outlive this one by seconds.
+        process = self._journal and Process.of(self._jvm.java.lang.ProcessHandle.current().pid())
+        return self._journal.open(process, doing) if self._journal and process else None
+
+    def _remove_orphan(self) -> bool:
+        removed = self._journal.remove_orphan() if self._journal else None
+        if removed is not None:
+            log.warning("%s: removed the lock of %s", self.table.name, removed)
+        return removed is not None
+
+    def _refuse_a_full_disk(self, doing: str) -> None:
+        """Hudi's lock-file provider leaves an empty lock file for ever where there is no room to write into it."""
+        if not self._storage.is_local:
+            return  # an object store is never full
+        path = self._jvm.org.apache.hadoop.fs.Path(self._storage.base)
+        remaining = (
+            path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()).getStatus(path).getRemaining()
+        )
+        if remaining < _LOCK_ROOM_BYTES:
+            raise Transient(
+                f"{self.table.name}: the disk is full, {remaining} bytes are free while {doing}; free space"
+            )
+
+    def close(self) -> None:
+        """Close the Java client; never raises."""
+        # A lock-file provider that did not get the lock deletes the holder's file when it is closed.
+        if self._was_busy and is_lock_file(self.table):
+            return
+        with suppress(Exception):
+            self._guard.close()

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hudi write settings: what the table's indexes need and what a plan asks for."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from lake.errors import Rejected
+from lake.formats.hudi.inputs.engine_choice import COPY_STRATEGY, Engine
+from lake.formats.hudi.timeline.timeline import SORT_COLUMNS
+from lake.plan import Plan, PlanKind
+
+
+def index_options(partitions: Collection[str]) -> dict[str, str]:
+    """Options that keep and update every index which the table's metadata table has."""
+    have = set(partitions)
+    options = {
+        "hoodie.metadata.auto.delete.partitions": "false",
+        "hoodie.metadata.index.column.stats.enable": str(bool(have & {"column_stats", "partition_stats"})).lower(),
+        "hoodie.metadata.index.partition.stats.enable": str("partition_stats" in have).lower(),
+        "hoodie.metadata.index.bloom.filter.enable": str("bloom_filters" in have).lower(),
+    }
+    if "record_index" in have:
+        options["hoodie.metadata.record.index.enable"] = "true"
+        options["hoodie.metadata.global.record.level.index.enable"] = "true"
+    if any(name.startswith("expr_index_") for name in have):
+        options["hoodie.metadata.index.expression.enable"] = "true"
+    return options
+
+
+def key_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """Where Hudi finds the keys of a table without meta columns; it does not look at the table's own settings."""
+    if properties.get("hoodie.populate.meta.fields", "true").lower() == "true":
+        return {}
+    return {
+        "hoodie.datasource.write.recordkey.field": properties.get("hoodie.table.recordkey.fields", ""),
+        "hoodie.datasource.write.partitionpath.field": properties.get("hoodie.table.partition.fields", ""),
+    }
+
+
+def plan_options(plan: Plan, engine: Engine, schema_json: str) -> dict[str, str]:
+    """Write settings for executing ``plan`` by ``engine`` on a table with this Spark schema.
+
+    Raises Rejected where a sort column can't be sorted by.
+    """
+    options = {
+        "hoodie.clustering.plan.strategy.target.file.max.bytes": str(plan.options.target_file_max_bytes),
+        "hoodie.clustering.max.parallelism": str(max(1, len(plan.groups))),
+    }
+    if plan.kind is PlanKind.CLUSTERING and plan.options.sort_columns:
+        options |= _layout_options(plan, schema_json)
+    if engine.copies:
+        options["hoodie.clustering.execution.strategy.class"] = f"org.apache.hudi.{COPY_STRATEGY}"
+    if plan.options.compression:
+        options["hoodie.parquet.compression.codec"] = plan.options.compression
+    return options
+
+
+def _layout_options(plan: Plan, schema_json: str) -> dict[str, str]:
+    """Hudi takes the columns of a curve from here, those of a sort from the published plan."""
+    columns = plan.options.sort_columns
+    curve = plan.options.layout != "linear" and len(columns) > 1
+    fields = json.loads(schema_json)["fields"]
+    for column in columns:
+        kind = _type_of(column, fields)
+        if kind is None or (curve and "." in column):
+            known = ", ".join(field["name"] for field in fields)
+            raise Rejected(f"{plan.table.name}: sort_columns names {column!r}, the table has {known}; set sort_columns")
+        if not isinstance(kind, str):
+            raise Rejected(
+                f"{plan.table.name}: sort_columns names {column!r}, a {kind['type']}, which no layout takes; set "
+                "sort_columns to columns of plain types"
+            )
+    options = {SORT_COLUMNS: ",".join(columns)}
+    # Through one column every curve is a sort, and Hudi's Hilbert curve fails.
+    if curve:
+        options["hoodie.layout.optimize.strategy"] = plan.options.layout.upper()
+        # By default the bits of the values themselves are woven, where a column of small numbers has no say: its
+        # leading bits are all alike. Sampled ranks give every column the same share.
+        options["hoodie.layout.optimize.curve.build.method"] = "SAMPLE"
+    return options
+
+
+def _type_of(column: str, fields: Sequence[Any]) -> Any:
+    """The Spark type of a column, dots leading into structs; None where there is no such column."""
+    kind: Any = None
+    for name in column.split("."):
+        kind = next((field["type"] for field in fields if field["name"] == name), None)
+        fields = kind.get("fields", ()) if isinstance(kind, dict) else ()
+    return kind

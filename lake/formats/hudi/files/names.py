@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Hudi's data file names say: file id, instant, and for log files their version."""
+
+import re
+from dataclasses import dataclass
+
+_BASE = re.compile(r"(?P<file_id>.+)_[^_]+_(?P<instant>\d+)\.parquet")
+_LOG = re.compile(r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_[\d-]+?)?(?P<cdc>[.-]cdc)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A base or log file's name taken apart.
+
+    ``instant`` is the commit that wrote it; for a log file of table version 6 the one of the base file it belongs to,
+    or of the compaction that was pending when it was written.
+    """
+
+    partition: str
+    name: str
+    file_id: str
+    instant: str
+    is_log: bool
+    #: change data beside the table's own rows; belongs to no slice
+    is_cdc: bool = False
+    log_version: int = 0
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """Partition and file id."""
+        return self.partition, self.file_id
+
+
+def data_file(path: str) -> DataFile | None:
+    """The file at ``path`` (relative to the table), None when the name is none of Hudi's."""
+    partition, _, name = path.rpartition("/")
+    match = _LOG.fullmatch(name)
+    if match:
+        return DataFile(
+            partition=partition,
+            name=name,
+            file_id=match["file_id"],
+            instant=match["instant"],
+            is_log=True,
+            is_cdc=match["cdc"] is not None,
+            log_version=int(match["version"]),
+        )
+    match = _BASE.fullmatch(name)
+    if match is None:
+        return None
+    return DataFile(partition=partition, name=name, file_id=match["file_id"], instant=match["instant"], is_log=False)
+
+
+def log_order(name: str) -> tuple[str, int, str]:
+    """Sort key that puts a slice's log files oldest first."""
+    match = _LOG.fullmatch(name)
+    return (match["instant"], int(match["version"]), name) if match else ("", 0, name)
+
+
+def join(partition: str, name: str) -> str:
+    """A file's path relative to the table."""
+    return f"{partition}/{name}" if partition else name

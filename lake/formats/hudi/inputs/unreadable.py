@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The inputs of a rewrite: which of them are gone, cut short or damaged."""
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lake.formats.hudi.files.names import join
+from lake.formats.hudi.files.storage import Storage
+from lake.model import FileSlice
+from lake.plan import LeftOut, Plan
+
+#: what readers of a damaged Parquet file say; other failures are no reason to read all inputs again
+_DAMAGE = re.compile(r"parquet|corrupt|malformed|EOFException|BufferUnderflow|decompress|snappy|zstd", re.IGNORECASE)
+
+
+def _paths(slice_: FileSlice) -> list[str]:
+    return [*([slice_.path] if slice_.path else []), *(join(slice_.partition, name) for name in slice_.log_files)]
+
+
+def _footer_fault(storage: Storage, path: str) -> str | None:
+    try:
+        with storage.open(path) as source:
+            pq.ParquetFile(source)
+    except FileNotFoundError:
+        return "is gone from storage"
+    except (pa.ArrowException, OSError) as error:
+        return f"can't be read ({str(error).splitlines()[0][:160]})"
+    return None
+
+
+def _content_fault(storage: Storage, path: str) -> str | None:
+    try:
+        with storage.open(path) as source:
+            for _ in pq.ParquetFile(source, page_checksum_verification=True).iter_batches(batch_size=8192):
+                pass
+    except FileNotFoundError:
+        return "is gone from storage"
+    except (pa.ArrowException, OSError) as error:
+        return f"can't be read ({str(error).splitlines()[0][:160]})"
+    return None
+
+
+def unreadable(storage: Storage, plan: Plan, groups: Sequence[int], complaint: str) -> tuple[LeftOut, ...]:
+    """The groups among ``groups`` with an input that is missing or can't be read, each with its reason.
+
+    ``complaint`` is what the failed rewrite said: where every file is there with a sound footer, those that it names
+    are read in full, or all where it names none but speaks of damage. A missing file is no reason to quarantine, a
+    damaged one is.
+    """
+    faults: dict[str, str] = {}
+    bases = {s.path for g in groups for s in plan.groups[g].slices if s.path}
+    everything = {path for g in groups for s in plan.groups[g].slices for path in _paths(s)}
+    for path in sorted(everything):
+        if not storage.is_file(path):
+            faults[path] = "is gone from storage"
+        elif path in bases and (fault := _footer_fault(storage, path)):
+            faults[path] = fault
+    if not faults:
+        named = {path for path in bases if path.rsplit("/", 1)[-1] in complaint}
+        for path in sorted(named or (bases if _DAMAGE.search(complaint) else ())):
+            if fault := _content_fault(storage, path):
+                faults[path] = fault
+    left_out = []
+    for index in groups:
+        own = [path for s in plan.groups[index].slices for path in _paths(s) if path in faults]
+        if own:
+            left_out.append(
+                LeftOut(
+                    group=index,
+                    reason="; ".join(f"{path} {faults[path]}" for path in own),
+                    quarantine=tuple(path for path in own if not faults[path].startswith("is gone")),
+                )
+            )
+    return tuple(left_out)

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Hudi bundle of a Spark session: which release it is, what it can do, and the calls in which releases differ.
+
+A release line inherits what it does like the line after it and overrides the rest. Everything that lakefold calls is
+looked for once a JVM, since py4j finds out about a missing method only when it is called, perhaps inside a commit.
+"""
+
+import re
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
+
+from lake.errors import Rejected
+from lake.formats.hudi.inputs.engine_choice import COPY_STRATEGY
+from lake.formats.hudi.jvm.class_cache import packages_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HUDI = "org.apache.hudi."
+_SET = 'set "spark.jars.packages" in section [spark] to org.apache.hudi:hudi-spark3.5-bundle_2.12:'
+_COMMON: Mapping[str, tuple[str, ...]] = {
+    "client.SparkRDDWriteClient": (
+        "cluster",
+        "compact",
+        "purgePendingClustering",
+        "clean",
+        "createNewInstantTime",
+        "getTableServiceClient",
+        "getHeartbeatClient",
+        "preWrite",
+        "close",
+    ),
+    "client.BaseHoodieTableServiceClient": ("commitCompaction", "preCommit"),
+    "client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy": (),
+    "client.clustering.run.strategy.MultipleSparkJobExecutionStrategy": ("readRecordsForGroupAsRow",),
+    "client.common.HoodieSparkEngineContext": (),
+    "client.transaction.ConflictResolutionStrategy": ("isPreCommitRequired",),
+    "client.heartbeat.HoodieHeartbeatClient": ("isHeartbeatExpired",),
+    "config.HoodieWriteConfig": ("newBuilder",),
+    "common.config.HoodieMetadataConfig": ("newBuilder",),
+    "common.table.HoodieTableMetaClient": ("builder", "reloadActiveTimeline", "getInstantGenerator", "getBasePath"),
+    "common.table.timeline.HoodieActiveTimeline": (
+        "saveToPendingClusterCommit",
+        "saveToCompactionRequested",
+        "saveToCleanRequested",
+        "deletePending",
+    ),
+    "common.table.timeline.InstantGenerator": (
+        "getClusteringCommitRequestedInstant",
+        "getClusteringCommitInflightInstant",
+        "getReplaceCommitRequestedInstant",
+        "getReplaceCommitInflightInstant",
+        "getCompactionRequestedInstant",
+        "getCompactionInflightInstant",
+        "getCleanRequestedInstant",
+    ),
+    "common.table.timeline.TimelineMetadataUtils": ("deserializeAvroMetadata",),
+    "common.table.view.FileSystemViewManager": ("createInMemoryFileSystemView",),
+    "common.table.view.HoodieTableFileSystemView": ("loadPartitions", "getLatestFileSlices", "close"),
+    "common.util.ClusteringUtils": ("createClusteringPlan",),
+    "common.util.Option": ("of", "empty"),
+    "common.model.HoodieCommitMetadata": ("addMetadata",),
+    "common.model.HoodieReplaceCommitMetadata": ("setPartitionToReplaceFileIds", "setOperationType"),
+    "avro.model.HoodieRequestedReplaceMetadata": ("getSchema",),
+    "avro.model.HoodieCleanerPlan": ("getSchema",),
+    "avro.model.HoodieClusteringGroup": ("getSchema",),
+    "avro.model.HoodieCompactionPlan": ("getSchema",),
+    "hadoop.fs.HadoopFSUtils": ("getStorageConfWithCopy",),
+    "table.HoodieSparkTable": ("create", "rollbackInflightClustering", "rollbackInflightCompaction"),
+}
+_SINCE_1_1: Mapping[str, tuple[str, ...]] = {
+    COPY_STRATEGY: (),
+    "client.SparkRDDTableServiceClient": ("triggerWritesAndFetchWriteStats",),
+    "client.BaseHoodieTableServiceClient": ("commitClustering",),
+    "client.BaseHoodieClient": ("getTransactionManager",),
+    "client.TableWriteStats": ("getDataTableWriteStats",),
+    "client.WriteStatus": ("setStat", "setFileId", "setPartitionPath", "setTotalRecords", "setTotalErrorRecords"),
+    "client.transaction.TransactionManager": ("beginStateChange", "endStateChange"),
+}
+#: what the reading of inputs in column batches stands on
+_BATCHES: Mapping[str, tuple[str, ...]] = {
+    "client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy": ("performClusteringWithRecordsAsRow",),
+    "common.table.TableSchemaResolver": ("getTableInternalSchemaFromCommitMetadata",),
+    "data.HoodieJavaRDD": ("getJavaRDD",),
+    "index.HoodieIndex": ("updateLocation",),
+}
+_AVRO_SCHEMA: Mapping[str, tuple[str, ...]] = {
+    "common.table.TableSchemaResolver": ("getTableAvroSchema",),
+    "AvroConversionUtils": ("convertAvroSchemaToStructType",),
+}
+
+
+class Bundle:
+    """The calls of the 1.2 line on one JVM."""
+
+    line: ClassVar[str] = "1.2"
+    release: ClassVar[str] = "1.2.0"
+    #: versions of tables that the line reads, writes and leaves at their version
+    table_versions: ClassVar[tuple[int, ...]] = (6, 8, 9)
+    #: whether the line has a clustering that copies row groups as bytes
+    copies_row_groups: ClassVar[bool] = True
+    #: whether a clustering's inputs can be read in column batches instead of by Hudi; tried on the 1.2 line only
+    reads_batches: ClassVar[bool] = True
+    #: whether plans of other processes and the table's own services can be run in the steps that lakefold needs
+    serves_others: ClassVar[bool] = True
+    #: Java classes below ``org.apache.hudi.`` with the methods of theirs, public or not, that differ between lines
+    symbols: ClassVar[tuple[Mapping[str, tuple[str, ...]], ...]] = (
+        _SINCE_1_1,
+        _BATCHES,
+        {
+            "common.table.TableSchemaResolver": ("getTableSchema",),
+            "HoodieSchemaConversionUtils": ("convertHoodieSchemaToStructType",),
+        },
+    )
+
+    def __init__(self, spark: "SparkSession", version: str) -> None:
+        self.spark = spark
+        self.jvm: Any = packages_of(spark)
+        self.version = version
+
+    def check_table_version(self, table: str, version: int) -> None:
+        """Raise Rejected where this bundle can't serve tables of ``version``."""
+        if version in self.table_versions:
+            return
+        able = [line for line in LINES if version in line.table_versions]
+        if not able:
+            known = ", ".join(map(str, Bundle.table_versions))
+            raise Rejected(f"{table}: table version {version} is not served, only {known}; upgrade it with its writer")
+        raise Rejected(
+            f"{table}: table version {version} needs Hudi bundle {able[-1].line} or newer, this session has "
+            f"{self.version}; {_SET}{able[0].release}"
+        )
+
+    def check_serves_others(self, table: str, doing: str) -> None:
+        """Raise Rejected where this bundle can't do what ``doing`` says for others than lakefold."""
+        if not self.serves_others:
+            raise Rejected(
+                f"{table}: {doing} needs Hudi bundle {Bundle11.line} or newer, this session has {self.version}; "
+                f"{_SET}{Bundle.release}"
+            )
+
+    def table_schema(self, meta: Any, *, meta_columns: bool) -> Any:
+        """The schema of a table's rows; its ``toString()`` is Avro JSON."""
+        return self.jvm.org.apache.hudi.common.table.TableSchemaResolver(meta).getTableSchema(meta_columns)
+
+    def spark_schema(self, schema: Any) -> Any:
+        """What ``table_schema`` gave as a Spark type, a Java object."""
+        return self.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType(schema)
+
+    def begin_lock(self, client: Any, owner: Any, nobody: Any) -> None:
+        """Take the table's lock that a write client's settings name, for the instant in the Option ``owner``."""
+        client.getTableServiceClient().getTransactionManager().beginStateChange(owner, nobody)
+
+    def end_lock(self, client: Any, owner: Any) -> None:
+        """Give the table's lock back."""
+        client.getTableServiceClient().getTransactionManager().endStateChange(owner)
+
+    def resolve_conflicts(self, client: Any, metadata: Any) -> None:
+        """Let Hudi compare a clustering's commit metadata with what was committed meanwhile; needs its lock."""
+        self.call_hidden(client.getTableServiceClient(), "preCommit", metadata, True)
+
+    def write_stats(self, client: Any, java: Any) -> list[Any]:
+        """Run a lazy clustering exactly once; its statistics take the place of the job in its write metadata ``java``.
+
+        Hudi would count on its cache when the commit asks for them again; a lost executor would then write all files a
+        second time.
+        """
+        service = client.getTableServiceClient()
+        stats = list(self.call_hidden(service, "triggerWritesAndFetchWriteStats", java).getDataTableWriteStats())
+        statuses = self.jvm.java.util.ArrayList()
+        for stat in stats:
+            status = self.jvm.org.apache.hudi.client.WriteStatus(False, 0.0)
+            status.setFileId(stat.getFileId())
+            status.setPartitionPath(stat.getPartitionPath())
+            status.setStat(stat)
+            status.setTotalRecords(stat.getNumWrites())
+            status.setTotalErrorRecords(stat.getTotalWriteErrors())
+            statuses.add(status)
+        java.setWriteStatuses(self.spark.sparkContext._jsc.parallelize(statuses, 1))
+        return stats
+
+    def commit_clustering(self, client: Any, java: Any, table: Any, instant: str) -> None:
+        """Commit a clustering whose statistics were taken."""
+        self.call_hidden(client.getTableServiceClient(), "commitClustering", java, table, instant)
+
+    def begin_compaction(self, client: Any, instant: str) -> Any:
+        """Make a requested compaction inflight; Hudi's write of it as a job that has not run yet."""
+        return client.compact(instant, False)
+
+    def commit_compaction(self, client: Any, java: Any, table: Any, instant: str) -> None:
+        """Commit a compaction whose statistics were taken."""
+        present = self.jvm.org.apache.hudi.common.util.Option.of(table)
+        client.getTableServiceClient().commitCompaction(instant, java, present)
+
+    def roll_back(self, service: Any, method: Any, inflight: Any, known: Any) -> None:
+        """Call ``method``, a table's rollback of an inflight rewrite, for a table service client ``service``."""
+        method(inflight, known, service.getTransactionManager())
+
+    def run_pending_cleans(self, client: Any) -> None:
+        """Run the clean plans on the timeline; schedules none."""
+        client.clean(False)
+
+    def requested_clustering(self, meta: Any, instant: str) -> Any:
+        """The Java instant of a requested clustering; in layout 1 it is a replacecommit from the start."""
+        generator = meta.getInstantGenerator()
+        if meta.getTimelineLayoutVersion().getVersion() == 1:
+            return generator.getReplaceCommitRequestedInstant(instant)
+        return generator.getClusteringCommitRequestedInstant(instant)
+
+    def inflight_clustering(self, meta: Any, instant: str) -> Any:
+        """The Java instant of an inflight clustering; in layout 1 it is a replacecommit from the start."""
+        generator = meta.getInstantGenerator()
+        if meta.getTimelineLayoutVersion().getVersion() == 1:
+            return generator.getReplaceCommitInflightInstant(instant)
+        return generator.getClusteringCommitInflightInstant(instant)
+
+    def array(self, java_class: Any, items: list[Any]) -> Any:
+        """A Java array."""
+        array = self.spark.sparkContext._gateway.new_array(java_class, len(items))
+        for position, item in enumerate(items):
+            array[position] = item
+        return array
+
+    def call_hidden(self, target: Any, method: str, *arguments: Any) -> Any:
+        """Call a private or protected method of ``target`` by its name and number of arguments."""
+        java_class = target.getClass()
+        while java_class is not None:
+            for candidate in java_class.getDeclaredMethods():
+                # Erased generics leave bridge methods beside the real ones; those would recurse.
+                if (
+                    candidate.getName() == method
+                    and candidate.getParameterCount() == len(arguments)
+                    and not candidate.isBridge()
+                ):
+                    candidate.setAccessible(True)
+                    return candidate.invoke(target, self.array(self.jvm.java.lang.Object, list(arguments)))
+            java_class = java_class.getSuperclass()
+        raise Rejected(f"Hudi bundle {self.version} has no {method} with {len(arguments)} arguments")
+
+
+class Bundle11(Bundle):
+    """The calls of the 1.1 line."""
+
+    line = "1.1"
+    release = "1.1.1"
+    reads_batches = False
+    symbols = (_SINCE_1_1, _AVRO_SCHEMA)
+
+    def table_schema(self, meta: Any, *, meta_columns: bool) -> Any:
+        return self.jvm.org.apache.hudi.common.table.TableSchemaResolver(meta).getTableAvroSchema(meta_columns)
+
+    def spark_schema(self, schema: Any) -> Any:
+        return self.jvm.org.apache.hudi.AvroConversionUtils.convertAvroSchemaToStructType(schema)
+
+    def resolve_conflicts(self, client: Any, metadata: Any) -> None:
+        self.call_hidden(client.getTableServiceClient(), "preCommit", metadata)
+
+
+class Bundle10(Bundle11):
+    """The calls of the 1.0 line.
+
+    It knows no table version 9. It writes a clustering as soon as it is asked to begin it, so that a plan of another
+    process could only be begun with the table's lock held to the end, and it plans a clean only onto the timeline.
+    """
+
+    line = "1.0"
+    release = "1.0.2"
+    table_versions = (6, 8)
+    copies_row_groups = False
+    serves_others = False
+    symbols = (
+        _AVRO_SCHEMA,
+        {
+            "client.BaseHoodieTableServiceClient": ("completeClustering",),
+            "client.transaction.TransactionManager": ("beginTransaction", "endTransaction"),
+        },
+    )
+
+    def begin_lock(self, client: Any, owner: Any, nobody: Any) -> None:
+        self._transactions(client).beginTransaction(owner, nobody)
+
+    def end_lock(self, client: Any, owner: Any) -> None:
+        self._transactions(client).endTransaction(owner)
+
+    def _transactions(self, client: Any) -> Any:
+        """The client's own manager, which Hudi's conflict resolution asks for the owner of the lock."""
+        service = client.getTableServiceClient()
+        java_class = service.getClass()
+        while not java_class.getName().endswith(".BaseHoodieClient"):
+            java_class = java_class.getSuperclass()
+        field = java_class.getDeclaredField("txnManager")
+        field.setAccessible(True)
+        return field.get(service)
+
+    def write_stats(self, client: Any, java: Any) -> list[Any]:
+        return list(java.getCommitMetadata().get().getWriteStats())
+
+    def commit_clustering(self, client: Any, java: Any, table: Any, instant: str) -> None:
+        metadata = java.getCommitMetadata().get()
+        self.call_hidden(client.getTableServiceClient(), "completeClustering", metadata, table, instant)
+
+    def begin_compaction(self, client: Any, instant: str) -> Any:
+        return self.call_hidden(client, "compact", instant, False)
+
+    def commit_compaction(self, client: Any, java: Any, table: Any, instant: str) -> None:
+        empty = self.jvm.org.apache.hudi.common.util.Option.empty()
+        client.getTableServiceClient().commitCompaction(instant, java.getCommitMetadata().get(), empty)
+
+    def roll_back(self, service: Any, method: Any, inflight: Any, known: Any) -> None:
+        method(inflight, known)
+
+    def run_pending_cleans(self, client: Any) -> None:
+        # Here clean(False) schedules a clean of Hudi's own policy: the flag is not looked at.
+        client.clean(client.createNewInstantTime(False), False, False)
+
+
+LINES: tuple[type[Bundle], ...] = (Bundle, Bundle11, Bundle10)
+"""The release lines that lakefold knows, newest first."""
+
+_known: "WeakKeyDictionary[Any, tuple[type[Bundle], str]]" = WeakKeyDictionary()
+_looking = threading.Lock()
+
+
+def bundle_of(spark: "SparkSession") -> Bundle:
+    """The bundle of this session's JVM, which is looked at once.
+
+    Raises Rejected where there is none, where its release line is not known, or where it lacks what we call.
+    """
+    gateway = spark.sparkContext._gateway
+    with _looking:
+        if gateway not in _known:
+            _known[gateway] = _look(packages_of(spark))
+        line, version = _known[gateway]
+    return line(spark, version)
+
+
+def _look(jvm: Any) -> tuple[type[Bundle], str]:
+    from py4j.java_gateway import JavaClass, get_java_class
+
+    entry = jvm.org.apache.hudi.common.table.HoodieTableMetaClient
+    if not isinstance(entry, JavaClass):
+        raise Rejected(f"this Spark session has no Hudi bundle; {_SET}{Bundle.release}")
+    version = str(get_java_class(entry).getPackage().getImplementationVersion() or "of unknown version")
+    for line in LINES:
+        if version.startswith(f"{line.line}."):
+            probe(jvm, _COMMON, *line.symbols)
+            return line, version
+    known = ", ".join(line.release for line in LINES)
+    raise Rejected(f"Hudi bundle {version} is not known, only {known} and their patch releases; {_SET}{Bundle.release}")
+
+
+def probe(jvm: Any, *symbols: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise Rejected naming every class and method of ``symbols`` that this Hudi bundle lacks."""
+    from py4j.java_gateway import JavaClass, get_java_class
+
+    wanted: dict[str, list[str]] = {}
+    for group in symbols:
+        for name, methods in group.items():
+            wanted.setdefault(name, []).extend(methods)
+    missing = []
+    for name, wanted_methods in wanted.items():
+        found = _java_class(jvm, name)
+        if not isinstance(found, JavaClass):
+            missing.append(name)
+            continue
+        if not wanted_methods:
+            continue
+        declared = get_java_class(found)
+        # One call for all methods: hasattr() on a Java object is always true, and a call per method costs seconds.
+        arrays = jvm.org.apache.commons.lang3.ArrayUtils
+        text = arrays.toString(declared.getMethods()) + arrays.toString(declared.getDeclaredMethods())
+        have = set(re.findall(r"\.(\w+)\(", text))
+        missing += [f"{name}.{method}" for method in wanted_methods if method not in have]
+    if missing:
+        raise Rejected(f"this Hudi bundle lacks what lakefold calls ({', '.join(missing)}); {_SET}{Bundle.release}")
+
+
+def _java_class(jvm: Any, name: str) -> Any:
+    found = jvm
+    for part in (_HUDI + name).split("."):
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Hudi, Spark and py4j throw, turned into one of the outcomes of ``lake.errors`` by the cause chain."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from lake import s3
+from lake.errors import CommitUnknown, Conflict, Integrity, LakefoldError, Rejected, Transient
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.locks.journal import Journal
+from lake.formats.hudi.locks.providers import lock_file, provider_note
+from lake.model import TableRef
+
+_CONFLICT = (
+    "org.apache.hudi.exception.HoodieWriteConflictException",
+    "org.apache.hudi.exception.HoodieClusteringUpdateException",
+    "java.util.ConcurrentModificationException",
+)
+_LOCK = "org.apache.hudi.exception.HoodieLockException"
+_VALIDATION = "org.apache.hudi.exception.HoodieValidationException"
+_DISK_FULL = ("No space left on device", "Disk quota exceeded")
+_SPARK_GONE = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
+_NO_CLASS = ("java.lang.ClassNotFoundException", "java.lang.NoClassDefFoundError")
+_NO_BUCKET = "org.apache.hadoop.fs.s3a.UnknownStoreException"
+_MAX_DEPTH = 20
+#: the frames of a Java stack in which an instant of a timeline completes
+_COMPLETING = re.compile(r"ActiveTimeline\w*\.\w*[cC]omplete\w*\(")
+
+Cause = tuple[str, str]
+"""Class name and message of one link of a Java cause chain."""
+
+
+def cause_chain(error: BaseException) -> list[Cause]:
+    """Class name and message of every Java cause below ``error``, outermost first; empty for a Python error."""
+    chain: list[Cause] = []
+    java: Any = getattr(error, "java_exception", None)
+    while java is not None and len(chain) < _MAX_DEPTH:
+        chain.append((java.getClass().getName(), str(java.getMessage() or "")))
+        java = java.getCause()
+    return chain
+
+
+def root_line(error: BaseException, chain: Sequence[Cause]) -> str:
+    """The innermost message that says something, as one line."""
+    for name, message in reversed(chain):
+        lines = [line for line in message.splitlines() if line.strip()]
+        if lines:
+            return f"{name.rsplit('.', 1)[-1]}: {lines[0].strip()[:300]}"
+    if chain:
+        return chain[-1][0]
+    text = str(error).splitlines()
+    return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+
+
+def is_jvm_gone(error: BaseException) -> bool:
+    """Whether the Java process did not answer."""
+    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+    if isinstance(error, (Py4JNetworkError, ConnectionError, EOFError)):
+        return True
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+        text = str(error)
+        return "Answer from Java side is empty" in text or "while sending" in text or "while receiving" in text
+    return False
+
+
+def commit_had_begun(error: BaseException) -> bool:
+    """Whether Hudi's commit may have got as far as completing an instant when it failed with ``error``.
+
+    What fails before that, the update of the metadata table or a validator of the writer's, leaves no commit.
+    """
+    java: Any = getattr(error, "java_exception", None)
+    if java is None:
+        return True
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return True
+    trace = str(context._jvm.org.apache.commons.lang3.exception.ExceptionUtils.getStackTrace(java))
+    return bool(_COMPLETING.search(trace))
+
+
+def lock_note(table: TableRef) -> str:
+    """Where the table's lock is, who has it as far as that can be seen, and how it goes away or is removed."""
+    path = lock_file(table)
+    return provider_note(table) if path is None else Journal(Storage(table.location).base, path).note()
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the storage had no room left."""
+    messages = " ".join([str(error), *(message for _, message in cause_chain(error))])
+    return any(text in messages for text in _DISK_FULL)
+
+
+def translate(error: BaseException, table: TableRef, doing: str, *, committing: bool = False) -> LakefoldError:
+    """The outcome for ``error``, met while ``doing``.
+
+    ``committing`` says that the table's commit had been called, so that what is not clear is CommitUnknown.
+    """
+    if isinstance(error, LakefoldError):
+        return error
+    unclear = CommitUnknown if committing else Transient
+    if is_jvm_gone(error):
+        return unclear(f"{table.name}: Spark's Java process ended while {doing}")
+    chain = cause_chain(error)
+    names = [name for name, _ in chain]
+    messages = " ".join([*(message for _, message in chain), str(error) if not chain else ""])
+    line = root_line(error, chain)
+    if any(name in _CONFLICT for name in names):
+        return Conflict(f"{table.name}: a writer was faster while {doing} ({line})")
+    if any(name in _NO_CLASS for name in names):
+        missing = Rejected if not committing else CommitUnknown
+        return missing(
+            f"{table.name}: Spark lacks a class while {doing} ({line}); add the jar that has it to "
+            '"spark.jars.packages" in [spark] (for tables on S3: docs/object-stores.md)'
+        )
+    if _NO_BUCKET in names and not committing:
+        return Rejected(f"{table.name}: {line}; correct the location, or {s3.PREFIX}endpoint")
+    if _LOCK in names:
+        return Transient(f"{table.name}: the table's lock was not free while {doing}; {lock_note(table)}")
+    if _VALIDATION in names:
+        return Integrity(f"{table.name}: Hudi's pre-commit validation refused the new files while {doing} ({line})")
+    if is_disk_full(error):
+        return unclear(f"{table.name}: the disk is full ({line}); free space for the new files, then it is retried")
+    if any(text in messages for text in _SPARK_GONE):
+        return unclear(f"{table.name}: Spark was stopped while {doing}")
+    if isinstance(error, PermissionError) or "java.nio.file.AccessDeniedException" in names:
+        refused = CommitUnknown if committing else Rejected
+        return refused(
+            f"{table.name}: permission denied while {doing} ({line}); give lakefold write access to the table"
+        )
+    return unclear(f"{table.name}: failed while {doing} ({line})")
+
+
+@contextmanager
+def outcomes(table: TableRef, doing: str) -> Iterator[None]:
+    """Raise whatever happens inside as an outcome; not for the commit itself."""
+    try:
+        yield
+    except LakefoldError:
+        raise
+    except Exception as error:
+        raise translate(error, table, doing) from error

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is pending on a timeline: whose it is, who works on it, what was left of it."""

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who works on a pending instant of lakefold's: one small file in the table for each attempt, renewed while it lasts.
+
+A timeline says that an instant is pending and which plan it names. It does not say whether anybody is still at work on
+it, nor, where several attempts share one instant, whose work is there. Both matter to a lakefold that does not know the
+plan (its database was restored, or is another one), and to an executor that wakes up after a successor has begun.
+
+An attempt is over when its file is gone, when its process is proved dead (the Java process, since that one writes and
+commits), or when the file has not been renewed for ``SILENCE``. Attempts at one instant take turns, counted under the
+table's lock: the work is that of the last turn. Files are at ``.hoodie/.lakefold/attempts``, beside the locks.
+"""
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyarrow import fs as pafs
+
+from lake.errors import LakefoldError, Transient
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline.timeline import Timeline
+from lake.identity import Process
+from lake.units import format_duration
+
+log = logging.getLogger(__name__)
+DIRECTORY = ".hoodie/.lakefold/attempts"
+#: an attempt that has not been renewed for so long is over, wherever its process is
+SILENCE = timedelta(minutes=30)
+_RENEWAL_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What an attempt at ``instant`` says of itself; ``process`` is None where its kernel does not tell."""
+
+    instant: str
+    plan_id: str
+    epoch: int
+    turn: int
+    process: Process | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """An attempt with its file and when that was renewed last."""
+
+    attempt: Attempt
+    path: str
+    last_sign: datetime
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it may still write or commit."""
+        process = self.attempt.process
+        return not (process and process.is_dead) and datetime.now(UTC) - self.last_sign <= SILENCE
+
+    def __str__(self) -> str:
+        who = str(self.attempt.process or "a process")
+        return f"{who}, last sign of life {format_duration(datetime.now(UTC) - self.last_sign)} ago"
+
+
+def attempts(storage: Storage) -> dict[str, list[Signed]]:
+    """The attempts at each instant, by turn."""
+    found: dict[str, list[Signed]] = {}
+    for signed in sorted(_signed(storage), key=lambda s: (s.attempt.turn, s.path)):
+        found.setdefault(signed.attempt.instant, []).append(signed)
+    return found
+
+
+def _signed(storage: Storage) -> Iterator[Signed]:
+    for info in storage.children(DIRECTORY):
+        path = f"{DIRECTORY}/{info.base_name}"
+        if info.type != pafs.FileType.File or not path.endswith(".json"):
+            continue
+        # Ended meanwhile, or torn by a crash of the machine.
+        with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
+            values = json.loads(storage.read(path))
+            process = values.pop("process")
+            attempt = Attempt(**values, process=Process(**process) if process else None)
+            yield Signed(attempt=attempt, path=path, last_sign=info.mtime)
+
+
+def refuse_living(storage: Storage, table: str, instant: str) -> None:
+    """Raise Transient where an earlier attempt at ``instant``, which the next one shares, may still write to it."""
+    for signed in attempts(storage).get(instant, ()):
+        if signed.is_alive:
+            raise Transient(f"{table}: an earlier attempt at {instant} may still be writing ({signed})")
+
+
+def forget_ended(storage: Storage, instant: str) -> None:
+    """Delete the files of attempts at ``instant`` that are over; call it under the lock, with their work taken back."""
+    for signed in attempts(storage).get(instant, ()):
+        if not signed.is_alive:
+            storage.delete(signed.path)
+
+
+class OpenAttempt:
+    """An attempt of this process; call its constructor under the table's lock."""
+
+    def __init__(
+        self, storage: Storage, timeline: Timeline, instant: str, plan_id: str, epoch: int, process: Process | None
+    ) -> None:
+        before = attempts(storage)
+        pending = {entry.time for entry in timeline.pending}
+        for other in before.keys() - pending - {instant}:
+            forget_ended(storage, other)
+        turn = 1 + max((signed.attempt.turn for signed in before.get(instant, ())), default=0)
+        self.attempt = Attempt(instant=instant, plan_id=plan_id, epoch=epoch, turn=turn, process=process)
+        self._storage = storage
+        self._path = f"{DIRECTORY}/{instant}-{uuid.uuid4().hex}.json"
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renewing, name=f"attempt {instant}", daemon=True)
+        self._thread.start()
+        try:
+            storage.write(self._path, json.dumps(asdict(self.attempt)).encode())
+        except BaseException:
+            self.end()  # what was written may be there all the same
+            raise
+
+    def is_superseded(self) -> bool:
+        """Whether another attempt at the same instant has begun since; asked under the table's lock.
+
+        Or may have: an attempt whose file is gone was taken for over, its work was taken back, and turns begin anew.
+        """
+        known = attempts(self._storage).get(self.attempt.instant, ())
+        return not known or known[-1].path != self._path
+
+    def end(self) -> None:
+        """The attempt is over; never raises."""
+        self._ended.set()
+        self._thread.join()
+        try:
+            self._storage.delete(self._path)
+        except (LakefoldError, OSError) as error:
+            log.warning("%s stays for now: %s", self._path, error)
+
+    def _renewing(self) -> None:
+        while not self._ended.wait(_RENEWAL_SECONDS):
+            # The next round renews it, and without any it is silent, which is not more than what it is.
+            with suppress(Exception):
+                self._storage.touch(self._path)

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compaction plans of ours: published with exact slices, executed and committed in two halves as clusterings are.
+
+What differs from clustering is what writers may do meanwhile. They go on appending to a slice that is being compacted:
+a log belongs to the base file that was the newest when its commit completed, so that what comes after our instant
+belongs to the new one. A log set that grew before the instant is therefore no reason to give up, it is taken as it is
+under the lock; and Hudi's conflict resolution is not asked, since nobody can lose.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lake.errors import Conflict
+from lake.formats.hudi.audit.damage import as_listed, damage_of
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.names import data_file, join
+from lake.formats.hudi.pending.attempts import refuse_living
+from lake.formats.hudi.pending.late_files import note
+from lake.formats.hudi.pending.unfinished import must_stay
+from lake.formats.hudi.plans.freshness import (
+    LiveSlice,
+    SliceKey,
+    live_slices,
+    pending_groups,
+    still_pending,
+    still_there,
+)
+from lake.formats.hudi.plans.rollback import roll_back
+from lake.formats.hudi.read.slices import replaced_groups
+from lake.formats.hudi.timeline.timeline import (
+    EPOCH_KEY,
+    PLAN_KEY,
+    Instant,
+    InstantState,
+    Timeline,
+    extra_metadata,
+    planned_slices,
+)
+from lake.model import FileSlice
+from lake.plan import ClusteringGroup, LeftOut, Plan, PlanKind
+from lake.ports import Prepared, Rewrite
+
+#: version 2 of Hudi's plan names files, not paths
+_PLAN_VERSION = 2
+
+
+def make_known(
+    client: HudiClient, timeline: Timeline, plan: Plan, epoch: int, stage: Callable[[str], None]
+) -> Prepared:
+    """Write ``plan`` to the timeline as one requested compaction; call it under the lock, with no writer inflight.
+
+    ``stage`` hears of the instant first. ``Prepared.plan`` has the log files that the slices have now. Raises Conflict
+    when no slice is left.
+    """
+    kept_request = _request_of(timeline, plan.plan_id)
+    if kept_request is not None:
+        refuse_living(client.storage, plan.table.name, kept_request[0].time)
+        stage(kept_request[0].time)
+        note(client.storage, timeline, kept_request[0].time, plan.partitions)
+        return _prepared_from(client, plan, epoch, *kept_request)
+    live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
+    held = pending_groups(timeline)
+    groups, kept, left_out = list(plan.groups), [], []
+    for index, group in enumerate(plan.groups):
+        (planned,) = group.slices
+        key = (planned.partition, planned.file_id)
+        reason = f"file group {planned.file_id} is in {held[key]}" if key in held else _stale(planned, live.get(key))
+        if reason is None:
+            groups[index] = _with_logs(client, group, live[key].logs)
+            kept.append(index)
+        else:
+            left_out.append(LeftOut(group=index, reason=reason))
+    if not kept:
+        raise Conflict(
+            f"{plan.table.name}: no slice of the plan is left; the first: {left_out[0].reason}", tuple(left_out)
+        )
+    record = {
+        "operations": [_operation(groups[index].slices[0]) for index in kept],
+        "extraMetadata": {PLAN_KEY: plan.plan_id, EPOCH_KEY: str(epoch)},
+        "version": _PLAN_VERSION,
+        "strategy": None,
+        "preserveHoodieMetadata": True,
+        "missingSchedulePartitions": None,
+    }
+    metadata = client.avro("HoodieCompactionPlan", record)
+    instant = client.new_instant()
+    stage(instant)
+    requested = client.meta.getInstantGenerator().getCompactionRequestedInstant(instant)
+    note(client.storage, timeline, instant, plan.partitions)
+    client.confirm_lock("publishing a plan")
+    client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
+    current = replace(plan, groups=tuple(groups))
+    return Prepared(plan=current, epoch=epoch, instant=instant, groups=tuple(kept), left_out=tuple(left_out))
+
+
+def _request_of(timeline: Timeline, plan_id: str) -> tuple[Instant, Mapping[str, Any]] | None:
+    """The requested compaction that an earlier attempt of the plan had to leave, see ``withdrawal``."""
+    for instant, record in timeline.pending_plans():
+        if instant.kind == "compaction" and extra_metadata(record).get(PLAN_KEY) == plan_id:
+            return instant, record
+    return None
+
+
+def _prepared_from(client: HudiClient, plan: Plan, epoch: int, instant: Instant, record: Mapping[str, Any]) -> Prepared:
+    """The same instant again, with the very slices that it names."""
+    logs: dict[SliceKey, tuple[str, ...]] = {(s.partition, s.file_id): s.logs for s in planned_slices(record)}
+    groups, kept, left_out = list(plan.groups), [], []
+    for index, group in enumerate(plan.groups):
+        names = logs.get((group.partition, group.slices[0].file_id))
+        if names is None:
+            left_out.append(LeftOut(group=index, reason=f"not part of compaction {instant.time}"))
+        else:
+            groups[index] = _with_logs(client, group, names)
+            kept.append(index)
+    return Prepared(
+        plan=replace(plan, groups=tuple(groups)),
+        epoch=epoch,
+        instant=instant.time,
+        groups=tuple(kept),
+        left_out=tuple(left_out),
+    )
+
+
+def _stale(planned: FileSlice, now: LiveSlice | None) -> str | None:
+    """Why a planned slice can't be compacted any more; None when it can. More logs, or fewer, are no reason."""
+    if now is None:
+        return f"file group {planned.file_id} is no longer live"
+    if now.damage is not None:
+        return now.damage
+    base = planned.path.rsplit("/", 1)[-1] if planned.path else None
+    if now.base != base:
+        return f"file group {planned.file_id} has base file {now.base or 'none'} now, the plan names {base or 'none'}"
+    return None if now.logs else f"file group {planned.file_id} has no log files any more"
+
+
+def _with_logs(client: HudiClient, group: ClusteringGroup, names: Collection[str]) -> ClusteringGroup:
+    (planned,) = group.slices
+    sizes = client.storage.sizes([join(planned.partition, name) for name in names])
+    return replace(group, slices=(replace(planned, log_files=tuple(names), log_bytes=sum(sizes.values())),))
+
+
+def _operation(slice_: FileSlice) -> dict[str, Any]:
+    file = data_file(slice_.path or join(slice_.partition, slice_.log_files[0]))
+    return {
+        "baseInstantTime": file.instant if file else None,
+        "dataFilePath": slice_.path.rsplit("/", 1)[-1] if slice_.path else None,
+        "deltaFilePaths": list(slice_.log_files),
+        "fileId": slice_.file_id,
+        "partitionPath": slice_.partition,
+        "bootstrapFilePath": None,
+        # Hudi 1.2 dies with a NullPointerException while it merges where the second of them is missing.
+        "metrics": {
+            "TOTAL_LOG_FILES": float(len(slice_.log_files)),
+            "TOTAL_LOG_FILES_SIZE": float(slice_.log_bytes),
+        },
+    }
+
+
+def unchanged(client: HudiClient, rewrite: Rewrite) -> None:
+    """Raise Conflict where the instant is not pending any more, or a file is gone; call it under the lock."""
+    prepared, plan = rewrite.prepared, rewrite.prepared.plan
+    timeline = still_pending(client, prepared, "commit")
+    still_there(client, rewrite)
+    check_inputs(client, timeline, plan, prepared.groups)
+
+
+def check_inputs(client: HudiClient, timeline: Timeline, plan: Plan, groups: Collection[int]) -> None:
+    """Raise Conflict where a slice of ``groups`` was replaced, or is not in storage as its commits say."""
+    gone = replaced_groups(timeline)
+    slices = [s for index in groups for s in plan.groups[index].slices]
+    there = client.storage.sizes([path for s in slices for path in _paths(s)])
+    for slice_ in slices:
+        if (slice_.partition, slice_.file_id) in gone:
+            raise Conflict(f"{plan.table.name}: file group {slice_.file_id} was replaced")
+        for path in _paths(slice_):
+            if path not in there:
+                raise Conflict(f"{plan.table.name}: {path} is gone from storage")
+    # Hudi's listing has the slice after the pending compaction, so that storage and commits are compared alone.
+    planned = {(s.partition, s.file_id): as_listed(s) for s in slices}
+    for damage in damage_of(client.storage, timeline, planned, listing=False).values():
+        raise Conflict(f"{plan.table.name}: {damage.text}")
+
+
+def _paths(slice_: FileSlice) -> list[str]:
+    return [*([slice_.path] if slice_.path else []), *(join(slice_.partition, name) for name in slice_.log_files)]
+
+
+def withdraw(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
+    """Roll a pending compaction back and take it off the timeline; call it under the lock. Whether there was a need to.
+
+    The request stays where ``must_stay`` says so; the plan's next attempt, or the plan that adopts it, takes it up.
+    """
+    generator = client.meta.getInstantGenerator()
+    begun = instant.state is InstantState.INFLIGHT
+    if begun:
+        roll_back(client, instant.time, PlanKind.COMPACTION)
+    timeline = client.timeline()
+    after = timeline.find(instant.time, action=instant.action)
+    if after is None or after.state is not InstantState.REQUESTED:
+        return begun
+    if must_stay(client.storage, timeline, after, partitions):
+        return begun
+    client.meta.getActiveTimeline().deletePending(generator.getCompactionRequestedInstant(instant.time))
+    return True

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether what a plan names is what its table has now, asked under the lock.
+
+Hudi itself checks nothing here: a stale slice loses the rows written since, and a file group in two pending plans
+makes the table unreadable.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from lake.errors import Conflict
+from lake.formats.hudi.audit.damage import damage_of, is_current
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.read.slices import Slice
+from lake.formats.hudi.timeline.timeline import (
+    PLAN_KEY,
+    Timeline,
+    extra_metadata,
+    planned_slices,
+)
+from lake.model import FileSlice
+from lake.ports import Prepared, Rewrite
+
+#: a difference seen while a commit or a clean came in between is looked at again
+_LOOKS = 3
+SliceKey = tuple[str, str]
+"""Partition and file id."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSlice:
+    """A latest file slice as Hudi's view has it: file names, logs oldest first.
+
+    ``damage`` says in which way its files are not what the commits say; null where they are.
+    """
+
+    base: str | None
+    logs: tuple[str, ...]
+    damage: str | None = None
+
+
+def live_slices(client: HudiClient, planned: Iterable[FileSlice]) -> dict[SliceKey, LiveSlice]:
+    """Latest slices of the partitions of ``planned`` by Hudi's own view, those of pending plans included.
+
+    The groups of ``planned`` are compared with what the commits say; one that is damaged is always among them.
+    """
+    groups = {(slice_.partition, slice_.file_id) for slice_ in planned}
+    for _ in range(_LOOKS):
+        timeline = client.timeline()
+        client.meta.reloadActiveTimeline()
+        found = _slices_of_view(client, {partition for partition, _ in groups})
+        damage = damage_of(client.storage, timeline, {key: _named(key, found.get(key)) for key in groups})
+        if not damage or is_current(timeline):
+            break
+    for key, entry in damage.items():
+        found[key] = replace(found.get(key, LiveSlice(None, ())), damage=entry.text)
+    return found
+
+
+def _named(key: SliceKey, now: LiveSlice | None) -> Slice | None:
+    if now is None:
+        return None
+    sizes = (0,) * len(now.logs)
+    return Slice(partition=key[0], file_id=key[1], base=now.base, bytes=0, logs=now.logs, log_sizes=sizes)
+
+
+def _slices_of_view(client: HudiClient, partitions: Collection[str]) -> dict[SliceKey, LiveSlice]:
+    hudi = client.jvm.org.apache.hudi
+    metadata = hudi.common.config.HoodieMetadataConfig.newBuilder().enable(client.has_metadata_table).build()
+    view = hudi.common.table.view.FileSystemViewManager.createInMemoryFileSystemView(
+        client.context, client.meta, metadata
+    )
+    collectors = client.jvm.java.util.stream.Collectors
+    found: dict[SliceKey, LiveSlice] = {}
+    try:
+        ordered = sorted(partitions)
+        wanted = client.jvm.java.util.ArrayList()
+        for partition in ordered:
+            wanted.add(partition)
+        view.loadPartitions(wanted)
+        lists = [view.getLatestFileSlices(partition).collect(collectors.toList()) for partition in ordered]
+        # A plan object renders all slices as JSON in one call; getters would cost milliseconds a slice, under the lock.
+        rendered = hudi.common.util.ClusteringUtils.createClusteringPlan(
+            "", client.jvm.java.util.HashMap(), client.array(client.jvm.java.util.List, lists), None
+        ).toString()
+        for group in json.loads(rendered)["inputGroups"]:
+            for entry in planned_slices({"clusteringPlan": {"inputGroups": [group]}}):
+                found[entry.partition, entry.file_id] = LiveSlice(entry.base, tuple(reversed(entry.logs)))
+    finally:
+        view.close()
+    return found
+
+
+def pending_groups(timeline: Timeline) -> dict[SliceKey, str]:
+    """File groups of every pending clustering, compaction and log compaction, with what holds them."""
+    held: dict[SliceKey, str] = {}
+    for instant, plan in timeline.pending_plans():
+        for entry in planned_slices(plan):
+            held[entry.partition, entry.file_id] = f"pending {instant.kind} {instant.time}"
+    return held
+
+
+def stale_reason(slice_: FileSlice, partition: str, live: Mapping[SliceKey, LiveSlice]) -> str | None:
+    """Why a planned slice can't be rewritten as planned; None when it is what the table has now."""
+    now = live.get((partition, slice_.file_id))
+    if now is not None and now.damage is not None:
+        return now.damage
+    if now is None:
+        return f"file group {slice_.file_id} is no longer live"
+    base = slice_.path.rsplit("/", 1)[-1] if slice_.path else None
+    if now.base != base:
+        return f"file group {slice_.file_id} has base file {now.base or 'none'} now, the plan names {base or 'none'}"
+    if set(now.logs) != set(slice_.log_files):
+        return f"file group {slice_.file_id} has {len(now.logs)} log files, the plan names {len(slice_.log_files)}"
+    return None
+
+
+def still_pending(client: HudiClient, prepared: Prepared, action: str) -> Timeline:
+    """The timeline, on which the plan's own instant is pending; call it under the lock. Raises Conflict otherwise."""
+    plan = prepared.plan
+    timeline = client.timeline()
+    instant = timeline.find(prepared.instant, action=action)
+    ours = extra_metadata(timeline.plan(instant)).get(PLAN_KEY) if instant else None
+    if instant is None or not instant.pending or ours != plan.plan_id:
+        raise Conflict(
+            f"{plan.table.name}: instant {prepared.instant} is no longer pending, another process withdrew or ended it"
+        )
+    return timeline
+
+
+def still_there(client: HudiClient, rewrite: Rewrite) -> None:
+    """Raise Conflict where a file that ``rewrite`` wrote is gone, or another is in its place; call it under the lock.
+
+    Where two attempts have one instant, only one of them has its files still there.
+    """
+    prepared = rewrite.prepared
+    there = client.storage.sizes([output.path for output in rewrite.outputs])
+    if any(there.get(output.path) != output.bytes for output in rewrite.outputs):
+        name = prepared.plan.table.name
+        raise Conflict(f"{name}: another process took back what was written of {prepared.instant}")

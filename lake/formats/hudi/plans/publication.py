@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a plan known to its table, in a gap between the commits of writers: under the lock, as one pending instant."""
+
+import time
+from collections.abc import Callable, Collection
+from datetime import timedelta
+
+from lake.errors import Conflict, Rejected, Transient
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.storage import user
+from lake.formats.hudi.locks.on_conflict import writer_wins
+from lake.formats.hudi.timeline.timeline import Timeline, write_stats
+from lake.plan import Plan
+from lake.ports import Prepared
+from lake.units import format_duration
+
+#: pending actions of a writer; planned table services are looked at by their file groups
+_INGEST = frozenset({"commit", "deltacommit", "replacecommit"})
+#: how long a plan waits for a gap between a writer's commits
+WRITER_WAIT = timedelta(seconds=60)
+_WRITER_POLL_SECONDS = 0.2
+MakeKnown = Callable[[HudiClient, Timeline, Plan, int], Prepared]
+"""Writes a plan under an epoch to the timeline, in the lock section that looked at it."""
+
+
+def inflight_ingest(client: HudiClient, timeline: Timeline, partitions: Collection[str]) -> str | None:
+    """The live writer that may be about to commit to one of ``partitions``; None when there is none."""
+    for instant in timeline.pending:
+        if instant.kind not in _INGEST:
+            continue
+        if instant.kind == "replacecommit" and (timeline.plan(instant) or {}).get("clusteringPlan"):
+            continue
+        # Hudi aborts the commit of such a writer by itself. Its own check for writers that win counts it all the same.
+        if client.optimistic and not writer_wins(client.table) and client.heartbeat_expired(instant.time):
+            continue
+        try:
+            workload = timeline.inflight(instant)
+        except FileNotFoundError:  # since the timeline was listed: whoever asks looks again
+            return f"{instant.kind} {instant.time}, which has just ended"
+        if workload and str(workload.get("operationType") or "").upper() == "BULK_INSERT":
+            continue  # it only adds file groups
+        touched = {partition for partition, _ in write_stats(workload)}
+        if touched and not touched & set(partitions):
+            continue
+        where = f"partition {sorted(touched & set(partitions))[0]!r}" if touched else "partitions it does not name yet"
+        return f"{instant.kind} {instant.time} on {where}"
+    return None
+
+
+def refuse_read_only(client: HudiClient) -> None:
+    """Raise Rejected where lakefold may not write to the table; Java would say that a file does not exist."""
+    for directory in ("", client.timeline().directory):
+        if not client.storage.is_writable(directory):
+            raise Rejected(
+                f"{client.table.name}: {client.storage.shown(directory)} is read-only for {user()}; give lakefold "
+                'write access to the whole table, or set mode = "observe" for it'
+            )
+
+
+def publish(
+    client: HudiClient, plan: Plan, epoch: int, make_known: MakeKnown, fence: Callable[[], None] = lambda: None
+) -> Prepared:
+    """Revalidate ``plan`` and write it to the timeline as one requested instant, all under the table's lock.
+
+    ``fence`` is asked under the lock whether the plan is still this executor's, see ``lake.ports.Fenced``.
+    Waits for a moment in which no writer is inflight on the plan's partitions: whichever of the two commits first,
+    the other one loses its work. Raises Conflict when there is none for ``WRITER_WAIT`` or no group is left,
+    Transient when the lock is taken or a writer has just begun, Rejected where the table can't be written to.
+    """
+    refuse_read_only(client)
+    deadline = time.monotonic() + WRITER_WAIT.total_seconds()
+    while True:
+        # The look without the lock is what waiting costs; the one that counts is under it.
+        busy = inflight_ingest(client, client.timeline(), plan.partitions)
+        if busy is None:
+            with client.locked("publishing a plan", metadata=False):
+                timeline = client.timeline()
+                busy = inflight_ingest(client, timeline, plan.partitions)
+                if busy is None:
+                    fence()
+                    prepared = make_known(client, timeline, plan, epoch)
+                    _refuse_unseen(client, prepared)
+                    return prepared
+        if time.monotonic() >= deadline:
+            raise Conflict(
+                f"{plan.table.name}: a writer is inflight ({busy}) and left no gap in {format_duration(WRITER_WAIT)}; "
+                "the next scan plans again. If that writer is dead, the table's next write rolls it back"
+            )
+        time.sleep(_WRITER_POLL_SECONDS)
+
+
+def _refuse_unseen(client: HudiClient, prepared: Prepared) -> None:
+    """Raise Transient where a writer began between the look at the timeline and the publication.
+
+    Such a writer has not seen the instant, as one that begins from now on does, and writers begin without any lock.
+    """
+    busy = inflight_ingest(client, client.timeline(), prepared.plan.partitions)
+    if busy is not None:
+        raise Transient(
+            f"{prepared.plan.table.name}: a writer ({busy}) began while {prepared.instant} was being published and may "
+            "not have seen it"
+        )

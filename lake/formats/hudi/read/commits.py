@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which commits are ours, and which superseded files nobody needs any more."""
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any
+
+from lake.formats.hudi.files.names import join
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.pending.attempts import attempts
+from lake.formats.hudi.pending.unfinished import planned_by
+from lake.formats.hudi.read.slices import committed_times, latest_slices, lists_by_metadata
+from lake.formats.hudi.timeline.history import Kept
+from lake.formats.hudi.timeline.timeline import (
+    CLEAN_KEY,
+    COMMIT_ACTIONS,
+    EPOCH_KEY,
+    PLAN_KEY,
+    PLANNED_KINDS,
+    Instant,
+    Timeline,
+    extra_metadata,
+    planned_slices,
+    write_stats,
+)
+from lake.plan import Commit, OutputFile, SupersededVersion
+
+_OURS = ("clustering", "compaction", "replacecommit")
+
+
+#: whose plan a completed instant names; by table and by what identifies the content of the file that completed it
+_names: dict[tuple[str, Hashable], str | None] = {}
+_MOST_NAMES = 100_000
+#: files that a completed clean of others deleted, which never change either
+_cleaned: Kept[frozenset[str]] = Kept(300_000)
+
+
+def find_commit(storage: Storage, timeline: Timeline, plan_id: str) -> Commit | None:
+    """The completed commit that names ``plan_id``: active timeline newest first, then the archived one."""
+    active = landed(storage, timeline, {plan_id}).get(plan_id)
+    if active is not None:
+        return active
+    for archived in timeline.archived({"replacecommit", "commit"}, containing=plan_id.encode()):
+        if _named(archived.plan, archived.metadata) == plan_id:
+            return _commit(storage, plan_id, archived.time, archived.plan, archived.metadata)
+    return None
+
+
+def landed(storage: Storage, timeline: Timeline, plan_ids: Collection[str]) -> dict[str, Commit]:
+    """The completed commits of the active timeline that name one of ``plan_ids``."""
+    found: dict[str, Commit] = {}
+    for instant in reversed(timeline.completed):
+        plan_id = _plan_of(timeline, instant) if instant.kind in _OURS else None
+        if plan_id is not None and plan_id in plan_ids and plan_id not in found:
+            plan, metadata = timeline.plan(instant), timeline.metadata(instant)
+            found[plan_id] = _commit(storage, plan_id, instant.time, plan, metadata)
+    return found
+
+
+def _plan_of(timeline: Timeline, instant: Instant) -> str | None:
+    key = timeline.storage.location, timeline.stamp(instant)
+    if key in _names:
+        return _names[key]
+    metadata = timeline.metadata(instant)
+    name = _named(timeline.plan(instant), metadata)
+    if metadata is not None:  # an empty file may be one that is being written
+        if len(_names) >= _MOST_NAMES:
+            _names.clear()
+        _names[key] = name
+    return name
+
+
+def _named(plan: Mapping[str, Any] | None, metadata: Mapping[str, Any] | None) -> str | None:
+    """The plan of ours that a completed rewrite belongs to.
+
+    A commit of ours names the plan that made it, which need not be the one that wrote the request: plans are adopted.
+    Where another process executed a request of ours, only the request tells.
+    """
+    return extra_metadata(metadata).get(PLAN_KEY) or extra_metadata(plan).get(PLAN_KEY)
+
+
+def _commit(
+    storage: Storage,
+    plan_id: str,
+    instant: str,
+    plan: Mapping[str, object] | None,
+    metadata: Mapping[str, object] | None,
+) -> Commit:
+    outputs = tuple(
+        OutputFile(
+            partition=partition,
+            path=stat["path"],
+            bytes=stat.get("fileSizeInBytes") or 0,
+            rows=stat.get("numWrites") or 0,
+        )
+        for partition, stat in write_stats(metadata)
+        if stat.get("path")
+    )
+    inputs = [(entry.partition, path) for entry in planned_slices(plan or {}) for path in entry.paths]
+    sizes = storage.sizes([path for _, path in inputs])
+    superseded = tuple(
+        SupersededVersion(partition=partition, path=path, bytes=sizes.get(path, 0), instant=instant)
+        for partition, path in inputs
+    )
+    epoch = extra_metadata(metadata).get(EPOCH_KEY)
+    return Commit(
+        plan_id=plan_id,
+        instant=instant,
+        outputs=outputs,
+        superseded=superseded,
+        epoch=int(epoch) if epoch is not None else None,
+    )
+
+
+def pending_plan_ids(timeline: Timeline) -> dict[str, str]:
+    """Pending rewrites that name a plan of ours: instant and the id of the plan that they are of now."""
+    plans = timeline.pending_plans()
+    at_work = attempts(timeline.storage) if plans else {}
+    named = {instant.time: planned_by(plan, at_work.get(instant.time, ())) for instant, plan in plans}
+    return {time: plan_id for time, plan_id in named.items() if plan_id is not None}
+
+
+def reasons_to_keep(
+    storage: Storage, timeline: Timeline, versions: Sequence[SupersededVersion]
+) -> dict[str, str | None]:
+    """For each version's path why it must stay, None when it may go."""
+    if not versions:
+        return {}
+    completed = _completed(timeline, versions)
+    # A clean asks under the lock, so that storage is listed only where it matters. hudi-rs finds partitions by the
+    # values of their columns, on which no deletion is to rest.
+    where = None if lists_by_metadata(timeline) else {version.partition for version in versions}
+    live = {path for entry in latest_slices(storage, timeline, where) for path, _ in entry.sized_paths}
+    needed: dict[str, str] = {}
+    for instant, plan in timeline.pending_plans():
+        kind = instant.kind if instant.kind in PLANNED_KINDS else "clustering"
+        for entry in planned_slices(plan):
+            needed.update((path, f"needed by pending {kind} {instant.time}") for path in entry.paths)
+    for savepoint, paths in timeline.savepoints().items():
+        needed.update((path, f"kept by savepoint {savepoint}") for path in paths)
+
+    def reason(version: SupersededVersion) -> str | None:
+        if version.instant not in completed:
+            return f"instant {version.instant} that replaced it is not completed (rolled back or restored)"
+        if version.path in live:
+            return "live: it is in a latest file slice"
+        return needed.get(version.path)
+
+    return {version.path: reason(version) for version in versions}
+
+
+def _completed(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set[str]:
+    """Completed instants: those of the active timeline, and those that replaced ``versions`` and were archived since.
+
+    The active timeline was listed before: what is archived meanwhile is in both, not in none.
+    """
+    completed = set(committed_times(timeline))
+    unknown = {v.instant for v in versions} - completed
+    if unknown:
+        completed.update(a.time for a in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False, times=unknown))
+    return completed
+
+
+def reasons_to_close(storage: Storage, timeline: Timeline, versions: Sequence[SupersededVersion]) -> dict[int, str]:
+    """Versions, by index, that nobody has to delete any more: their replacement is undone, or a clean took them.
+
+    A table that was made anew at the same place does not know the instant either, so that a file of its own is never
+    taken for an old one of the same name.
+    """
+    completed = _completed(timeline, versions)
+    closed = {
+        index: f"instant {version.instant} that replaced it is not among the table's commits: rolled back, restored "
+        "away, or of a table that was made anew"
+        for index, version in enumerate(versions)
+        if version.instant not in completed
+    }
+    cleaned = _cleaned_by_others(timeline)
+    taken = {index: v.path for index, v in enumerate(versions) if index not in closed and v.path in cleaned}
+    there = storage.sizes(list(taken.values()))
+    for index, path in taken.items():
+        if path not in there:
+            closed[index] = f"deleted by the table's own clean {cleaned[path]}"
+    return closed
+
+
+def _cleaned_by_others(timeline: Timeline) -> dict[str, str]:
+    """Files that completed cleans of the active timeline deleted and that are not lakefold's, with the clean's time."""
+    cleans = [instant for instant in timeline.completed if instant.action == "clean"]
+    deleted = timeline.storage.each(lambda clean: _deleted_by_others(timeline, clean), cleans)
+    return {path: clean.time for clean, paths in zip(cleans, deleted, strict=True) for path in paths}
+
+
+def _deleted_by_others(timeline: Timeline, clean: Instant) -> frozenset[str]:
+    key = timeline.storage.location, timeline.stamp(clean)
+    found = _cleaned.get(key)
+    if found is None:
+        record = timeline.metadata(clean) or {}
+        entries = {} if CLEAN_KEY in extra_metadata(record) else record.get("partitionMetadata") or {}
+        found = frozenset(
+            join(partition, path.rsplit("/", 1)[-1])
+            for partition, entry in entries.items()
+            for path in entry.get("successDeleteFiles") or ()
+        )
+        _cleaned.put(key, found, 1 + len(found))
+    return found

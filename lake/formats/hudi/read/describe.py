@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about a table worth showing to a person."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyarrow import fs as pafs
+
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.locks.journal import Journal
+from lake.formats.hudi.locks.providers import lock_path
+from lake.formats.hudi.pending.unfinished import unfinished
+from lake.formats.hudi.read.slices import is_merge_on_read
+from lake.formats.hudi.timeline.archive import ArchiveUnreadable
+from lake.formats.hudi.timeline.timeline import PLAN_KEY, PLANNED_KINDS, Timeline, extra_metadata, instant_datetime
+from lake.model import TableRef
+from lake.units import format_duration
+
+
+def describe_table(table: TableRef) -> dict[str, str]:
+    """Type, version and keys; what happened last and what is pending, whose, since when; savepoints, indexes, locks."""
+    storage = Storage(table.location)
+    timeline = Timeline(storage)
+    properties = timeline.properties
+    kind = properties.get("hoodie.table.type", "COPY_ON_WRITE").lower().replace("_", "-")
+    indexes = [name for name in properties.get("hoodie.table.metadata.partitions", "").split(",") if name]
+    return {
+        "type": kind,
+        "version": f"{properties.get('hoodie.table.version', 'unset')} (timeline layout "
+        f"{properties.get('hoodie.timeline.layout.version', 'unset')}, times in {timeline.timezone})",
+        "partitioned by": properties.get("hoodie.table.partition.fields") or "nothing",
+        "record key": properties.get("hoodie.table.recordkey.fields") or "generated",
+        "last commit": _last_commit(timeline),
+        "services": _since(timeline),
+        "timeline": _counts(timeline),
+        "pending": "; ".join(_pending(table, storage, timeline)) or "nothing",
+        "savepoints": _savepoints(timeline),
+        "metadata table": ", ".join(sorted(indexes)) or "none",
+        "locks": "; ".join(_locks(table, storage)) or "none",
+    }
+
+
+def _last_commit(timeline: Timeline) -> str:
+    if not timeline.commits:
+        return "none"
+    last = timeline.commits[-1]
+    record = timeline.metadata(last) or {}
+    plan_id = extra_metadata(record).get(PLAN_KEY) or extra_metadata(timeline.plan(last)).get(PLAN_KEY)
+    by = f"plan {plan_id} of lakefold" if plan_id else "another process"
+    operation = str(record.get("operationType") or last.kind).lower()
+    when = instant_datetime(last.completed_at or last.time, timeline.timezone)
+    return f"{operation} {last.time}, {_ago(when)}, by {by}"
+
+
+def _since(timeline: Timeline) -> str:
+    """How many commits of writers there were since each service last ran."""
+    writes = [i.completed_at or i.time for i in timeline.commits if i.kind not in PLANNED_KINDS]
+    words, never = [], []
+    for service in ("compaction", "clustering", "clean") if is_merge_on_read(timeline) else ("clustering", "clean"):
+        last = max((i.completed_at or i.time for i in timeline.completed if i.kind == service), default=None)
+        if last is None:
+            never.append(service)
+        else:
+            count = sum(1 for at in writes if at > last)
+            words.append(f"{count} commit{'s' if count != 1 else ''} since the last {service}")
+    if never:
+        words.append(f"no {' or '.join(never)} on the active timeline")
+    return ", ".join(words)
+
+
+def _counts(timeline: Timeline) -> str:
+    counted = Counter(instant.kind for instant in timeline.completed)
+    words = [f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in sorted(counted.items())]
+    empty = [f"{timeline.directory}/{i.completed_file}" for i in timeline.commits if timeline.is_empty(i)]
+    try:
+        times = [instant.time for instant in timeline.archived(plans=False, metadata=False)]
+        archived = f"{len(times)} archived" + (f" ({min(times)} to {max(times)})" if times else "")
+    except ArchiveUnreadable as error:
+        archived = f"nobody knows how many archived: {error}"
+    unknown = f"; nobody knows what these wrote, they are empty: {', '.join(empty)}" if empty else ""
+    return f"{', '.join(words) or 'nothing'} completed, {len(timeline.pending)} pending, {archived}{unknown}"
+
+
+def _pending(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator[str]:
+    for entry in unfinished(table, storage, timeline):
+        what = f"{entry.action} {entry.instant}"
+        if entry.plan_id is not None:
+            state = "begun" if entry.begun else "requested"
+            sign = f", last sign of life {_ago(entry.last_sign)}"
+            yield f"{what} {state} {_ago(entry.since)} (plan {entry.plan_id} of lakefold{sign})"
+        elif not entry.begun:
+            refusal = f"; lakefold can't execute it: {entry.refusal}" if entry.refusal else ""
+            yield f"{what} scheduled {_ago(entry.since)} by another process, nobody has begun it{refusal}"
+        elif entry.alive:
+            yield f"{what} begun {_ago(entry.since)} by another process, alive {_ago(entry.last_sign)}"
+        else:
+            yield (
+                f"{what} begun {_ago(entry.since)} by another process, which seems dead: its last sign of life was "
+                f"{_ago(entry.last_sign)} (to take it back: lakefold tables rollback {table.name} {entry.instant})"
+            )
+
+
+def _savepoints(timeline: Timeline) -> str:
+    kept = timeline.savepoints()
+    return ", ".join(f"{time} keeps {len(paths)} files" for time, paths in sorted(kept.items())) or "none"
+
+
+def _ago(then: datetime) -> str:
+    return f"{format_duration(max(0.0, (datetime.now(UTC) - then).total_seconds()))} ago"
+
+
+def _locks(table: TableRef, storage: Storage) -> Iterator[str]:
+    """Lock files of the table. One that outlives its writer stops every later one until it is removed."""
+    path = lock_path(table)
+    if path is not None and Path(path).exists():
+        yield Journal(storage.base, path).note()
+    for info in storage.children(".hoodie/.locks"):
+        if info.type == pafs.FileType.File and not info.base_name.endswith(".crc") and not _released(storage, info):
+            yield f"{info.path}, {_age(info)} old: held by a writer, or left behind by one that died (then remove it)"
+
+
+def _released(storage: Storage, info: pafs.FileInfo) -> bool:
+    """Whether a storage-based lock is free: its file stays and says so."""
+    if not info.path.endswith(".json"):
+        return False
+    try:
+        return bool(json.loads(storage.read(storage.relative(info.path))).get("expired"))
+    except (ValueError, AttributeError, FileNotFoundError):
+        return False
+
+
+def _age(info: pafs.FileInfo) -> str:
+    return format_duration(max(0.0, (datetime.now(UTC) - info.mtime).total_seconds()))

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which Hudi tables are not served, each refusal with its rule, the value found and what changes it."""
+
+from collections.abc import Iterator, Mapping
+
+from lake.errors import Rejected
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.locks.mounts import unshared_locks
+from lake.formats.hudi.locks.on_conflict import contradictions
+from lake.formats.hudi.locks.providers import LOCK_DIRECTORY, LOCK_PROVIDER, is_lock_file, missing_settings
+from lake.formats.hudi.timeline import metadata_table, schema_history
+from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Timeline, write_stats
+from lake.locations import is_s3
+from lake.model import Concurrency, TableRef
+
+LAYOUTS: Mapping[str, str] = {"6": "1", "8": "2", "9": "2"}
+"""Table versions that are served, each with the layout of its timeline."""
+_MIRRORED_INDEXES = frozenset({"files", "column_stats", "partition_stats", "bloom_filters", "record_index"})
+_MERGERS = "hoodie.write.record.merge.custom.implementation.classes"
+#: by payload class, by event time, by commit time: for these Hudi brings the merger
+_HUDIS_STRATEGIES = frozenset(
+    {
+        "00000000-0000-0000-0000-000000000000",
+        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+        "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+    }
+)
+_CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
+
+
+def check_table(table: TableRef) -> None:
+    """Raise Rejected for the first rule that ``table`` breaks; Transient when it can't be reached."""
+    storage = Storage(table.location)
+    timeline = Timeline(storage)
+    for refusal in _refusals(table, storage, timeline):
+        raise Rejected(f"{table.name}: {refusal}")
+
+
+def _refusals(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator[str]:
+    properties = timeline.properties
+    yield from _layout(properties)
+    yield from _options(table.write_options, properties)
+    yield from _fields(properties)
+    yield from _merger(table.write_options, properties)
+    yield from _metadata_table(table.write_options, properties)
+    yield from contents(storage, timeline)
+    yield from _concurrency(table)
+    if storage.is_local:
+        yield from unshared_locks(storage.base)
+    yield from contradictions(table)
+    yield from _bucket_index(table.write_options, storage, timeline)
+
+
+def contents(storage: Storage, timeline: Timeline) -> Iterator[str]:
+    """What writers can bring about at any time, so that it is looked at again before a plan is published."""
+    yield from metadata_table.faults(storage, timeline)
+    for misleading in schema_history.misleading_names(storage):
+        yield (
+            f"{misleading} (hoodie.schema.on.read.enable, {schema_history.DIRECTORY}): Hudi's rewrites look for "
+            "columns by name, and values of older files would be lost; write the table anew, or leave it out"
+        )
+
+
+def _layout(properties: Mapping[str, str]) -> Iterator[str]:
+    version = properties.get("hoodie.table.version", "")
+    layout = properties.get("hoodie.timeline.layout.version", "")
+    if version not in LAYOUTS:
+        yield (
+            f"hoodie.table.version = {version or 'unset'}, only {', '.join(LAYOUTS)} are served; upgrade the table "
+            "with its own writer (hoodie.write.table.version = 9 with auto upgrade on) and try again"
+        )
+    elif layout != LAYOUTS[version]:
+        yield (
+            f"hoodie.timeline.layout.version = {layout or 'unset'} does not go with hoodie.table.version = {version}, "
+            f"which has layout {LAYOUTS[version]}; an upgrade was cut short, repeat it with the table's own writer"
+        )
+    kind = properties.get("hoodie.table.type", "COPY_ON_WRITE").upper()
+    if kind not in {"COPY_ON_WRITE", "MERGE_ON_READ"}:
+        yield f"hoodie.table.type = {kind} is unknown; COPY_ON_WRITE and MERGE_ON_READ are served"
+    table_format = properties.get("hoodie.table.format", "native")
+    if table_format.lower() != "native":
+        yield f"hoodie.table.format = {table_format}, only native is served; leave this table to its own format's tools"
+    base_format = properties.get("hoodie.table.base.file.format", "PARQUET")
+    if base_format.upper() != "PARQUET":
+        yield f"hoodie.table.base.file.format = {base_format}, only PARQUET is served; nothing to set, leave it out"
+    if _true(properties, "hoodie.table.multiple.base.file.formats.enable"):
+        yield "hoodie.table.multiple.base.file.formats.enable = true, only PARQUET base files are served; leave it out"
+    bootstrap = properties.get("hoodie.bootstrap.base.path")
+    if bootstrap:
+        yield (
+            f"bootstrap table (hoodie.bootstrap.base.path = {bootstrap}): its rows lie in files of another directory; "
+            "rewrite it as a regular table first"
+        )
+    if _true(properties, "hoodie.datasource.write.drop.partition.columns"):
+        yield (
+            "hoodie.datasource.write.drop.partition.columns = true: the data files lack their partition columns and "
+            "can't be proved equal; write the table with false"
+        )
+
+
+def _fields(properties: Mapping[str, str]) -> Iterator[str]:
+    ordering = properties.get("hoodie.table.ordering.fields") or properties.get("hoodie.table.precombine.field", "")
+    if "," in ordering:
+        yield (
+            f"hoodie.table.ordering.fields = {ordering}: hudi-rs, which lists the table, knows one ordering field "
+            "only; write the table anew with one, or leave it out"
+        )
+    partitioned_by = properties.get("hoodie.table.partition.fields", "")
+    if ":" in partitioned_by:
+        yield (
+            f"hoodie.table.partition.fields = {partitioned_by}: hudi-rs, which lists the table, does not know "
+            "CustomKeyGenerator's fields with their types; write the table anew with another key generator, or leave "
+            "it out"
+        )
+
+
+def _merger(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
+    """A merger of the table's own is found by its strategy among classes that the table does not name."""
+    if properties.get("hoodie.table.type", "").upper() != "MERGE_ON_READ" or options.get(_MERGERS):
+        return
+    for key in ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy"):
+        strategy = properties.get(key, "")
+        if strategy and strategy not in _HUDIS_STRATEGIES:
+            yield (
+                f"{key} = {strategy}: records are merged by a class of the table's own; set write_options {_MERGERS} "
+                'as its writers do, and add the jar with that class to "spark.jars.packages" in [spark]'
+            )
+            return
+
+
+def _options(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
+    wanted = {
+        "hoodie.write.auto.upgrade": ("false", "a compaction must not change the table's version"),
+        "hoodie.write.table.version": (
+            properties["hoodie.table.version"],
+            "a compaction must not change the table's version",
+        ),
+        "hoodie.metadata.auto.delete.partitions": ("false", "indexes of the metadata table would be dropped"),
+        "hoodie.table.service.manager.enabled": ("false", "plans would be sent away instead of executed"),
+    }
+    for key, (value, why) in wanted.items():
+        given = options.get(key)
+        if given is not None and given.strip().lower() != value:
+            yield f"write_options {key} = {given}: {why}; remove the key or set it to {value}"
+
+
+def _metadata_table(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
+    indexes = metadata_table.indexes(properties)
+    enabled = options.get("hoodie.metadata.enable")
+    if enabled is not None and _is_true(enabled) != ("files" in indexes):
+        has = f"has a metadata table ({', '.join(indexes)})" if "files" in indexes else "has no metadata table"
+        consequence = "dropped" if "files" in indexes else "created"
+        yield (
+            f"write_options hoodie.metadata.enable = {enabled}, but the table {has}, which would be {consequence}; "
+            "remove the key, it is taken from the table"
+        )
+    foreign = [name for name in indexes if name not in _MIRRORED_INDEXES]
+    if foreign:
+        yield (
+            f"hoodie.table.metadata.partitions has {', '.join(foreign)}: a rewrite is not proved to keep that index; "
+            "drop it with its own writer or leave the table out"
+        )
+
+
+def _concurrency(table: TableRef) -> Iterator[str]:
+    options = table.write_options
+    mode = options.get(_CONCURRENCY_MODE, "").lower()
+    if mode == "non_blocking_concurrency_control":
+        yield (
+            f"write_options {_CONCURRENCY_MODE} = {mode}: its writers skip the conflict check that keeps a rewrite "
+            'safe; use optimistic_concurrency_control on every writer and concurrency = "occ"'
+        )
+    if table.concurrency is not Concurrency.OCC:
+        return
+    provider = options.get(LOCK_PROVIDER)
+    if not provider:
+        yield (
+            f'concurrency = "occ" needs the lock that the writers use: set write_options {LOCK_PROVIDER} (and its '
+            'settings) as they do, or concurrency = "single_writer" when nobody else writes meanwhile'
+        )
+    elif provider.rpartition(".")[2] == "InProcessLockProvider":
+        yield (
+            f"write_options {LOCK_PROVIDER} = {provider} locks within one JVM only, no other writer sees it; use the "
+            "provider that all writers share"
+        )
+    elif is_lock_file(table) and is_s3(place := options.get(LOCK_DIRECTORY) or table.location):
+        yield (
+            f"write_options {LOCK_PROVIDER} = {provider} can't lock on S3 ({place}), where Hudi creates no file "
+            "atomically; use a ZookeeperBasedLockProvider, DynamoDBBasedLockProvider or StorageBasedLockProvider on "
+            'every writer, or concurrency = "single_writer" when nobody else writes meanwhile'
+        )
+    elif missing := list(missing_settings(table)):
+        yield (f"write_options {LOCK_PROVIDER} = {provider} needs {' and '.join(missing)}; set them as the writers do")
+    if mode and mode != "optimistic_concurrency_control":
+        yield f'write_options {_CONCURRENCY_MODE} = {mode} contradicts concurrency = "occ"; remove the key'
+
+
+def _bucket_index(options: Mapping[str, str], storage: Storage, timeline: Timeline) -> Iterator[str]:
+    for source, settings in (("write_options", options), ("hoodie.properties", timeline.properties)):
+        if settings.get("hoodie.index.type", "").upper() == "BUCKET":
+            yield f"{source} hoodie.index.type = BUCKET: {_BUCKET}"
+    if _has_hashing_metadata(storage):
+        yield f"the table has bucket index metadata (.hoodie/.hashing_meta or .bucket_index): {_BUCKET}"
+    file_ids = _newest_file_ids(timeline)
+    if file_ids and all(_is_bucket_id(file_id) for file_id in file_ids):
+        yield f"file ids number buckets ({min(file_ids)}): {_BUCKET}"
+
+
+_BUCKET = (
+    "with a bucket index the file id decides where a key lives and merging files breaks it; "
+    "leave the table out, its number of buckets sets its file sizes"
+)
+
+
+def _has_hashing_metadata(storage: Storage) -> bool:
+    names = {info.base_name for info in storage.children(".hoodie")}
+    return bool(names & {".hashing_meta", ".bucket_index"})
+
+
+def _newest_file_ids(timeline: Timeline) -> list[str]:
+    """File ids that the newest writing commit wrote; the index type itself is recorded nowhere in the table."""
+    for instant in reversed(timeline.commits):
+        if instant.action in COMMIT_ACTIONS and instant.kind not in {"clustering", "logcompaction"}:
+            try:
+                metadata = timeline.metadata(instant)
+            except FileNotFoundError:
+                continue  # archived meanwhile, older ones too
+            found = [stat["fileId"] for _, stat in write_stats(metadata) if stat.get("fileId")]
+            if found:
+                return found
+    return []
+
+
+def _is_bucket_id(file_id: str) -> bool:
+    # Eight decimal digits of a bucket number in place of a random UUID's head; fewer than 100,000 buckets are
+    # assumed, which a random head meets once in 40,000 times.
+    head = file_id.partition("-")[0]
+    return len(head) == 8 and head.isdecimal() and int(head) < 100_000
+
+
+def _true(properties: Mapping[str, str], key: str) -> bool:
+    return _is_true(properties.get(key, "false"))
+
+
+def _is_true(value: str) -> bool:
+    return value.strip().lower() == "true"

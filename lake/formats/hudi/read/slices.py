@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latest file slices of a table as its readers list them; the timeline says which are busy.
+
+Readers take the files from the table's metadata table, where hudi-rs looks for us. It leaves out file groups of logs
+only, which are added here. Without a metadata table (or of version 6, whose metadata table hudi-rs does not read)
+readers list the partitions: the directories that Hudi has marked as one, whatever else is in them. hudi-rs takes every
+directory without directories in it for a partition, and no other one; so these are listed here.
+"""
+
+import posixpath
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from lake.errors import Rejected, Transient
+from lake.formats.hudi.files.names import DataFile, data_file, join, log_order
+from lake.formats.hudi.files.storage import OnDisk, Storage
+from lake.formats.hudi.timeline.timeline import (
+    COMMIT_ACTIONS,
+    PLANNED_KINDS,
+    InstantState,
+    Timeline,
+    instant_datetime,
+    planned_slices,
+    write_stats,
+)
+from lake.model import SLICES_SCHEMA, DeltaKind
+
+Group = tuple[str, str]
+"""Partition and file id."""
+
+_KEY_GENERATORS = ("hoodie.table.keygenerator.class", "hoodie.table.keygenerator.type")
+#: hudi-rs compares every partition with every value; for more than so many the whole listing is as fast
+_MOST_FILTERED = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A latest slice as names: ``base`` null for logs only, ``logs`` oldest first with their sizes in bytes."""
+
+    partition: str
+    file_id: str
+    base: str | None
+    bytes: int
+    logs: tuple[str, ...]
+    log_sizes: tuple[int, ...]
+
+    @property
+    def sized_paths(self) -> Iterator[tuple[str, int]]:
+        """All files of the slice, relative to the table, with their sizes in bytes."""
+        if self.base is not None:
+            yield join(self.partition, self.base), self.bytes
+        for name, size in zip(self.logs, self.log_sizes, strict=True):
+            yield join(self.partition, name), size
+
+
+@dataclass(slots=True)
+class Busy:
+    """Why file groups must be left alone: reasons by group, by partition, and for the whole table."""
+
+    groups: dict[Group, str] = field(default_factory=dict)
+    partitions: dict[str, str] = field(default_factory=dict)
+    table: str | None = None
+
+    def reason(self, partition: str, file_id: str) -> str | None:
+        """Why this group is busy; None when it is free."""
+        return self.groups.get((partition, file_id)) or self.partitions.get(partition) or self.table
+
+
+def is_merge_on_read(timeline: Timeline) -> bool:
+    """Whether the table may have log files."""
+    return timeline.properties.get("hoodie.table.type", "COPY_ON_WRITE").upper() == "MERGE_ON_READ"
+
+
+def replaced_groups(timeline: Timeline) -> set[Group]:
+    """File groups that completed replacecommits of the active timeline took out of the table."""
+    gone: set[Group] = set()
+    replacements = [instant for instant in timeline.commits if instant.action == "replacecommit"]
+    for record in timeline.storage.each(timeline.metadata, replacements):
+        for partition, file_ids in ((record or {}).get("partitionToReplaceFileIds") or {}).items():
+            gone.update((partition, file_id) for file_id in file_ids)
+    return gone
+
+
+def latest_slices(
+    storage: Storage,
+    timeline: Timeline,
+    partitions: Collection[str] | None = None,
+    *,
+    on_disk: OnDisk | None = None,
+) -> list[Slice]:
+    """Every latest slice, as Hudi's readers see the table, or those in ``partitions``, for which no other is listed.
+
+    ``on_disk`` saves looking for who has looked already. Raises Transient when the listing fails, Rejected where
+    hudi-rs does not know a column's type.
+    """
+    if partitions is not None:
+        partitions = possible_partitions(partitions)
+        if not partitions:
+            return []
+    by_metadata = lists_by_metadata(timeline)
+    if on_disk is None and (is_merge_on_read(timeline) or not by_metadata):
+        on_disk = storage.on_disk(partitions)
+    if not by_metadata:
+        _ask_hudi_rs(storage, lambda table: table.get_schema())
+        return list(_slices_in_storage(timeline, on_disk)) if on_disk is not None else []
+    slices = _slices_by_metadata(storage, timeline, partitions)
+    if on_disk is not None and is_merge_on_read(timeline):
+        known = {(entry.partition, entry.file_id) for entry in slices}
+        slices.extend(_slices_in_storage(timeline, on_disk, without=known, logs_only=True))
+    return slices
+
+
+def _slices_by_metadata(storage: Storage, timeline: Timeline, partitions: Collection[str] | None) -> list[Slice]:
+    """What hudi-rs lists by the table's metadata table."""
+    import hudi
+
+    options = None if partitions is None else hudi.HudiReadOptions(filters=_filters(timeline.properties, partitions))
+    slices = []
+    for entry in _ask_hudi_rs(storage, lambda table: table.get_file_slices(options)):
+        if partitions is not None and entry.partition_path not in partitions:
+            continue
+        logs = entry.log_file_names
+        sizes = entry.log_file_sizes if logs else []
+        if len(logs) > 1:
+            ordered = sorted(zip(logs, sizes, strict=True), key=lambda pair: log_order(pair[0]))
+            logs, sizes = [name for name, _ in ordered], [size for _, size in ordered]
+        slices.append(
+            Slice(
+                partition=entry.partition_path,
+                file_id=entry.file_id,
+                base=entry.base_file_name or None,
+                bytes=entry.base_file_size,
+                logs=tuple(logs),
+                log_sizes=tuple(sizes),
+            )
+        )
+    return slices
+
+
+def _ask_hudi_rs(storage: Storage, question: Callable[[Any], Any]) -> Any:
+    try:
+        return question(storage.hudi_rs_table())
+    except Exception as error:
+        raise Transient(f"{storage.location}: hudi-rs can't list the table ({str(error).splitlines()[0]})") from error
+    except BaseException as error:
+        # A panic of Rust code is no Exception; it would end the whole process.
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise Rejected(
+            f"{storage.location}: hudi-rs, which reads the table, does not know the type of one of its columns "
+            f"({str(error).splitlines()[0]}), as of timestamps without a time zone; leave the table out"
+        ) from error
+
+
+def lists_by_metadata(timeline: Timeline) -> bool:
+    """Whether readers ask the table's metadata table for its files; hudi-rs does of version 8 and newer."""
+    indexes = timeline.properties.get("hoodie.table.metadata.partitions", "").split(",")
+    return "files" in indexes and timeline.layout != 1
+
+
+def possible_partitions(paths: Collection[str]) -> frozenset[str]:
+    """Those of the paths somebody gave that can be partitions."""
+    return frozenset(path for path in paths if _may_hold_data(path))
+
+
+def _may_hold_data(partition: str) -> bool:
+    """Whether a path somebody gave can be a partition: below the table, and not in ``.hoodie``."""
+    inside = partition.split("/")[0] not in ("", ".", "..", ".hoodie")
+    return not partition or (inside and posixpath.normpath(partition) == partition)
+
+
+def _filters(properties: Mapping[str, str], partitions: Collection[str]) -> list[tuple[str, str, str]]:
+    """What has hudi-rs leave out the other partitions, or most of them; nothing where that can't be said in columns.
+
+    It compares the values in a path with these and keeps every partition whose path it can't take apart.
+    """
+    columns = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
+    made_of_times = "timestamp" in " ".join(properties.get(key, "") for key in _KEY_GENERATORS).lower()
+    if made_of_times or len(partitions) > _MOST_FILTERED:
+        return []
+    if properties.get("hoodie.datasource.write.partitionpath.urlencode", "").lower() == "true":
+        partitions = [unquote(path) for path in partitions]
+    hive_style = properties.get("hoodie.datasource.write.hive_style_partitioning", "").lower() == "true"
+    values: list[set[str]] = [set() for _ in columns]
+    for parts in (path.split("/") for path in partitions):
+        if len(parts) != len(columns):
+            return []
+        for found, part in zip(values, parts, strict=True):
+            found.add(part.partition("=")[2] if hive_style else part)
+    # It trims the values of a list, and drops empty ones.
+    return [
+        (column, "IN", ",".join(re.sub(r"([\\,])", r"\\\1", value) for value in sorted(found)))
+        for column, found in zip(columns, values, strict=True)
+        if all(value and value == value.strip() for value in found)
+    ]
+
+
+def _slices_in_storage(
+    timeline: Timeline, on_disk: OnDisk, *, without: Collection[Group] = (), logs_only: bool = False
+) -> Iterator[Slice]:
+    """Latest slices as readers put them together from a listing of the partitions.
+
+    The groups in ``without`` are left out, and with ``logs_only`` base files are.
+    """
+    files: dict[Group, list[tuple[DataFile, int]]] = defaultdict(list)
+    completed = {i.time: i.completed_at or i.time for i in timeline.commits}
+    # Where commits of the active timeline begin: an older clean or rollback may stay long after the commits of its
+    # time were archived, and a commit with a savepoint after those that follow it.
+    saved = {instant.time for instant in timeline.completed if instant.action == "savepoint"}
+    oldest = min(completed.keys() - saved, default="")
+
+    def is_committed(file: DataFile) -> bool:
+        # What is older was archived, and only completed instants are.
+        return file.instant in completed or file.instant < oldest
+
+    for path, size in on_disk.sizes.items():
+        file = data_file(path)
+        if file is None or file.is_cdc or file.group in without or (logs_only and not file.is_log):
+            continue
+        if file.partition not in on_disk.partitions:
+            continue  # files that are called as Hudi's are, in a directory that is no partition
+        if is_committed(file) or (timeline.layout == 1 and file.is_log):
+            files[file.group].append((file, size))
+    gone = replaced_groups(timeline) if files else ()
+    for (partition, file_id), found in sorted(files.items()):
+        # A log file of layout 1 names the first commit of its slice, later ones the compaction pending meanwhile.
+        if (partition, file_id) in gone or not any(is_committed(file) for file, _ in found):
+            continue
+        base, size = max((f for f in found if not f[0].is_log), key=lambda f: f[0].instant, default=(None, 0))
+        since = base.instant if base else ""
+        logs = [
+            (file, size)
+            for file, size in found
+            if file.is_log
+            and (file.instant >= since if timeline.layout == 1 else completed.get(file.instant, file.instant) > since)
+        ]
+        logs.sort(key=lambda pair: log_order(pair[0].name))
+        yield Slice(
+            partition=partition,
+            file_id=file_id,
+            base=base.name if base else None,
+            bytes=size,
+            logs=tuple(file.name for file, _ in logs),
+            log_sizes=tuple(size for _, size in logs),
+        )
+
+
+def committed_times(timeline: Timeline) -> frozenset[str]:
+    """Times of the completed instants of the active timeline that changed data."""
+    return frozenset(i.time for i in timeline.commits)
+
+
+def busy_groups(timeline: Timeline) -> Busy:
+    """File groups of every pending plan, whoever made it, and of inflight writes as far as they tell."""
+    busy = Busy()
+    planned = set()
+    for instant, plan in timeline.pending_plans():
+        planned.add(instant)
+        kind = "clustering" if plan.get("clusteringPlan") else instant.kind
+        reason = f"pending {kind} {instant.time}"
+        for entry in planned_slices(plan):
+            busy.groups.setdefault((entry.partition, entry.file_id), reason)
+    for instant in timeline.pending:
+        if instant in planned or instant.kind in PLANNED_KINDS:
+            continue
+        if instant.kind == "restore":
+            busy.table = f"pending restore {instant.time}"
+        if instant.kind not in COMMIT_ACTIONS:
+            continue
+        reason = f"inflight {instant.kind} {instant.time}"
+        record = timeline.inflight(instant) if instant.state is InstantState.INFLIGHT else None
+        targets = list(write_stats(record))
+        if instant.kind == "replacecommit":
+            # It replaces whole partitions; where it does not say which, it may be any.
+            busy.partitions.update((partition, reason) for partition, _ in targets)
+            if not targets:
+                busy.table = busy.table or reason
+        for partition, stat in targets:
+            if stat.get("fileId"):
+                busy.groups.setdefault((partition, stat["fileId"]), reason)
+    return busy
+
+
+def delta_commits(timeline: Timeline) -> int:
+    """Delta commits of the active timeline that completed after its last compaction did."""
+    count = 0
+    for instant in reversed(timeline.commits):
+        if instant.kind == "compaction":
+            break
+        count += instant.kind == "deltacommit"
+    return count
+
+
+def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.Table:
+    """``slices`` with ``SLICES_SCHEMA``, sorted by partition and file id."""
+    ordered = sorted(slices, key=lambda s: (s.partition, s.file_id))
+    modified = _ModifiedTimes(timeline, ordered)
+    partitions: dict[str, int] = {}
+    columns: dict[str, pa.Array] = {
+        "partition": pa.DictionaryArray.from_arrays(
+            pa.array([partitions.setdefault(s.partition, len(partitions)) for s in ordered], pa.int32()),
+            pa.array(list(partitions), pa.string()),
+        ),
+        "file_id": pa.array([s.file_id for s in ordered], pa.string()),
+        "path": pa.array([None if s.base is None else join(s.partition, s.base) for s in ordered], pa.string()),
+        "bytes": pa.array([s.bytes for s in ordered], pa.int64()),
+        "rows": pa.nulls(len(ordered), pa.int64()),
+        "log_files": pa.array([s.logs for s in ordered], pa.list_(pa.string())),
+        "log_bytes": pa.array([sum(s.log_sizes) for s in ordered], pa.int64()),
+        "oldest_log_at": pa.array([modified.oldest_log_of(s) for s in ordered], pa.timestamp("us", tz="UTC")),
+        "delta_kind": _words([DeltaKind.LOG if s.logs else None for s in ordered]),
+        "written_order": pa.array([None if s.base is None else _written_order(s.base) for s in ordered], pa.int64()),
+        "group_key": _words([None] * len(ordered)),
+        "modified_at": pa.array([modified.of(s) for s in ordered], pa.timestamp("us", tz="UTC")),
+        "busy_reason": _words([busy.reason(s.partition, s.file_id) for s in ordered]),
+    }
+    return pa.table([columns[name] for name in SLICES_SCHEMA.names], schema=SLICES_SCHEMA)
+
+
+def _words(values: Sequence[str | None]) -> pa.DictionaryArray:
+    """A column of few different words."""
+    places: dict[str, int] = {}
+    codes = [None if value is None else places.setdefault(value, len(places)) for value in values]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(list(places), pa.string()))
+
+
+def _written_order(base: str) -> int:
+    """The instant in a base file's name as a number, as Hudi's planner compares them; 0, the oldest, for an odd one."""
+    instant = base.rpartition("_")[2].partition(".")[0]
+    return int(instant) if instant.isdigit() and len(instant) <= 18 else 0
+
+
+class _ModifiedTimes:
+    """When a slice's newest file became visible: its instant's completion where known, else the instant itself.
+
+    A log file of layout 1 does not name its commit; it counts from when it was written.
+    """
+
+    def __init__(self, timeline: Timeline, slices: Sequence[Slice]) -> None:
+        self._timezone = timeline.timezone
+        self._completion: Mapping[str, str] = {i.time: i.completed_at or i.time for i in timeline.commits}
+        self._known: dict[str, datetime] = {}
+        self._written: Mapping[str, datetime] | None = None
+        if timeline.layout == 1:
+            logs = [join(entry.partition, name) for entry in slices for name in entry.logs]
+            self._written = timeline.storage.modified(logs)
+
+    def oldest_log_of(self, entry: Slice) -> datetime | None:
+        """When the first of a slice's logs became visible; None without logs."""
+        return min(self._log_times(entry), default=None)
+
+    def of(self, entry: Slice) -> datetime:
+        """When the newest file of a slice became visible."""
+        times = self._log_times(entry)
+        if entry.base is not None:
+            times.append(self._time(entry.base.rpartition("_")[2].partition(".")[0]))
+        return max(times, default=datetime.fromtimestamp(0, UTC))
+
+    def _log_times(self, entry: Slice) -> list[datetime]:
+        if self._written is not None:
+            paths = (join(entry.partition, name) for name in entry.logs)
+            return [self._written[path] for path in paths if path in self._written]
+        # A log file ends in `.log.V_TOKEN`, a base file in `_INSTANT.parquet`; cutting is cheaper than matching.
+        return [self._time(name.rsplit(".log.", 1)[0].rpartition("_")[2]) for name in entry.logs]
+
+    def _time(self, instant: str) -> datetime:
+        known = self._known.get(instant)
+        if known is None:
+            known = instant_datetime(self._completion.get(instant, instant), self._timezone)
+            self._known[instant] = known
+        return known

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the inputs of a clustering in column batches; everything that is written is written by Hudi's row writer.
+
+Hudi reads a file group row by row, whatever is in it, which is a third of a rewrite's time. Spark's vectorised reader
+decodes the same files a column at a time. It knows nothing of Hudi, so it gets only inputs that Hudi's own reader has
+nothing to do with but to decode them: base files without logs, whose schema is the table's of today to the letter.
+Rows come in the order of the plan, as from Hudi's reader.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lake.formats.hudi.inputs.footers import Footer, read_footers
+from lake.plan import ClusteringGroup
+
+if TYPE_CHECKING:
+    from lake.formats.hudi.client.client import HudiClient
+
+log = logging.getLogger(__name__)
+
+#: where Hudi's row writer looks for them
+_META_COLUMNS = [
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+]
+
+
+def write_from_batches(client: "HudiClient", instant: str, groups: Sequence[ClusteringGroup]) -> Any:
+    """Hudi's write of ``groups`` as a job that has not run yet, its inputs read in batches.
+
+    None where Hudi has to read them itself.
+    """
+    from py4j.protocol import Py4JError
+
+    obstacle = _obstacle_in_plan(client, groups)
+    if obstacle is None:
+        paths = [slice_.path or "" for group in groups for slice_ in group.slices]
+        footers = {footer.path: footer for footer in read_footers(client.storage, paths)}
+        try:
+            obstacle = _obstacle_in_files(client, paths, footers)
+            if obstacle is None:
+                return _Job(client, footers).statuses(instant, groups)
+        except Py4JError as error:
+            # Spark's internals, which a vendor's build may have changed. Nothing is written yet.
+            obstacle = f"this Spark does not let us ({' '.join(str(error).split())[:300]})"
+    log.info("%s: inputs are not read in batches: %s", client.table.name, obstacle)
+    return None
+
+
+def _obstacle_in_plan(client: "HudiClient", groups: Sequence[ClusteringGroup]) -> str | None:
+    if not client.bundle.reads_batches:
+        return f"that was not tried with Hudi bundle {client.bundle.version}"
+    if client.plan is not None and client.plan.options.sort_columns:
+        return "they are sorted"
+    if any(s.path is None or s.log_files for group in groups for s in group.slices):
+        return "logs have to be merged"
+    resolver = client.jvm.org.apache.hudi.common.table.TableSchemaResolver(client.meta)
+    if resolver.getTableInternalSchemaFromCommitMetadata().isPresent():
+        return "the table's schema has a history (hoodie.schema.on.read.enable), in which columns are not found by name"
+    if "timestamp-millis" in client.reader_schema.toString():
+        return "Hudi mends the units of timestamps in milliseconds"
+    return None
+
+
+def _obstacle_in_files(client: "HudiClient", paths: Sequence[str], footers: dict[str, Footer]) -> str | None:
+    first, *others = paths
+    if missing := [path for path in paths if path not in footers]:
+        return f"{missing[0]} has no readable footer"
+    for path in others:
+        if footers[path].schema != footers[first].schema:
+            return f"{path} has another schema than {first}"
+    expected = json.loads(client.bundle.spark_schema(client.reader_schema).json())
+    if [field["name"] for field in expected["fields"][: len(_META_COLUMNS)]] != _META_COLUMNS:
+        return "the table has no meta columns"
+    if _shape(json.loads(_spark_schema_of(client, first).json())) != _shape(expected):
+        return f"{first} has another schema than the table"
+    return None
+
+
+def _shape(kind: Any) -> Any:
+    """A Spark type (its JSON) without what a Parquet file does not say: comments, and which values may be missing."""
+    if isinstance(kind, list):
+        return [_shape(item) for item in kind]
+    if not isinstance(kind, dict):
+        return kind
+    told = {"nullable", "containsNull", "valueContainsNull", "comment"}
+    return {key: _shape(value) for key, value in kind.items() if key not in told}
+
+
+def _spark_schema_of(client: "HudiClient", path: str) -> Any:
+    """The schema by which Spark reads a file when it is given none."""
+    jvm = client.jvm
+    parquet = jvm.org.apache.parquet.hadoop
+    conf = client.spark.sparkContext._jsc.hadoopConfiguration()
+    file = parquet.util.HadoopInputFile.fromPath(jvm.org.apache.hadoop.fs.Path(f"{client.base}/{path}"), conf)
+    reader = parquet.ParquetFileReader.open(file)
+    try:
+        schema = reader.getFileMetaData().getSchema()
+    finally:
+        reader.close()
+    settings = client.context.getSqlContext().sparkSession().sessionState().conf()
+    converter = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter(settings)
+    return converter.convert(schema)
+
+
+class _Job:
+    """Builds the write of one plan: its files as an RDD of rows in the plan's order, given to Hudi's row writer."""
+
+    def __init__(self, client: "HudiClient", footers: dict[str, Footer]) -> None:
+        self._client, self._footers = client, footers
+        self._jvm = client.jvm
+        self._session: Any = client.context.getSqlContext().sparkSession()
+        self._sources: Any = self._jvm.org.apache.spark.sql.execution.datasources
+        self._schema: Any = client.bundle.spark_schema(client.reader_schema)
+        self._nothing: Any = self._scala_list([])
+        self._no_columns: Any = self._scala_map({})
+
+    def statuses(self, instant: str, groups: Sequence[ClusteringGroup]) -> Any:
+        client, jvm = self._client, self._jvm
+        hudi = jvm.org.apache.hudi
+        table = hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+        strategy = hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy(
+            table, client.context, client.worker_config
+        )
+        options = self._scala_map(
+            {"returning_batch": "false", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+        )
+        read = self._sources.parquet.ParquetFileFormat().buildReaderWithPartitionValues(
+            self._session,
+            self._schema,
+            jvm.org.apache.spark.sql.types.StructType(),
+            self._schema,
+            self._nothing,
+            options,
+            self._session.sessionState().newHadoopConfWithOptions(options),
+        )
+        file_options = jvm.org.apache.spark.sql.catalyst.FileSourceOptions(options)
+        nothing = jvm.java.util.HashMap()
+        written = []
+        for group in groups:
+            files = self._scala_list(self._partitions(group))
+            scan = self._sources.FileScanRDD(
+                self._session, read, files, self._schema, self._nothing, self._no_columns, file_options
+            )
+            statuses = strategy.performClusteringWithRecordsAsRow(
+                self._session.internalCreateDataFrame(scan, self._schema, False),
+                group.output_files,
+                instant,
+                nothing,
+                client.reader_schema,
+                jvm.java.util.ArrayList(),
+                True,
+                nothing,
+            )
+            located = table.getIndex().updateLocation(statuses, client.context, table, instant)
+            written.append(hudi.data.HoodieJavaRDD.getJavaRDD(located))
+        rdds = client.array(jvm.org.apache.spark.api.java.JavaRDD, written)
+        return client.spark.sparkContext._jsc.union(rdds)
+
+    def _partitions(self, group: ClusteringGroup) -> list[Any]:
+        """One partition a file: Hudi joins neighbours into as many tasks as there are files to be written."""
+        jvm = self._jvm
+        no_values = jvm.org.apache.spark.sql.catalyst.InternalRow.empty()
+        no_hosts = self._client.array(jvm.java.lang.String, [])
+        found = []
+        for number, slice_ in enumerate(group.slices):
+            # Row groups behind the length given here would be left out, so it is the file's own and not the plan's.
+            size = self._footers[slice_.path or ""].file_bytes
+            path = jvm.org.apache.spark.paths.SparkPath.fromPathString(f"{self._client.base}/{slice_.path}")
+            file = self._sources.PartitionedFile(no_values, path, 0, size, no_hosts, 0, size, self._no_columns)
+            found.append(self._sources.FilePartition(number, self._client.array(self._sources.PartitionedFile, [file])))
+        return found
+
+    def _scala_list(self, items: list[Any]) -> Any:
+        java = self._jvm.java.util.ArrayList()
+        for item in items:
+            java.add(item)
+        return self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(java)
+
+    def _scala_map(self, items: dict[str, str]) -> Any:
+        java = self._jvm.java.util.HashMap()
+        for key, value in items.items():
+            java.put(key, value)
+        return self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(java)

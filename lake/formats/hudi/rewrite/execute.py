@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a published plan through Hudi's write client, in two halves so that proof stands before the commit.
+
+``write`` lets the client write the data files and takes their statistics; ``complete`` commits them. Between the
+two nothing but the data files and their markers exists, which no reader sees and a rollback removes.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
+from lake.failpoints import failpoint
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.names import join
+from lake.formats.hudi.inputs.unreadable import unreadable
+from lake.formats.hudi.jvm.outcomes import cause_chain, commit_had_begun, is_disk_full, is_jvm_gone, translate
+from lake.formats.hudi.pending.late_files import note_begun, note_commit, written_by
+from lake.formats.hudi.plans import compaction
+from lake.formats.hudi.plans.adoption import ACTIONS, still_ours
+from lake.formats.hudi.plans.cleaning import hold_back
+from lake.formats.hudi.plans.clustering import unchanged
+from lake.formats.hudi.plans.freshness import still_pending
+from lake.formats.hudi.plans.withdrawal import remove_data_files
+from lake.formats.hudi.rewrite.columnar_read import write_from_batches
+from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, write_stats
+from lake.plan import ClusteringGroup, Commit, OutputFile, PlanKind, Progress, SupersededVersion
+from lake.ports import Prepared, Report, Rewrite
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+_REPORT_SECONDS = 0.5
+#: how long tasks of a failed job may take to notice
+_TASKS_END_SECONDS = 10.0
+_WATCH_SECONDS = 0.5
+#: how long a process that took over an instant is waited for, to see what it commits
+OTHERS_WAIT = timedelta(minutes=10)
+_OTHERS_POLL_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Data files on disk that no commit names yet; ``java`` is Hudi's write metadata for the commit."""
+
+    rewrite: Rewrite
+    java: Any
+
+
+class ProgressReporter:
+    """Reports how many input bytes the jobs of one tag have read, about twice a second, from its own thread.
+
+    The figure never falls and never passes the total; the total itself is reported by ``finish``.
+    """
+
+    def __init__(self, spark: "SparkSession", tag: str, bytes_total: int, report: Report) -> None:
+        self._spark = spark
+        self._tag = tag
+        self._report = report
+        self._last = Progress(bytes_done=0, bytes_total=bytes_total, spark_ui=spark.sparkContext.uiWebUrl)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"progress {tag}", daemon=True)
+
+    def __enter__(self) -> "ProgressReporter":
+        self._report(self._last)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def finish(self, rows: int) -> None:
+        """Everything is read and written."""
+        self._stop.set()
+        self._thread.join()
+        total = self._last.bytes_total
+        self._report(replace(self._last, bytes_done=total, rows_done=max(rows, self._last.rows_done)))
+
+    def _run(self) -> None:
+        while not self._stop.wait(_REPORT_SECONDS):
+            # Spark may be stopping, or may have forgotten a stage: then this round has no news.
+            with contextlib.suppress(Exception):
+                self._report(self._next())
+
+    def _next(self) -> Progress:
+        context = self._spark.sparkContext._jsc.sc()
+        tracker, store = context.statusTracker(), context.statusStore()
+        bytes_read = rows_read = 0
+        for job in tracker.getJobIdsForTag(self._tag):
+            info = tracker.getJobInfo(job)
+            for stage in info.get().stageIds() if info.isDefined() else ():
+                with contextlib.suppress(Exception):
+                    data = store.lastStageAttempt(stage)
+                    bytes_read += data.inputBytes()
+                    rows_read += data.inputRecords()
+        self._last = replace(
+            self._last,
+            bytes_done=min(self._last.bytes_total, max(self._last.bytes_done, bytes_read)),
+            rows_done=max(self._last.rows_done, rows_read),
+        )
+        return self._last
+
+
+@contextlib.contextmanager
+def _tagged(spark: "SparkSession", tag: str) -> Iterator[None]:
+    context = spark.sparkContext
+    context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):
+            context.removeJobTag(tag)
+
+
+def write(
+    client: HudiClient,
+    prepared: Prepared,
+    tag: str,
+    report: Report,
+    cancelled: threading.Event,
+    *,
+    begun: Any = None,
+) -> Written:
+    """Write the data files of a published plan and collect their statistics; ``begun`` is an adopted plan's write.
+
+    Raises Conflict with ``LeftOut`` groups as second argument where inputs can't be read, CancelRequested,
+    Transient.
+    """
+    plan = prepared.plan
+    groups = [plan.groups[index] for index in prepared.groups]
+    if cancelled.is_set():
+        raise CancelRequested(f"{plan.table.name}: cancelled before the rewrite")
+    total = sum(group.bytes for group in groups)
+    try:
+        with _tagged(client.spark, tag), ProgressReporter(client.spark, tag, total, report) as progress:
+            with _watched(client, prepared.instant, tag):
+                java = _begin(client, prepared, groups) if begun is None else begun
+                stats = _force(client, java)
+            _refuse_taken_over(client, prepared)
+            rows = sum(stat.getNumWrites() for stat in stats)
+            progress.finish(rows)
+    except Exception as error:
+        if not is_jvm_gone(error):
+            # Whoever withdraws the instant next lists its files: none may come after that.
+            _wait_for_tasks(client)
+            if is_disk_full(error) or client.has_lost(prepared.instant):
+                _leave(client, prepared, cancelled)
+                _refuse_taken_over(client, prepared)
+        raise _blame(client, prepared, error, cancelled) from error
+    if cancelled.is_set():
+        raise CancelRequested(f"{plan.table.name}: cancelled during the rewrite")
+    outputs = tuple(
+        OutputFile(
+            partition=str(stat.getPartitionPath() or ""),
+            path=str(stat.getPath()),
+            bytes=int(stat.getFileSizeInBytes()),
+            rows=int(stat.getNumWrites()),
+        )
+        for stat in stats
+    )
+    return Written(rewrite=Rewrite(prepared=prepared, outputs=outputs), java=java)
+
+
+def _begin(client: HudiClient, prepared: Prepared, groups: Sequence[ClusteringGroup]) -> Any:
+    """Make the plan inflight; Hudi's write of it, a job that has not run yet, with the faster reading where it fits."""
+    action = ACTIONS[prepared.plan.kind]
+    with client.locked("beginning a rewrite", metadata=False):
+        instant = still_pending(client, prepared, action).find(prepared.instant, action=action)
+        if instant is None or instant.state is not InstantState.REQUESTED:
+            raise _taken_over(prepared)
+        java = client.begin_rewrite(prepared.plan.kind, prepared.instant)
+        note_begun(client.storage, client.timeline(), prepared.instant)
+    if prepared.plan.kind is PlanKind.CLUSTERING and not client.engine.copies:
+        statuses = write_from_batches(client, prepared.instant, groups)
+        if statuses is not None:
+            java.setWriteStatuses(statuses)
+    return java
+
+
+def _force(client: HudiClient, java: Any) -> list[Any]:
+    """Run the write exactly once and take its statistics."""
+    stats = client.bundle.write_stats(client.worker, java)
+    failed = sum(stat.getTotalWriteErrors() for stat in stats)
+    if failed:
+        raise Integrity(f"{client.table.name}: Hudi could not write {failed} rows of the plan")
+    return stats
+
+
+def _leave(client: HudiClient, prepared: Prepared, cancelled: threading.Event) -> None:
+    """Delete what was written in vain under an instant of ours, see ``_leave_now``, after the commit of others.
+
+    Once whoever took over the instant has committed, files that it knows nothing of are files of a completed commit,
+    seen by every reader. Which they are its commit tells, and nothing before, so that it is waited for.
+    """
+    deadline = time.monotonic() + OTHERS_WAIT.total_seconds()
+    while client.has_lost(prepared.instant) and any(i.time == prepared.instant for i in client.timeline().pending):
+        if time.monotonic() >= deadline or cancelled.wait(_OTHERS_POLL_SECONDS):
+            log.warning(
+                "%s: another process executes %s and is not waited for; the sweep deletes what was written in vain",
+                client.table.name,
+                prepared.instant,
+            )
+            return
+    _leave_now(client, prepared)
+
+
+def _leave_now(client: HudiClient, prepared: Prepared) -> None:
+    """Delete what was written in vain under an instant of ours, and nothing that another process wrote.
+
+    A full disk leaves no room for the withdrawal otherwise.
+    """
+    partitions = {prepared.plan.groups[index].partition for index in prepared.groups}
+    with client.alone("deleting what was written in vain"):
+        # Before the looks at whose they are: what another process writes after those is not among them.
+        files = written_by(client.storage, prepared.instant, partitions)
+        timeline = client.timeline()
+        instant = timeline.find(prepared.instant, action=ACTIONS[prepared.plan.kind])
+        if instant is not None and not instant.pending:
+            named = {stat.get("path") for _, stat in write_stats(timeline.written(instant))}
+            files = [path for path in files if path not in named]
+        elif client.begun is None or not client.begun.is_ours():
+            return
+        for path in files:
+            client.remove_file(path)
+
+
+def _wait_for_tasks(client: HudiClient) -> None:
+    """Wait for the tasks of a failed job: a file that one has open keeps its room, and one that runs writes more."""
+    tracker = client.spark.sparkContext._jsc.sc().statusTracker()
+    deadline = time.monotonic() + _TASKS_END_SECONDS
+    while any(info.numRunningTasks() for info in tracker.getExecutorInfos()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _watched(client: HudiClient, instant: str, tag: str) -> Iterator[None]:
+    """Cancel the jobs of ``tag`` in the block when ``instant`` is taken over: their files would soon be seen."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_WATCH_SECONDS):
+            # A look that fails has no news, like one at a job that is over.
+            with contextlib.suppress(Exception):
+                if client.has_lost(instant):
+                    client.spark.sparkContext.cancelJobsWithTag(tag)
+
+    thread = threading.Thread(target=watch, name=f"watch {tag}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _refuse_taken_over(client: HudiClient, prepared: Prepared) -> None:
+    """Raise Conflict where another process has taken over what this one began."""
+    if client.has_lost(prepared.instant):
+        raise _taken_over(prepared)
+
+
+def _taken_over(prepared: Prepared) -> Conflict:
+    return Conflict(
+        f"{prepared.plan.table.name}: another process took over {prepared.instant}, or took back what was written of "
+        "it; what was begun here is no longer pending"
+    )
+
+
+def _blame(client: HudiClient, prepared: Prepared, error: Exception, cancelled: threading.Event) -> LakefoldError:
+    """What a failed rewrite means: cancelled, an input that can't be read, or what the cause chain says."""
+    name = client.table.name
+    if cancelled.is_set():
+        return CancelRequested(f"{name}: cancelled during the rewrite")
+    outcome = translate(error, client.table, "rewriting")
+    if not isinstance(outcome, Transient) or is_jvm_gone(error):
+        return outcome
+    complaint = " ".join([str(error), *(message for _, message in cause_chain(error))])
+    left_out = unreadable(client.storage, prepared.plan, prepared.groups, complaint)
+    if left_out:
+        return Conflict(f"{name}: {left_out[0].reason}", left_out)
+    return outcome
+
+
+def complete(client: HudiClient, written: Written, fence: Callable[[], None] = lambda: None) -> Commit:
+    """Commit what ``write`` wrote, with plan id and epoch in the commit's metadata.
+
+    The table's lock is held from the last look at the inputs to the end of the commit. ``fence`` is the last look at
+    whose plan it is.
+    """
+    prepared = written.rewrite.prepared
+    plan, instant = prepared.plan, prepared.instant
+    # Sizes are taken now: after the commit a cleaner of another process may delete the files.
+    commit = Commit(
+        plan_id=plan.plan_id,
+        instant=instant,
+        outputs=written.rewrite.outputs,
+        superseded=_superseded(client, prepared),
+        epoch=prepared.epoch,
+    )
+    compacts = plan.kind is PlanKind.COMPACTION
+    inflight = (
+        client.meta.getInstantGenerator().getCompactionInflightInstant(instant)
+        if compacts
+        else client.bundle.inflight_clustering(client.meta, instant)
+    )
+    called = False
+    try:
+        with client.locked("committing", owner=inflight):
+            _refuse_taken_over(client, prepared)
+            if plan.adopted is not None:
+                still_ours(client, written.rewrite)
+            elif compacts:
+                compaction.unchanged(client, written.rewrite)
+            else:
+                unchanged(client, written.rewrite)
+            metadata = written.java.getCommitMetadata().get()
+            metadata.addMetadata(PLAN_KEY, plan.plan_id)
+            metadata.addMetadata(EPOCH_KEY, str(prepared.epoch))
+            if client.engine.copies:
+                # Hudi's copy leaves no markers, by which a commit else finds what a task wrote that had to be repeated.
+                written_paths = {output.path for output in commit.outputs}
+                remove_data_files(client, instant, plan.partitions, keep=written_paths)
+            if not compacts:
+                client.resolve_conflicts(_replaced(prepared))
+                hold_back(client, client.timeline(), instant, min(plan.partitions))
+            table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+            fence()
+            failpoint("in_commit")
+            client.confirm_lock("committing")
+            _refuse_taken_over(client, prepared)
+            called = True
+            if compacts:
+                client.bundle.commit_compaction(client.worker, written.java, table, instant)
+            else:
+                client.bundle.commit_clustering(client.worker, written.java, table, instant)
+    except Exception as error:
+        lost = not called and not is_jvm_gone(error) and client.has_lost(instant)
+        if lost and client.storage.sizes([output.path for output in commit.outputs]):
+            _leave_now(client, prepared)  # of what another process still executes the sweep deletes it
+        outcome = translate(error, plan.table, "committing", committing=called and commit_had_begun(error))
+        if called and _landed(client, instant, ACTIONS[plan.kind]):
+            log.warning("%s: commit %s landed although Hudi reported: %s", plan.table.name, instant, outcome)
+        else:
+            raise outcome from error
+    note_commit(client.storage, instant)
+    return commit
+
+
+def _replaced(prepared: Prepared) -> dict[str, list[str]]:
+    file_ids: dict[str, list[str]] = {}
+    for index in prepared.groups:
+        for slice_ in prepared.plan.groups[index].slices:
+            file_ids.setdefault(slice_.partition, []).append(slice_.file_id)
+    return file_ids
+
+
+def _landed(client: HudiClient, instant: str, action: str) -> bool:
+    """Whether the table's timeline, read without a JVM, has ``instant`` completed."""
+    try:
+        found = client.timeline().find(instant, action=action)
+    except (LakefoldError, OSError) as error:
+        raise CommitUnknown(f"{client.table.name}: can't tell whether {instant} was committed ({error})") from error
+    return found is not None and not found.pending
+
+
+def _superseded(client: HudiClient, prepared: Prepared) -> tuple[SupersededVersion, ...]:
+    slices = [slice_ for index in prepared.groups for slice_ in prepared.plan.groups[index].slices]
+    logs = client.storage.sizes([join(slice_.partition, name) for slice_ in slices for name in slice_.log_files])
+    versions = []
+    for slice_ in slices:
+        files = [(slice_.path, slice_.bytes)] if slice_.path else []
+        for name in slice_.log_files:
+            path = join(slice_.partition, name)
+            files.append((path, logs.get(path, 0)))
+        versions += [
+            SupersededVersion(partition=slice_.partition, path=path, bytes=size, instant=prepared.instant)
+            for path, size in files
+        ]
+    return tuple(versions)

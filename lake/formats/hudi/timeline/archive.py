@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The archived timeline: instants that left the active one, in both of its layouts.
+
+Layout 2 keeps Parquet files under a manifest, a row an instant. Layout 1 keeps Hudi log files
+``.commits_.archive.N_TOKEN`` with Avro records, one for each state that an instant went through.
+"""
+
+import json
+import re
+import struct
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lake.errors import Transient
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline.records import LogRecord, decode, log_records
+
+COMPLETES_AS = {"clustering": "replacecommit", "compaction": "commit", "logcompaction": "deltacommit"}
+"""Under which action a requested one completes, where the two differ."""
+
+_HISTORY = re.compile(r"(\d+)_(\d+)_\d+\.parquet")
+_LOG = re.compile(r"\.commits_\.archive\.(\d+)(?:_.+)?")
+_HEAD = ("commitTime", "actionType", "actionState", "stateTransitionTime")
+_PLANS = ("hoodieRequestedReplaceMetadata", "hoodieCompactionPlan")
+_METADATA = {
+    "commit": "hoodieCommitMetadata",
+    "deltacommit": "hoodieCommitMetadata",
+    "replacecommit": "hoodieReplaceCommitMetadata",
+    "clean": "hoodieCleanMetadata",
+    "rollback": "hoodieRollbackMetadata",
+    "savepoint": "hoodieSavePointMetadata",
+}
+
+
+class ArchiveUnreadable(Transient):
+    """A file of the archived timeline, at ``path``, is damaged or gone; the text says which and what to do."""
+
+    def __init__(self, storage: Storage, path: str, why: str) -> None:
+        super().__init__(f"{storage.shown(path)} can't be read ({why}); put it back from a backup")
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which archived instants are read: of ``actions``, of these ``times``, with these bytes in what is read.
+
+    None means all. ``plans`` and ``metadata`` say which of the two heavy parts are read.
+    """
+
+    actions: Collection[str] | None = None
+    containing: bytes | None = None
+    times: Collection[str] | None = None
+    plans: bool = True
+    metadata: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedInstant:
+    """A completed instant that left the active timeline.
+
+    ``plan`` is what was requested, None where the action has no plan; ``metadata`` what the completed instant recorded.
+    """
+
+    time: str
+    completed_at: str
+    action: str
+    plan: dict[str, Any] | None
+    metadata: dict[str, Any] | None
+
+
+def read_history(storage: Storage, directory: str, wanted: Wanted) -> Iterator[ArchivedInstant]:
+    """Archived instants of layout 2, newest first."""
+    columns = ["instantTime", "completionTime", "action"]
+    heavy = ["plan"] * wanted.plans + ["metadata"] * wanted.metadata
+    times, containing = wanted.times, wanted.containing
+    for name in _history_files(storage, directory):
+        path = f"{directory}/{name}"
+        bounds = _HISTORY.fullmatch(name)
+        if times is not None and bounds and not any(bounds.group(1) <= t <= bounds.group(2) for t in times):
+            continue
+        try:
+            with _named(storage, path), storage.open(path) as source:
+                table = pq.ParquetFile(source).read(columns=[*columns, *heavy])
+        except FileNotFoundError as error:
+            if name not in _history_files(storage, directory):
+                raise  # merged with others meanwhile
+            raise ArchiveUnreadable(storage, path, "it is gone") from error
+        if wanted.actions is not None:
+            actions = pa.array(sorted(wanted.actions), type=table["action"].type)
+            table = table.filter(pc.is_in(table["action"], value_set=actions))
+        if times is not None:
+            wanted_times = pa.array(sorted(times), type=table["instantTime"].type)
+            table = table.filter(pc.is_in(table["instantTime"], value_set=wanted_times))
+        for row in reversed(table.sort_by("instantTime").to_pylist()):
+            if containing is not None and not any(containing in (row[column] or b"") for column in heavy):
+                continue
+            with _named(storage, path):
+                found = ArchivedInstant(
+                    time=row["instantTime"],
+                    completed_at=row["completionTime"] or row["instantTime"],
+                    action=row["action"],
+                    plan=decode(row.get("plan")),
+                    metadata=decode(row.get("metadata")),
+                )
+            yield found
+
+
+@contextmanager
+def _named(storage: Storage, path: str) -> Iterator[None]:
+    """Name the archived file that can't be read, as ArchiveUnreadable."""
+    try:
+        yield
+    except (pa.ArrowException, ValueError, KeyError, EOFError, struct.error, Transient) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ArchiveUnreadable(storage, path, why) from error
+
+
+def _history_files(storage: Storage, directory: str) -> tuple[str, ...]:
+    """Files that the newest manifest names, newest instants first."""
+    names = storage.names(directory)
+    live: Collection[str] = {name for name in names if name.endswith(".parquet")}
+    if "_version_" in names:
+        # A manifest is valid from the moment this file names it; files it does not list are being replaced.
+        version = storage.read(f"{directory}/_version_").decode().strip()
+        with _named(storage, path := f"{directory}/manifest_{version}"):
+            listed = {entry["fileName"] for entry in json.loads(storage.read(path))["files"]}
+        live = {name for name in listed if name.endswith(".parquet")}
+
+    def newest(name: str) -> str:
+        match = _HISTORY.fullmatch(name)
+        return match.group(2) if match else "9"
+
+    return tuple(sorted(live, key=newest, reverse=True))
+
+
+def read_log(storage: Storage, directory: str, wanted: Wanted) -> Iterator[ArchivedInstant]:
+    """Archived instants of layout 1, newest first.
+
+    All files are read, as Hudi does: the states of one instant need not lie in one file.
+    """
+    states: dict[tuple[str, str], dict[str, tuple[LogRecord, str]]] = {}
+    for name in storage.names(directory):
+        if _LOG.fullmatch(name):
+            with _named(storage, path := f"{directory}/{name}"):
+                heads = [(record, record.decode(*_HEAD)) for record in log_records(storage.read(path))]
+            for record, head in heads:
+                action = COMPLETES_AS.get(head["actionType"], head["actionType"])
+                if wanted.times is not None and head["commitTime"] not in wanted.times:
+                    continue
+                if wanted.actions is not None and action not in wanted.actions:
+                    continue
+                # Records of Hudi before 0.6 have no state: only completed instants were archived.
+                state = head.get("actionState") or "COMPLETED"
+                known = states.setdefault((head["commitTime"], action), {})
+                known[state] = record, head.get("stateTransitionTime") or head["commitTime"]
+    for (time, action), found in sorted(states.items(), reverse=True):
+        if "COMPLETED" not in found:
+            continue
+        requests = [found[state][0] for state in ("REQUESTED", "INFLIGHT") if state in found]
+        completed, completed_at = found["COMPLETED"]
+        heavy = requests * wanted.plans + [completed] * wanted.metadata
+        if wanted.containing is not None and not any(wanted.containing in record.content for record in heavy):
+            continue
+        yield ArchivedInstant(
+            time=time,
+            completed_at=completed_at,
+            action=action,
+            plan=_plan(requests) if wanted.plans else None,
+            metadata=completed.decode().get(_METADATA.get(action, "")) if wanted.metadata else None,
+        )
+
+
+def _plan(requests: Collection[LogRecord]) -> dict[str, Any] | None:
+    for request in requests:
+        record = request.decode()
+        for field in _PLANS:
+            if record.get(field):
+                plan: dict[str, Any] = record[field]
+                return plan
+    return None

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a table's metadata table is what the table's properties say: there, finished, and up to date.
+
+Readers list the files of a table by it. Hudi's writers fail without a metadata table that the properties name; behind
+the table's commits it hides rows, and whatever is committed on top of that makes it last.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from lake.formats.hudi.files.storage import PROPERTIES, Storage
+from lake.formats.hudi.timeline.timeline import Timeline
+
+DIRECTORY = ".hoodie/metadata"
+_PARTITIONS = "hoodie.table.metadata.partitions"
+#: the first instant of a metadata table made from what was there is no time
+_NO_TIME = "0000"
+_REBUILD = (
+    "have its writer commit once with hoodie.metadata.enable = false, which takes the metadata table off the table; "
+    "its next commit with true builds it anew"
+)
+
+
+def indexes(properties: Mapping[str, str]) -> list[str]:
+    """The indexes that the table's properties name, ``files`` among them where there is a metadata table."""
+    return [name for name in properties.get(_PARTITIONS, "").split(",") if name]
+
+
+def is_there(storage: Storage) -> bool:
+    """Whether the table has the metadata table that its properties may name."""
+    return storage.is_file(f"{DIRECTORY}/{PROPERTIES}")
+
+
+def faults(storage: Storage, timeline: Timeline) -> Iterator[str]:
+    """What is wrong with the metadata table, each with its remedy; nothing where the table has none."""
+    named = indexes(timeline.properties)
+    unfinished = timeline.properties.get(f"{_PARTITIONS}.inflight", "")
+    if unfinished:
+        yield (
+            f"{_PARTITIONS}.inflight = {unfinished}: that index is being built, or was left half built; wait until its "
+            "writer or indexer has finished, or drop the index with its own writer"
+        )
+    if not named:
+        return
+    if not is_there(storage):
+        yield f"{_PARTITIONS} = {','.join(named)}, but {storage.path(DIRECTORY)} is no metadata table; {_REBUILD}"
+        return
+    missing = sorted(set(named) - {info.base_name for info in storage.children(DIRECTORY)})
+    if missing:
+        yield f"{_PARTITIONS} names {', '.join(missing)}, which {storage.path(DIRECTORY)} does not have; {_REBUILD}"
+    known = {instant.time for instant in Timeline(storage.below(DIRECTORY)).completed}
+    # A commit reaches the metadata table before it completes. What is older than the first one there was taken from
+    # storage when the metadata table was made, or has left its active timeline.
+    since = min((time for time in known if not time.startswith(_NO_TIME)), default=None)
+    late = [i.time for i in timeline.commits if since is not None and i.time > since and i.time not in known]
+    if late:
+        yield (
+            f"the metadata table lacks {len(late)} commits (first: {late[0]}), readers that list by it do not see "
+            f"their files; {_REBUILD}"
+        )

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history of a table's schemas, which Hudi keeps where ``hoodie.schema.on.read.enable`` is set.
+
+There a column is its number, and its name may change. Hudi's rewrites look by name all the same: what older files hold
+under a former name is lost, and what they hold under a name that was given to another column comes back as that one.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from lake.formats.hudi.files.storage import Storage
+
+DIRECTORY = ".hoodie/.schema"
+_SUFFIX = ".schemacommit"
+
+
+def misleading_names(storage: Storage) -> Iterator[str]:
+    """Columns whose names do not tell them apart over all schemas that the table has had, each in words."""
+    versions = [name for name in storage.names(DIRECTORY) if name.endswith(_SUFFIX)]
+    if not versions:
+        return
+    # Each file repeats all schemas before its own, newest first.
+    names: dict[int, list[str]] = defaultdict(list)
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for schema in reversed(json.loads(storage.read(f"{DIRECTORY}/{max(versions)}"))["schemas"]):
+        for name, number in _columns(schema, ""):
+            numbers[name].add(number)
+            if name not in names[number]:
+                names[number].append(name)
+    for known in names.values():
+        if len(known) > 1:
+            yield f"column {known[0]} was renamed to {known[-1]}"
+    for name, known_as in sorted(numbers.items()):
+        if len(known_as) > 1:
+            yield f"column {name} was dropped and added again"
+
+
+def _columns(kind: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Dotted names and numbers of all fields of a schema as Hudi writes it, nested ones too."""
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields", ()):
+        name = f"{path}{field['name']}"
+        yield name, field["id"]
+        yield from _columns(field["type"], f"{name}.")
+    for part in ("element", "key", "value"):
+        yield from _columns(kind.get(part), f"{path}{part}.")

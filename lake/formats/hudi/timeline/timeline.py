@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The timeline of a Hudi table read in plain Python: instants, plans and commit metadata.
+
+Layout 2 (table versions 8 and 9) keeps them in ``.hoodie/timeline``: ``<time>.<action>.requested``,
+``<time>.<action>.inflight`` (a commit's is ``<time>.inflight``) and ``<time>_<completion>.<action>``. Layout 1 (table
+version 6) keeps them in ``.hoodie`` itself, the completed one as ``<time>.<action>`` without a completion time, and a
+clustering is a replacecommit from the start. A pending clustering, compaction or log compaction completes as
+replacecommit, commit or deltacommit, and its requested file stays beside the completed one.
+"""
+
+import re
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from pyarrow import fs as pafs
+
+from lake.errors import Transient
+from lake.formats.hudi.files.names import join
+from lake.formats.hudi.files.storage import Storage, table_properties
+from lake.formats.hudi.timeline.archive import COMPLETES_AS, ArchivedInstant, Wanted, read_history, read_log
+from lake.formats.hudi.timeline.records import decode
+
+PLAN_KEY = "lakefold.plan"
+"""Key of our plan id in ``extraMetadata`` of a requested plan and of a commit made by us."""
+EPOCH_KEY = "lakefold.epoch"
+"""Key of the executor's epoch, a decimal number, beside ``PLAN_KEY``."""
+CLEAN_KEY = "lakefold.clean"
+"""Key in a clean's ``extraMetadata``: the clean is lakefold's, its instant."""
+SORT_COLUMNS = "hoodie.clustering.plan.strategy.sort.columns"
+"""Key of the sort columns in a clustering plan's strategy, and in the settings of who executes it."""
+
+COMMIT_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
+"""Completed actions that add or replace data files."""
+PLANNED_KINDS = frozenset(COMPLETES_AS)
+"""Pending actions whose requested file names the file groups they will replace."""
+
+_COMPLETED = re.compile(r"(\d{14,17})(?:_(\d{14,17}))?\.([a-z]+)")
+_REQUESTED = re.compile(r"(\d{14,17})\.([a-z]+)\.requested")
+_INFLIGHT = re.compile(r"(\d{14,17})(?:\.([a-z]+))?\.inflight")
+
+
+class InstantState(StrEnum):
+    """How far an instant got."""
+
+    REQUESTED = "requested"
+    INFLIGHT = "inflight"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instant:
+    """One action on the timeline. ``time`` names it; ``completed_at`` is null until it completed.
+
+    ``kind`` is the action under which it was requested (``clustering``), ``action`` the one under which it
+    completes (``replacecommit``). File names are relative to the timeline directory, null where absent.
+    """
+
+    time: str
+    kind: str
+    action: str
+    state: InstantState
+    completed_at: str | None = None
+    requested_file: str | None = None
+    inflight_file: str | None = None
+    completed_file: str | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Requested or inflight."""
+        return self.state is not InstantState.COMPLETED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSlice:
+    """An input of a clustering or compaction plan; ``base`` (null: logs only) and ``logs`` are file names."""
+
+    partition: str
+    file_id: str
+    base: str | None
+    logs: tuple[str, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All files of the slice, relative to the table."""
+        names = (*((self.base,) if self.base else ()), *self.logs)
+        return tuple(join(self.partition, name) for name in names)
+
+
+def planned_slices(plan: Mapping[str, Any]) -> Iterator[PlannedSlice]:
+    """Inputs of a requested clustering, compaction or log compaction; nothing for other plans."""
+    clustering = plan.get("clusteringPlan")
+    entries: list[Mapping[str, Any]] = (
+        [s for g in clustering.get("inputGroups") or () for s in g.get("slices") or ()]
+        if clustering
+        else list(plan.get("operations") or ())
+    )
+    for entry in entries:
+        base = entry.get("dataFilePath")
+        yield PlannedSlice(
+            partition=entry.get("partitionPath") or "",
+            file_id=entry["fileId"],
+            base=base.rsplit("/", 1)[-1] if base else None,
+            logs=tuple(path.rsplit("/", 1)[-1] for path in entry.get("deltaFilePaths") or ()),
+        )
+
+
+def extra_metadata(record: Mapping[str, Any] | None) -> Mapping[str, str]:
+    """``extraMetadata`` of a plan or of commit metadata, a clustering plan's inner map included."""
+    if not record:
+        return {}
+    inner = (record.get("clusteringPlan") or {}).get("extraMetadata") or {}
+    return {**inner, **(record.get("extraMetadata") or {})}
+
+
+def write_stats(metadata: Mapping[str, Any] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Partition and write stat of every file that a commit wrote or an inflight commit means to write."""
+    for partition, stats in ((metadata or {}).get("partitionToWriteStats") or {}).items():
+        for stat in stats:
+            yield partition, stat
+
+
+def instant_datetime(time: str, timezone: str) -> datetime:
+    """An instant's name as an aware time in UTC; ``timezone`` is ``hoodie.table.timeline.timezone``.
+
+    LOCAL means the zone of the writers' machine, which is taken to be ours. Names that are no time (Hudi's
+    bootstrap instants) give the epoch.
+    """
+    try:
+        naive = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(microsecond=int(time[14:17] or 0) * 1000)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)
+    return naive.replace(tzinfo=UTC) if timezone.upper() == "UTC" else naive.astimezone(UTC)
+
+
+class Timeline:
+    """The active timeline as it was listed once; plans and metadata are read when asked for.
+
+    ``instants`` is sorted by time. Reading a file that was archived since raises FileNotFoundError.
+    """
+
+    def __init__(self, storage: Storage, properties: Mapping[str, str] | None = None) -> None:
+        self.storage = storage
+        self.properties = table_properties(storage) if properties is None else properties
+        get = self.properties.get
+        self.timezone = get("hoodie.table.timeline.timezone") or "LOCAL"
+        self.layout = 1 if get("hoodie.timeline.layout.version") == "1" else 2
+        if self.layout == 1:
+            self.directory = ".hoodie"
+            self.archive_directory = f".hoodie/{get('hoodie.archivelog.folder') or 'archived'}"
+        else:
+            self.directory = f".hoodie/{get('hoodie.timeline.path') or 'timeline'}"
+            self.archive_directory = f"{self.directory}/{get('hoodie.timeline.history.path') or 'history'}"
+        files = [info for info in storage.children(self.directory) if info.type == pafs.FileType.File]
+        self._files = {info.base_name: (info.mtime_ns, info.size) for info in files}
+        self.instants: tuple[Instant, ...] = _instants({info.base_name: self._changed(info) for info in files})
+
+    def _changed(self, info: pafs.FileInfo) -> str | None:
+        """Layout 1 records no completion time; like Hudi itself we take when the completed file was written."""
+        if self.layout != 1:
+            return None
+        zone = UTC if self.timezone.upper() == "UTC" else None
+        return f"{info.mtime.astimezone(zone):%Y%m%d%H%M%S%f}"[:17]
+
+    @property
+    def completed(self) -> tuple[Instant, ...]:
+        """Completed instants by time."""
+        return tuple(i for i in self.instants if not i.pending)
+
+    @property
+    def pending(self) -> tuple[Instant, ...]:
+        """Requested and inflight instants by time."""
+        return tuple(i for i in self.instants if i.pending)
+
+    @property
+    def commits(self) -> tuple[Instant, ...]:
+        """Completed instants that changed data, in the order of their completion; of layout 1 by time."""
+        commits = (i for i in self.completed if i.action in COMMIT_ACTIONS)
+        if self.layout == 1:
+            return tuple(commits)  # the times of files do not survive copying a table
+        return tuple(sorted(commits, key=lambda i: (i.completed_at or "", i.time)))
+
+    @property
+    def newest(self) -> str:
+        """Time of the newest completed instant that changed data, '' when there is none."""
+        return max((i.time for i in self.commits), default="")
+
+    def find(self, time: str, *, action: str | None = None) -> Instant | None:
+        """The instant of that time (a savepoint shares its commit's: name the action to tell them apart)."""
+        for instant in self.instants:
+            if instant.time == time and (instant.action == action if action else instant.action != "savepoint"):
+                return instant
+        return None
+
+    def plan(self, instant: Instant) -> dict[str, Any] | None:
+        """What the requested file says; None where it is empty or absent."""
+        return self._record(instant.requested_file)
+
+    def inflight(self, instant: Instant) -> dict[str, Any] | None:
+        """What the inflight file says (an upsert's workload by file group); None where it is empty or absent."""
+        return self._record(instant.inflight_file)
+
+    def metadata(self, instant: Instant) -> dict[str, Any] | None:
+        """What the completed instant recorded; None while it is pending."""
+        return self._record(instant.completed_file)
+
+    def written(self, instant: Instant) -> dict[str, Any] | None:
+        """What a completed commit recorded. Transient where its file is empty, so that nobody knows what it wrote."""
+        if self.is_empty(instant):
+            raise Transient(
+                f"{self.storage.shown(f'{self.directory}/{instant.completed_file}')} is empty, so nobody can say what "
+                f"{instant.kind} {instant.time} wrote; put the file back from a backup, or have the table's own writer "
+                "take that commit back (rollback_to_instant, delete the empty file first) and write it again"
+            )
+        return self.metadata(instant)
+
+    def is_empty(self, instant: Instant) -> bool:
+        """Whether the file by which an instant counts as completed is empty."""
+        return instant.completed_file is not None and self._files[instant.completed_file][1] == 0
+
+    def stamp(self, instant: Instant) -> Hashable:
+        """What identifies the content of a completed instant's file."""
+        name = instant.completed_file or ""
+        return name, self._files.get(name)
+
+    def archive_stamp(self) -> Hashable:
+        """What identifies the content of the archived timeline."""
+        children = self.storage.children(self.archive_directory)
+        return frozenset((i.base_name, i.mtime_ns, i.size) for i in children if i.type == pafs.FileType.File)
+
+    def _record(self, name: str | None) -> dict[str, Any] | None:
+        if name is None:
+            return None
+        path = f"{self.directory}/{name}"
+        content = self.storage.read(path)
+        try:
+            return decode(content)
+        except Transient as error:
+            raise Transient(f"{self.storage.shown(path)}: {error}; put it back from a backup") from error
+
+    def pending_plans(self) -> list[tuple[Instant, dict[str, Any]]]:
+        """Pending clusterings, compactions and log compactions with their plans, by time."""
+        found = []
+        for instant in self.pending:
+            # A clustering requested before an upgrade is still called replacecommit; its plan tells.
+            if instant.kind in PLANNED_KINDS or instant.kind == "replacecommit":
+                plan = self.plan(instant)
+                if plan and (plan.get("clusteringPlan") or plan.get("operations")):
+                    found.append((instant, plan))
+        return found
+
+    def savepoints(self) -> dict[str, frozenset[str]]:
+        """Files kept by each completed savepoint (by the time it saves), as paths relative to the table."""
+        kept = {}
+        for instant in self.completed:
+            if instant.action == "savepoint":
+                record = self.metadata(instant) or {}
+                kept[instant.time] = frozenset(
+                    join(entry.get("partitionPath") or partition, name)
+                    for partition, entry in (record.get("partitionMetadata") or {}).items()
+                    for name in entry.get("savepointDataFile") or ()
+                )
+        return kept
+
+    def cleans(self) -> list[tuple[Instant, dict[str, Any]]]:
+        """Completed cleans with their metadata, by time."""
+        cleans = [instant for instant in self.completed if instant.action == "clean"]
+        found = zip(cleans, self.storage.each(self.metadata, cleans), strict=True)
+        return [(instant, record) for instant, record in found if record is not None]
+
+    def archived(
+        self,
+        actions: Collection[str] | None = None,
+        *,
+        plans: bool = True,
+        metadata: bool = True,
+        containing: bytes | None = None,
+        times: Collection[str] | None = None,
+    ) -> Iterator[ArchivedInstant]:
+        """Archived instants, newest first: of ``actions``, of these ``times``, with these bytes in what is read.
+
+        ``plans`` and ``metadata`` say which of the two heavy parts are read.
+        """
+        wanted = Wanted(actions=actions, containing=containing, times=times, plans=plans, metadata=metadata)
+        read = read_log if self.layout == 1 else read_history
+        return read(self.storage, self.archive_directory, wanted)
+
+
+def _instants(files: Mapping[str, str | None]) -> tuple[Instant, ...]:
+    """Instants put together from timeline files; a value is the completion time where the name has none."""
+    states: dict[tuple[str, str], dict[str, str]] = {}
+    for name, changed in files.items():
+        if match := _REQUESTED.fullmatch(name):
+            time, kind = match.groups()
+            states.setdefault((time, COMPLETES_AS.get(kind, kind)), {}).update(requested=name, kind=kind)
+        elif match := _INFLIGHT.fullmatch(name):
+            time, kind = match.group(1), match.group(2) or "commit"
+            states.setdefault((time, COMPLETES_AS.get(kind, kind)), {}).update(inflight=name, kind=kind)
+        elif match := _COMPLETED.fullmatch(name):
+            time, completion, action = match.groups()
+            if completed_at := completion or changed:
+                states.setdefault((time, action), {}).update(completed=name, completion=completed_at)
+    return tuple(
+        Instant(
+            time=time,
+            kind=found.get("kind", action),
+            action=action,
+            state=(
+                InstantState.COMPLETED
+                if "completed" in found
+                else InstantState.INFLIGHT
+                if "inflight" in found
+                else InstantState.REQUESTED
+            ),
+            completed_at=found.get("completion"),
+            requested_file=found.get("requested"),
+            inflight_file=found.get("inflight"),
+            completed_file=found.get("completed"),
+        )
+        for (time, action), found in sorted(states.items())
+    )

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deletes exactly the named superseded files, through Hudi's clean action."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from lake.errors import Conflict, Transient
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.jvm.outcomes import outcomes
+from lake.formats.hudi.plans.clean_start import native_progress
+from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, run_clean
+from lake.formats.hudi.read.commits import reasons_to_keep
+from lake.plan import SupersededVersion
+from lake.ports import Deletion
+
+
+def delete(
+    client: HudiClient, versions: Sequence[SupersededVersion], fence: Callable[[], None] = lambda: None
+) -> Deletion:
+    """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size; what became of them.
+
+    ``fence`` is the last look at whose deletion it is. Files already gone free nothing, and one of another size than
+    was replaced stays; its time is not asked for, since Hudi uses no name twice and times do not survive a copy of the
+    table. Raises Conflict where a version is live, pending or kept by a savepoint (before anything of its batch is
+    deleted), Transient where Hudi left a file behind.
+    """
+    freed, left = 0, dict[int, str]()
+    ordered = sorted(enumerate(versions), key=lambda numbered: (numbered[1].instant, numbered[1].path))
+    for start in range(0, len(ordered), MAX_FILES_PER_CLEAN):
+        batch = dict(ordered[start : start + MAX_FILES_PER_CLEAN])
+        with outcomes(client.table, "cleaning"), client.locked("cleaning"):
+            done = _delete_batch(client, batch, fence)
+        freed += done.bytes_freed
+        left |= done.left
+    return Deletion(bytes_freed=freed, left=left)
+
+
+def _delete_batch(client: HudiClient, batch: Mapping[int, SupersededVersion], fence: Callable[[], None]) -> Deletion:
+    timeline = client.timeline()
+    sizes = client.storage.sizes([version.path for version in batch.values()])
+    there = {index: version for index, version in batch.items() if version.path in sizes}
+    left = {index: why for index, v in there.items() if (why := v.differs(sizes[v.path])) is not None}
+    victims = [version for index, version in there.items() if index not in left]
+    if not victims:
+        return Deletion(left=left)
+    kept = {path: reason for path, reason in reasons_to_keep(client.storage, timeline, victims).items() if reason}
+    if kept:
+        path, reason = next(iter(kept.items()))
+        raise Conflict(f"{client.table.name}: {len(kept)} superseded files can't be deleted now; {path}: {reason}")
+    by_partition: dict[str, list[str]] = {}
+    for victim in victims:
+        by_partition.setdefault(victim.partition, []).append(victim.path)
+    fence()
+    run_clean(client, timeline, by_partition, native_progress(timeline))
+    behind = client.storage.sizes([version.path for version in victims])
+    if behind:
+        raise Transient(f"{client.table.name}: Hudi's clean left {len(behind)} files behind, {sorted(behind)[0]} first")
+    return Deletion(bytes_freed=sum(sizes[version.path] for version in victims), left=left)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table's own services, run for it: its clean policy, its archival, the rollback of writes that died.
+
+Hudi's clean policy knows nothing of lakefold's retention, and its archiver takes a commit's replaced files as gone
+once a clean says so. Hence the two rules here: a clean never deletes what lakefold still keeps, and no commit leaves
+the active timeline while a file that it replaced exists; that file would become live again, every row of it twice.
+"""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from lake.errors import Conflict, Rejected
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.names import join
+from lake.formats.hudi.jvm.outcomes import outcomes
+from lake.formats.hudi.pending.attempts import SILENCE, attempts, forget_ended
+from lake.formats.hudi.pending.unfinished import unfinished
+from lake.formats.hudi.plans import adoption
+from lake.formats.hudi.plans.clean_start import KEEP_MAX, KEEP_MAX_DEFAULT, Progress, oldest_replacement_on_disk
+from lake.formats.hudi.plans.cleaning import run_clean
+from lake.formats.hudi.plans.withdrawal import discard
+from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
+from lake.plan import SupersededVersion
+from lake.units import format_duration
+
+_KEEP_MIN, _KEEP_MIN_DEFAULT = "hoodie.keep.min.commits", 20
+
+
+def maintain(client: HudiClient, services: Collection[str], retained: Sequence[SupersededVersion]) -> list[str]:
+    """Run ``services`` (rollback, clean, archive) in that order, each under the table's lock; what each did."""
+    client.bundle.check_serves_others(client.table.name, "running the table's own services")
+    lines = []
+    known: Mapping[str, Callable[[], str | None]] = {
+        "rollback": lambda: _roll_back_failed(client),
+        "clean": lambda: _clean(client, retained),
+        "archive": lambda: _archive(client),
+    }
+    for service, run in known.items():
+        if service in services:
+            with (
+                outcomes(client.table, f"running the service {service}"),
+                client.locked(f"running the service {service}"),
+            ):
+                line = run()
+            if line is not None:
+                lines.append(line)
+    return lines
+
+
+def _roll_back_failed(client: HudiClient) -> str | None:
+    """Roll back writes whose heartbeat has stopped, as Hudi's lazy policy does before a write."""
+    if not client.optimistic:
+        # Single writers have no heartbeats, so that a living one could not be told from a dead one.
+        return 'nothing is rolled back: only writers with concurrency = "occ" have heartbeats'
+    before = {instant.time for instant in client.timeline().pending}
+    java = client.unlocked({"hoodie.clean.failed.writes.policy": "LAZY"})
+    try:
+        client.confirm_lock("rolling back")
+        java.rollbackFailedWrites(client.meta)
+    finally:
+        java.close()
+    gone = sorted(before - {instant.time for instant in client.timeline().pending})
+    return f"rolled back {', '.join(gone)}, whose writers died" if gone else None
+
+
+def _clean(client: HudiClient, retained: Sequence[SupersededVersion]) -> str | None:
+    """What the table's clean policy would delete, without what lakefold retains, as one clean."""
+    table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+    found = table.createCleanerPlan(client.context, client.absent)
+    if not found.isPresent():
+        return None
+    plan = json.loads(found.get().toString())
+    timeline = client.timeline()
+    on_disk = client.storage.sizes([version.path for version in retained])
+    kept = {version.path for version in retained if version.path in on_disk}
+    wanted = {
+        partition: [join(partition, str(entry["filePath"]).rsplit("/", 1)[-1]) for entry in entries]
+        for partition, entries in (plan.get("filePathsToBeDeletedPerPartition") or {}).items()
+    }
+    victims = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
+    victims = {partition: paths for partition, paths in victims.items() if paths}
+    saved = timeline.savepoints()
+    # Hudi deletes the directory of a partition that was deleted, and in it what savepoints keep.
+    held = {version.partition for version in retained if version.path in kept}
+    held |= {path.rpartition("/")[0] for paths in saved.values() for path in paths}
+    partitions = [name for name in plan.get("partitionsToBeDeleted") or () if name not in held]
+    if not victims and not partitions:
+        return None
+    progress = Progress(
+        start=str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or ""),
+        commit=str(plan.get("lastCompletedCommitTimestamp") or ""),
+        clean=timeline.newest,
+        savepoints=tuple(sorted(saved)),
+    )
+    run_clean(client, timeline, victims, progress, partitions=partitions)
+    deleted = sum(len(paths) for paths in victims.values())
+    spared = sum(len(paths) for paths in wanted.values()) - deleted
+    spared_text = f", {spared} more are kept by lakefold's retention" if spared else ""
+    return f"the table's clean policy deleted {deleted} files{spared_text}"
+
+
+def _archive(client: HudiClient) -> str | None:
+    """Hudi's archival, held back from the oldest commit some of whose replaced files exist."""
+    timeline = client.timeline()
+    minimum = int(client.table.write_options.get(_KEEP_MIN, _KEEP_MIN_DEFAULT))
+    maximum = int(client.table.write_options.get(KEEP_MAX, KEEP_MAX_DEFAULT))
+    oldest = oldest_replacement_on_disk(client.storage, timeline)
+    if oldest:
+        commits = [i for i in timeline.completed if i.action in COMMIT_ACTIONS and i.time >= oldest]
+        minimum = max(minimum, len(commits))
+        maximum = max(maximum, minimum + 1)
+    java = client.unlocked({_KEEP_MIN: str(minimum), KEEP_MAX: str(maximum)})
+    try:
+        client.confirm_lock("archiving")
+        java.archive()
+    finally:
+        java.close()
+    archived = len(set(timeline.completed) - set(client.timeline().completed))
+    return f"archived {archived} instants" if archived else None
+
+
+def roll_back(client: HudiClient, time: str) -> str:
+    """Take back what somebody else began as ``time`` and did not end; what was done, in words.
+
+    A clustering or compaction stays scheduled, but for a plan of lakefold's, which is withdrawn; a write is removed.
+    Raises Conflict where the instant is not pending, or its owner is alive; Rejected for what Hudi ends by itself.
+    """
+    with outcomes(client.table, "rolling back"), client.locked("rolling back"):
+        timeline = client.timeline()
+        instant = _abandoned(client, timeline, time)
+        planned_by = extra_metadata(timeline.plan(instant)).get(PLAN_KEY)
+        if planned_by is not None:
+            return _withdraw(client, instant, planned_by)
+        if any(entry.instant == time and entry.kind for entry in unfinished(client.table, client.storage, timeline)):
+            adoption.take_back(client, time)
+            return f"{instant.kind} {time} is taken back to requested: what was written of it is deleted"
+        if instant.kind not in COMMIT_ACTIONS:
+            raise Rejected(
+                f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} at its "
+                "next one"
+            )
+        client.confirm_lock("rolling back")
+        client.worker.rollback(time)
+        return f"{instant.kind} {time} is rolled back: what was written of it is deleted"
+
+
+def _withdraw(client: HudiClient, instant: Instant, plan_id: str) -> str:
+    """Withdraw a dead instant of ours; call it under the lock."""
+    forget_ended(client.storage, instant.time)
+    discard(client, plan_id, {instant.time})
+    if client.timeline().find(instant.time, action=instant.action) is None:
+        return f"{instant.kind} {instant.time} of plan {plan_id} is withdrawn: what was written of it is deleted"
+    return (
+        f"{instant.kind} {instant.time} of plan {plan_id} stays scheduled, since log files are named after it; what "
+        "was written of it is deleted. adopt_pending = true has it executed"
+    )
+
+
+def _abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instant:
+    name = client.table.name
+    instant = next((i for i in timeline.pending if i.time == time), None)
+    if instant is None:
+        completed = timeline.find(time)
+        what = f"{completed.kind} {time} is completed" if completed else f"there is no instant {time} on its timeline"
+        raise Conflict(f"{name}: {what}; only what is pending can be rolled back")
+    entry = next(e for e in unfinished(client.table, client.storage, timeline) if e.instant == time)
+    if entry.alive and (entry.begun or entry.plan_id is not None):
+        sign = f"its last sign of life is of {entry.last_sign:%H:%M:%S} UTC"
+        if entry.plan_id is None:
+            raise Conflict(f"{name}: {entry.action} {time} is alive, {sign}")
+        at_work = attempts(client.storage).get(time)
+        who = f"{at_work[-1].attempt.process}, {sign}" if at_work else sign
+        raise Conflict(
+            f"{name}: {entry.action} {time} of plan {entry.plan_id} may be in the hands of another lakefold: {who}; it "
+            f"counts as dead when its process is seen to have ended, or after {format_duration(SILENCE)} of silence"
+        )
+    return instant
