@@ -22,8 +22,10 @@ from lake.errors import Conflict
 from lake.formats import load_format
 from lake.identity import executor_name
 from lake.model import TableRef
+from lake.optional import Fenced
 from lake.plan import Keeper, KeeperKind, SupersededVersion
-from lake.ports import Capability, Deletion, Due, Fenced, PlanStore, SparkProvider, TableFormat
+from lake.plan_store import Due, PlanStore
+from lake.ports import Capability, Deletion, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 

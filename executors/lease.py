@@ -12,7 +12,8 @@ from typing import Self
 from lake.errors import CancelRequested, LeaseLost, Transient
 from lake.logfields import about
 from lake.plan import Claim, Progress
-from lake.ports import PlanStore, TableWriter
+from lake.plan_store import PlanStore
+from lake.ports import TableWriter
 
 log = logging.getLogger(__name__)
 

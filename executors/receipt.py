@@ -24,8 +24,9 @@ from executors.rowhash import Fingerprint
 from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient
 from lake.filesystems import filesystem_of
 from lake.model import FileSlice
+from lake.optional import MergedReads
 from lake.plan import LeftOut, OutputFile, ReceiptLevel
-from lake.ports import MergedReads, Rewrite, TableWriter
+from lake.ports import Rewrite, TableWriter
 
 
 @dataclass(frozen=True, slots=True, eq=False)

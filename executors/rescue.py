@@ -13,9 +13,10 @@ from executors.run import ASK_AGAIN_SECONDS, HEARTBEAT, settle
 from lake.errors import Rejected
 from lake.logfields import about
 from lake.model import TableRef
-from lake.optional import pending, unfinished
+from lake.optional import FindsLateFiles, FindsStaged, RemovesLateFiles, pending, unfinished
 from lake.plan import LIVE_STATES, Claim, PlanKind, PlanState
-from lake.ports import FindsLateFiles, FindsStaged, PlanStore, RemovesLateFiles, SparkProvider, TableFormat
+from lake.plan_store import PlanStore
+from lake.ports import SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 

@@ -39,8 +39,10 @@ from lake.errors import (
     Transient,
 )
 from lake.failpoints import failpoint
+from lake.optional import Fenced
 from lake.plan import Claim, Commit, LeftOut, Plan, PlanState, Staged, Step
-from lake.ports import Fenced, PlanStore, Rewrite, SparkProvider, TableFormat, TableWriter
+from lake.plan_store import PlanStore
+from lake.ports import Rewrite, SparkProvider, TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from lake.formats import load_format
 from lake.identity import executor_name
 from lake.logfields import about
 from lake.plan import Claim
-from lake.ports import PlanStore, SparkProvider
+from lake.plan_store import PlanStore
+from lake.ports import SparkProvider
 
 log = logging.getLogger(__name__)
 

@@ -1,11 +1,182 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only some formats can be asked for: of one that can't the answer is none, or a refusal."""
+"""What only some formats can be asked for: the protocols that they add to those of ``lake.ports``, and the asking.
 
-from collections.abc import Mapping, Sequence
+Of a format that can't the answer is none, or a refusal.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from lake.errors import Rejected
 from lake.model import TableRef
-from lake.ports import Capability, HasTimeline, TableFormat, Unfinished
+from lake.plan import ClusteringGroup, PlanKind, Staged, SupersededVersion
+from lake.ports import Capability, Prepared, TableFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """Something on a table's own timeline that was begun or only scheduled, and did not complete.
+
+    ``action`` is the format's word for it. ``begun`` tells a plan somebody executes from one that only waits.
+    ``last_sign`` is the newest trace of whoever works on it, ``alive`` whether that is recent enough to leave it
+    alone. ``plan_id`` is the plan of lakefold's that it carries, None for somebody else's. A scheduled rewrite has
+    its ``kind``, ``groups`` and the ``sort_columns`` it asks for; ``refusal`` says why lakefold could not execute it.
+    ``stays`` says that a plan of lakefold's can't be withdrawn, since writers built on it: it has to be executed.
+    """
+
+    instant: str
+    action: str
+    begun: bool
+    since: datetime
+    last_sign: datetime
+    alive: bool
+    plan_id: str | None = None
+    kind: PlanKind | None = None
+    groups: tuple[ClusteringGroup, ...] = ()
+    sort_columns: tuple[str, ...] = ()
+    refusal: str | None = None
+    stays: bool = False
+
+    @property
+    def dead(self) -> bool:
+        """Begun by somebody else who gives no sign of life any more."""
+        return self.begun and not self.alive and self.plan_id is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resurrected:
+    """A file group that readers see although a completed commit, ``instant``, took it out of the table.
+
+    ``files`` are all that is in storage of it, paths relative to the table with their bytes. ``rows`` are read twice,
+    None where nobody has counted them. ``refusal`` says why the group can't be taken out again now.
+    """
+
+    partition: str
+    file_id: str
+    instant: str
+    files: Mapping[str, int]
+    rows: int | None = None
+    refusal: str | None = None
+
+
+@runtime_checkable
+class RunsServices(Protocol):
+    """What a ``TableWriter`` adds whose tables have services of their own (``Capability.TABLE_SERVICES``)."""
+
+    def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
+        """Run the table's own services ``wanted`` (clean, archive, rollback); what each did, in words.
+
+        ``retained`` are this table's superseded versions, which no service deletes. Savepoints are respected.
+        """
+
+
+@runtime_checkable
+class RollsBack(Protocol):
+    """What a ``TableWriter`` adds where work of others can be taken back (``Capability.ROLL_BACK``)."""
+
+    def roll_back(self, instant: str) -> str:
+        """Take back what another process began as ``instant`` and left; what was done, in words.
+
+        Of a plan of lakefold's the instant is withdrawn, whatever database knows the plan: ask yours first. Raises
+        Conflict where the instant is completed or its owner is alive, Rejected for what can't be taken back.
+        """
+
+
+@runtime_checkable
+class MergedReads(Protocol):
+    """What a ``TableWriter`` adds when its data files do not always tell the rows that a reader of the table sees.
+
+    That is so where slices may hold logs, or where the table's columns may have changed since a file was written.
+    """
+
+    def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
+        """The rows of the live groups' slices in ``partition`` as a reader sees them, base and logs merged.
+
+        The columns are those of the data files, meta columns included; with ``evolved`` those that the table has now,
+        under their names and types of today. Called after ``rewrite``, before ``commit``.
+        """
+
+
+@runtime_checkable
+class Fenced(Protocol):
+    """What a ``TableWriter`` adds when it asks once more, under the table's lock, whether it may still go on.
+
+    ``fence`` is called right before the plan is made known to the table, right before its commit, and right before
+    superseded files are deleted. It raises where that may not happen any more: another executor has taken the plan
+    over, an operator cancelled it, or another cleaner was there meanwhile.
+    """
+
+    fence: Callable[[], None]
+
+
+@runtime_checkable
+class TakesOut(Protocol):
+    """What a ``TableWriter`` adds where replaced file groups can become live again."""
+
+    def take_out(self) -> Sequence[Resurrected]:
+        """Delete every resurrected file group that has no refusal, through the format; those that went."""
+
+
+@runtime_checkable
+class FindsResurrected(Protocol):
+    """What a ``TableFormat`` adds where replaced file groups can become live again."""
+
+    def resurrected(self, table: TableRef) -> Sequence[Resurrected]:
+        """File groups that readers see although a completed commit took them out."""
+
+
+@runtime_checkable
+class HasTimeline(Protocol):
+    """What a ``TableFormat`` adds whose tables tell what was begun on them and has not ended.
+
+    It finds there what is staged, and what other processes scheduled (``Capability.ADOPTION``). Ask for it through
+    ``lake.optional``.
+    """
+
+    def pending(self, table: TableRef) -> Mapping[str, str]:
+        """Pending instants on the table's timeline that name a plan of lakefold's, each with that plan's id."""
+
+    def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
+        """Everything pending on the table's timeline, oldest first, whoever began or scheduled it."""
+
+
+@runtime_checkable
+class FindsStaged(Protocol):
+    """What a ``TableFormat`` adds whose tables don't tell what is staged: then only the database does.
+
+    The sweep asks for what ended attempts left, and goes on asking for a while: an executor that slept, or a task on
+    another host, may write after its attempt was withdrawn.
+    """
+
+    def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
+        """The tokens of ``staged`` of which something is in storage that no commit made the table's. Cheap."""
+
+
+@runtime_checkable
+class RemovesLateFiles(Protocol):
+    """What a ``TableWriter`` adds when files can be written for a plan after its withdrawal or commit."""
+
+    def remove_late_files(self, instants: Collection[str]) -> Sequence[str]:
+        """Delete what was written under ``instants`` when these were over already; the paths of what went."""
+
+
+@runtime_checkable
+class FindsLateFiles(Protocol):
+    """What a ``TableFormat`` adds when files can be written for a plan after its withdrawal or commit.
+
+    An executor that slept, a process that outlived its parent or a task on another host does so, and need not be there
+    any more to delete them.
+    """
+
+    def late_files(self, table: TableRef) -> Collection[str]:
+        """Instants of lakefold's, whichever database knows their plans, that are over and have files of no commit.
+
+        Cheap, since it is asked at every sweep: looks at one instant grow rarer, and end.
+        """
 
 
 def pending(format_: TableFormat, table: TableRef) -> Mapping[str, str]:

@@ -1,36 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocols between rooms. None of them knows a table format by name.
+"""The protocols of a table format. None of them knows one by name.
 
-``TableFormat`` observes a table without a JVM; ``TableWriter`` changes it; ``PlanStore`` is the part of the
-database that executors use. Implementations raise only the outcomes of ``lake.errors``.
+``TableFormat`` observes a table without a JVM, ``TableWriter`` changes it; what only some formats add is in
+``lake.optional``. Implementations raise only the outcomes of ``lake.errors``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol
 
 from lake.engines import Engine
 from lake.model import Snapshot, TableRef
 from lake.plan import (
-    Claim,
-    ClusteringGroup,
     Commit,
-    Keeper,
     LeftOut,
     OutputFile,
-    PartitionFigures,
     Plan,
-    PlanKind,
-    PlanState,
     Progress,
     Staged,
-    Step,
     SupersededVersion,
 )
 
@@ -123,52 +114,6 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unfinished:
-    """Something on a table's own timeline that was begun or only scheduled, and did not complete.
-
-    ``action`` is the format's word for it. ``begun`` tells a plan somebody executes from one that only waits.
-    ``last_sign`` is the newest trace of whoever works on it, ``alive`` whether that is recent enough to leave it
-    alone. ``plan_id`` is the plan of lakefold's that it carries, None for somebody else's. A scheduled rewrite has
-    its ``kind``, ``groups`` and the ``sort_columns`` it asks for; ``refusal`` says why lakefold could not execute it.
-    ``stays`` says that a plan of lakefold's can't be withdrawn, since writers built on it: it has to be executed.
-    """
-
-    instant: str
-    action: str
-    begun: bool
-    since: datetime
-    last_sign: datetime
-    alive: bool
-    plan_id: str | None = None
-    kind: PlanKind | None = None
-    groups: tuple[ClusteringGroup, ...] = ()
-    sort_columns: tuple[str, ...] = ()
-    refusal: str | None = None
-    stays: bool = False
-
-    @property
-    def dead(self) -> bool:
-        """Begun by somebody else who gives no sign of life any more."""
-        return self.begun and not self.alive and self.plan_id is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resurrected:
-    """A file group that readers see although a completed commit, ``instant``, took it out of the table.
-
-    ``files`` are all that is in storage of it, paths relative to the table with their bytes. ``rows`` are read twice,
-    None where nobody has counted them. ``refusal`` says why the group can't be taken out again now.
-    """
-
-    partition: str
-    file_id: str
-    instant: str
-    files: Mapping[str, int]
-    rows: int | None = None
-    refusal: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
     """What became of superseded versions that were to be deleted.
 
@@ -246,132 +191,21 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         """Stop a running ``rewrite`` of this writer from another thread."""
 
 
-@runtime_checkable
-class RunsServices(Protocol):
-    """What a ``TableWriter`` adds whose tables have services of their own (``Capability.TABLE_SERVICES``)."""
-
-    def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
-        """Run the table's own services ``wanted`` (clean, archive, rollback); what each did, in words.
-
-        ``retained`` are this table's superseded versions, which no service deletes. Savepoints are respected.
-        """
-
-
-@runtime_checkable
-class RollsBack(Protocol):
-    """What a ``TableWriter`` adds where work of others can be taken back (``Capability.ROLL_BACK``)."""
-
-    def roll_back(self, instant: str) -> str:
-        """Take back what another process began as ``instant`` and left; what was done, in words.
-
-        Of a plan of lakefold's the instant is withdrawn, whatever database knows the plan: ask yours first. Raises
-        Conflict where the instant is completed or its owner is alive, Rejected for what can't be taken back.
-        """
-
-
-@runtime_checkable
-class MergedReads(Protocol):
-    """What a ``TableWriter`` adds when its data files do not always tell the rows that a reader of the table sees.
-
-    That is so where slices may hold logs, or where the table's columns may have changed since a file was written.
-    """
-
-    def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
-        """The rows of the live groups' slices in ``partition`` as a reader sees them, base and logs merged.
-
-        The columns are those of the data files, meta columns included; with ``evolved`` those that the table has now,
-        under their names and types of today. Called after ``rewrite``, before ``commit``.
-        """
-
-
-@runtime_checkable
-class Fenced(Protocol):
-    """What a ``TableWriter`` adds when it asks once more, under the table's lock, whether it may still go on.
-
-    ``fence`` is called right before the plan is made known to the table, right before its commit, and right before
-    superseded files are deleted. It raises where that may not happen any more: another executor has taken the plan
-    over, an operator cancelled it, or another cleaner was there meanwhile.
-    """
-
-    fence: Callable[[], None]
-
-
-@runtime_checkable
-class TakesOut(Protocol):
-    """What a ``TableWriter`` adds where replaced file groups can become live again."""
-
-    def take_out(self) -> Sequence[Resurrected]:
-        """Delete every resurrected file group that has no refusal, through the format; those that went."""
-
-
-@runtime_checkable
-class FindsResurrected(Protocol):
-    """What a ``TableFormat`` adds where replaced file groups can become live again."""
-
-    def resurrected(self, table: TableRef) -> Sequence[Resurrected]:
-        """File groups that readers see although a completed commit took them out."""
-
-
-@runtime_checkable
-class HasTimeline(Protocol):
-    """What a ``TableFormat`` adds whose tables tell what was begun on them and has not ended.
-
-    It finds there what is staged, and what other processes scheduled (``Capability.ADOPTION``). Ask for it through
-    ``lake.optional``.
-    """
-
-    def pending(self, table: TableRef) -> Mapping[str, str]:
-        """Pending instants on the table's timeline that name a plan of lakefold's, each with that plan's id."""
-
-    def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
-        """Everything pending on the table's timeline, oldest first, whoever began or scheduled it."""
-
-
-@runtime_checkable
-class FindsStaged(Protocol):
-    """What a ``TableFormat`` adds whose tables don't tell what is staged: then only the database does.
-
-    The sweep asks for what ended attempts left, and goes on asking for a while: an executor that slept, or a task on
-    another host, may write after its attempt was withdrawn.
-    """
-
-    def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
-        """The tokens of ``staged`` of which something is in storage that no commit made the table's. Cheap."""
-
-
-@runtime_checkable
-class RemovesLateFiles(Protocol):
-    """What a ``TableWriter`` adds when files can be written for a plan after its withdrawal or commit."""
-
-    def remove_late_files(self, instants: Collection[str]) -> Sequence[str]:
-        """Delete what was written under ``instants`` when these were over already; the paths of what went."""
-
-
-@runtime_checkable
-class FindsLateFiles(Protocol):
-    """What a ``TableFormat`` adds when files can be written for a plan after its withdrawal or commit.
-
-    An executor that slept, a process that outlived its parent or a task on another host does so, and need not be there
-    any more to delete them.
-    """
-
-    def late_files(self, table: TableRef) -> Collection[str]:
-        """Instants of lakefold's, whichever database knows their plans, that are over and have files of no commit.
-
-        Cheap, since it is asked at every sweep: looks at one instant grow rarer, and end.
-        """
-
-
-class TableFormat(Protocol):
-    """Observes tables of one format; needs no JVM."""
+class Offers(Protocol):
+    """What a table format says that it can do."""
 
     name: str
-    #: top-level columns of data files that a rewrite may change, such as the name of the file a row is in
-    volatile_columns: frozenset[str]
-    #: what its tables can be asked for beyond this protocol's own
+    #: what its tables can be asked for beyond what all are
     capabilities: frozenset[Capability]
     #: services of its own that ``maintain`` can be asked for, by their names in ``table_services``
     services: tuple[str, ...]
+
+
+class TableFormat(Offers, Protocol):
+    """Observes tables of one format; needs no JVM."""
+
+    #: top-level columns of data files that a rewrite may change, such as the name of the file a row is in
+    volatile_columns: frozenset[str]
     #: what the Spark session of a process that changes such tables is started with
     session: SessionNeeds
 
@@ -407,128 +241,3 @@ class TableFormat(Protocol):
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> TableWriter:
         """Open the table for changing it. ``engines`` are there to rewrite files, unless the format brings its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
-    """A superseded version the cleaner may look at, with its row id in the store."""
-
-    row_id: int
-    plan_id: str
-    version: SupersededVersion
-    superseded_at: datetime
-    #: when a deletion of the file was begun; whether that came to pass is not known
-    deleting_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leftover:
-    """What an attempt staged on which no executor works any more. ``is_old``: nobody is to write to it by now."""
-
-    plan_id: str
-    staged: Staged
-    is_old: bool
-
-
-class PlanStore(Protocol):
-    """What executors read and write. Times compare with the database's clock."""
-
-    def claim(self, executor: str) -> Claim | None:
-        """Take the oldest due requested plan by compare-and-set; None when there is none.
-
-        Skips paused and halted tables and tables at ``max_inflight_per_table``. Increments epoch and attempt.
-        """
-
-    def heartbeat(self, claim: Claim, progress: Progress | None = None, *, at_least: timedelta = timedelta()) -> bool:
-        """Extend the lease, ``at_least`` for so long; True when a cancel was requested. Raises LeaseLost.
-
-        A lease never becomes shorter. With ``at_least`` nobody takes the plan over, either, until that time has passed
-        once more after its end, unless its executor is known to be gone.
-        """
-
-    def stage(self, claim: Claim, staged: Staged) -> None:
-        """Record what this attempt is about to stage. Raises LeaseLost."""
-
-    def leftovers(self, table: TableRef) -> Sequence[Leftover]:
-        """What attempts at plans of the table staged and neither committed nor is known to have left nothing.
-
-        Without what an executor that holds its plan works on.
-        """
-
-    def nothing_left(self, leftovers: Collection[Leftover]) -> None:
-        """Record that nothing is left of these, and nothing will come."""
-
-    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0) -> None:
-        """Record that ``step`` ended. Raises LeaseLost."""
-
-    def note(self, claim: Claim, text: str) -> None:
-        """Add a line to the plan's history. Raises LeaseLost."""
-
-    def stay(self, claim: Claim, error: str) -> None:
-        """Record why a plan stays inflight; the first cause of an attempt is kept. Raises LeaseLost."""
-
-    def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
-        """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""
-
-    def complete(
-        self, claim: Claim, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
-    ) -> None:
-        """One transaction: completed, figures, superseded versions, partitions freed. Raises LeaseLost.
-
-        Idempotent: a second call of the same claim with the same commit, as after a lost answer, changes nothing.
-        """
-
-    def uncommitted(self, table: TableRef) -> Collection[str]:
-        """Plans of the table that somebody claimed once and that ended cancelled or failed."""
-
-    def complete_late(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
-        """Complete a plan that ended cancelled or failed although its table holds ``commit``; False for any other."""
-
-    def requeue(self, claim: Claim, error: str) -> bool:
-        """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False)."""
-
-    def fail(self, claim: Claim, error: str, *, halt: bool = False) -> None:
-        """Rejected or Integrity: failed, partitions freed; with ``halt`` the table is halted."""
-
-    def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
-        """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
-
-    def expired(self, executor: str) -> Claim | None:
-        """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none.
-
-        For a while after its end, its grace, a plan is taken over only from an executor that is known to be gone:
-        once a commit was to begin, and with an adopted plan for long, since a successor has to use the same instant.
-        """
-
-    def due_in(self) -> timedelta | None:
-        """How long until a requested plan is due or an inflight lease runs out; zero when that is now.
-
-        None when no plan is live but those of paused and halted tables.
-        """
-
-    def plan_state(self, plan_id: str) -> PlanState | None:
-        """The state of a plan, None when this database does not know it."""
-
-    def keep(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
-        """Hold, or go on holding, ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
-
-        While a keeper holds a partition no plan is made there, and while a plan lives no keeper holds its partitions.
-        """
-
-    def release(self, keeper: Keeper) -> None:
-        """Give up all that ``keeper`` holds."""
-
-    def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
-        """Superseded versions older than ``retention``, in the order in which they were superseded."""
-
-    def superseded(self, table: TableRef) -> Sequence[Due]:
-        """All superseded versions of the table that are not deleted yet, in the order in which they were superseded."""
-
-    def begin_deleting(self, rows: Collection[int]) -> Collection[int]:
-        """Mark that these rows' files are about to be deleted; those of them that still wait for it."""
-
-    def mark_deleted(self, rows: Sequence[int]) -> None:
-        """Set ``deleted_at`` now for these rows."""
-
-    def close_superseded(self, rows: Mapping[int, str]) -> None:
-        """End the wait of these rows, each for its reason: their files are not lakefold's to delete any more."""

@@ -2,22 +2,10 @@
 """What a policy asks of a table's format that the format does not offer; each such setting is one line for a person."""
 
 from collections.abc import Iterator
-from typing import Protocol
 
-from lake.ports import Capability
+from lake.ports import Capability, Offers
 from planner.choices import BALANCED
 from planner.policy import SizingPolicy
-
-
-class Offers(Protocol):
-    """The part of a ``TableFormat`` that says what it can do."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def capabilities(self) -> frozenset[Capability]: ...
-    @property
-    def services(self) -> tuple[str, ...]: ...
 
 
 def not_offered(policy: SizingPolicy, offers: Offers) -> Iterator[str]:

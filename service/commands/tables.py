@@ -25,7 +25,7 @@ from service.problems import ExitCode, exit_codes
 from service.text import age, moment, size
 
 if TYPE_CHECKING:
-    from lake.ports import Resurrected, Unfinished
+    from lake.optional import Resurrected, Unfinished
 
 app = typer.Typer(help="Tables: what there is and why each file is planned or left alone.", no_args_is_help=True)
 
@@ -143,7 +143,8 @@ def rollback(
     """
     from lake import optional
     from lake.formats import load_format
-    from lake.ports import Capability, RollsBack
+    from lake.optional import RollsBack
+    from lake.ports import Capability
     from service.wiring import start_spark
 
     with command(json, config) as run:
@@ -195,7 +196,7 @@ def repair(
     Without a terminal nothing is deleted unless --yes is given.
     """
     from lake.formats import load_format
-    from lake.ports import FindsResurrected, TakesOut
+    from lake.optional import FindsResurrected, TakesOut
     from service.wiring import start_spark
 
     with command(json, config) as run:

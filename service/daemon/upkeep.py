@@ -11,7 +11,8 @@ from executors.observer import Observer
 from executors.rescue import sweep
 from lake import optional
 from lake.formats import load_format
-from lake.ports import Capability, RunsServices, SparkProvider
+from lake.optional import RunsServices
+from lake.ports import Capability, SparkProvider
 from lake.units import format_bytes
 from service.config.loader import Config
 from service.config.tables import configure

@@ -33,7 +33,7 @@ from service.demo.show import Seen, Show
 from service.problems import USAGE, CommandError, ExitCode
 
 if TYPE_CHECKING:
-    from lake.ports import Due
+    from lake.plan_store import Due
     from service.store import ScanRecord, Store
 
 _LIMITS = {"small_file_limit": settings.SMALL_FILE_LIMIT_BYTES, "target_file_max": settings.TARGET_FILE_MAX_BYTES}

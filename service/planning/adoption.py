@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from uuid_utils import uuid7
 
+from lake.optional import Unfinished
 from lake.plan import LIVE_STATES, Plan
-from lake.ports import Unfinished
 from lake.units import format_duration
 from service.config.tables import ConfiguredTable
 from service.store.errors import PartitionsTaken

@@ -16,8 +16,8 @@ from lake import optional
 from lake.errors import LakefoldError, Rejected
 from lake.formats import load_format
 from lake.model import Snapshot
+from lake.optional import Unfinished
 from lake.plan import Plan, PlanKind
-from lake.ports import Unfinished
 from lake.version import __version__
 from planner.candidates import Reason
 from planner.offers import not_offered

@@ -97,7 +97,7 @@ class Store(
     Notifications,
     Pruning,
 ):
-    """Implements ``lake.ports.PlanStore`` and everything the scheduler and the command line need. Thread-safe.
+    """Implements ``lake.plan_store.PlanStore`` and everything the scheduler and the command line need. Thread-safe.
 
     Connects at the first use. Every method raises DatabaseUnreachable, or SchemaBehind, where the database can't
     be used. Leases, backoff, retention and leaders go by the database's clock.

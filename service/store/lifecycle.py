@@ -33,7 +33,7 @@ _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 
 
 class Lifecycle(StorePart):
-    """``lake.ports.PlanStore`` without its superseded versions."""
+    """``lake.plan_store.PlanStore`` without its superseded versions."""
 
     def claim(self, executor: str) -> Claim | None:
         """Take the oldest due requested plan by compare-and-set; None when there is none.

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select, update
 
 from lake.model import TableRef
 from lake.plan import Claim, Commit, PlanState, Staged
-from lake.ports import Leftover
+from lake.plan_store import Leftover
 from service.store.base import StorePart, hold, insert_if_absent
 from service.store.clock import db_now, milliseconds
 from service.store.models import PlanRow, StagedRow

@@ -9,7 +9,7 @@ from sqlalchemy import Select, bindparam, case, func, literal, select, update
 
 from lake.model import TableRef
 from lake.plan import SupersededVersion
-from lake.ports import Due
+from lake.plan_store import Due
 from service.store.base import StorePart
 from service.store.clock import db_now, milliseconds, moment, optional_moment
 from service.store.models import SupersededRow

@@ -25,7 +25,7 @@ from lake.ports import Capability, Prepared, Report, Rewrite, SparkProvider
 
 
 class PlainFormat(ToyFormat):
-    """Observes toy tables without looking at any timeline; adds ``lake.ports.FindsStaged``."""
+    """Observes toy tables without looking at any timeline; adds ``lake.optional.FindsStaged``."""
 
     capabilities = frozenset({Capability.MERGED_READS})
 

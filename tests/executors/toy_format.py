@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from lake.engines import Engine
 from lake.errors import Conflict, Transient
 from lake.model import SLICES_SCHEMA, FileSlice, Snapshot, TableRef
+from lake.optional import Unfinished
 from lake.plan import (
     ClusteringGroup,
     Commit,
@@ -48,7 +49,6 @@ from lake.ports import (
     Rewrite,
     SessionNeeds,
     SparkProvider,
-    Unfinished,
     Verification,
 )
 
@@ -167,7 +167,7 @@ class ToyWriter:
         self._cancelled = threading.Event()
         self.commit_takes = format_.commit_takes
         self.journal: Journal = lambda staged: None
-        #: see ``lake.ports.Fenced``; the toy asks it before it deletes only, so that tests can wake a sleeper anywhere
+        #: see ``lake.optional.Fenced``; asked before a deletion only, so that tests can wake a sleeper anywhere
         self.fence: Callable[[], None] = lambda: None
 
     def __enter__(self) -> "ToyWriter":

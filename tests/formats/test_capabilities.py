@@ -7,15 +7,8 @@ from lake import optional
 from lake.errors import Rejected
 from lake.formats import FORMATS, load_format
 from lake.model import TableRef
-from lake.ports import (
-    Capability,
-    FindsResurrected,
-    HasTimeline,
-    MergedReads,
-    RollsBack,
-    RunsServices,
-    TakesOut,
-)
+from lake.optional import FindsResurrected, HasTimeline, MergedReads, RollsBack, RunsServices, TakesOut
+from lake.ports import Capability
 
 #: what a capability asks of a format, and of its writer
 ASKED = {

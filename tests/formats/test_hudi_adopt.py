@@ -15,8 +15,8 @@ from hudi_writing import FORMAT, Table, ignore
 from lake.errors import Conflict, Transient
 from lake.formats.hudi.pending import attempts
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, InstantState, extra_metadata
+from lake.optional import Unfinished
 from lake.plan import Plan, PlanKind, RewriteOptions
-from lake.ports import Unfinished
 
 pytestmark = pytest.mark.spark
 SCHEDULES = {

@@ -22,7 +22,7 @@ from lake.formats.hudi.plans import adoption, compaction
 from lake.formats.hudi.plans.withdrawal import discard
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline
 from lake.identity import Process
-from lake.ports import Unfinished
+from lake.optional import Unfinished
 
 
 @pytest.fixture

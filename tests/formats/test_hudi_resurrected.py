@@ -9,8 +9,8 @@ from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, insert
 
 from lake.formats.hudi.plans.clean_start import CleanStart
 from lake.formats.hudi.plans.cleaning import publish_clean
+from lake.optional import Resurrected
 from lake.plan import Commit
-from lake.ports import Resurrected
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"

@@ -12,7 +12,7 @@ from lake.formats.hudi.audit.resurrected import find_resurrected
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.timeline.archive import ArchivedInstant
 from lake.formats.hudi.timeline.timeline import Timeline
-from lake.ports import Resurrected
+from lake.optional import Resurrected
 
 
 class Archived:

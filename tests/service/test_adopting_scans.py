@@ -16,8 +16,8 @@ from daemon_toys import running, wait_for, write_config
 from toy_format import ToyFormat, base, create, plan, schedule, table_rows
 
 from lake.model import TableRef
+from lake.optional import Unfinished
 from lake.plan import PlanKind, PlanState
-from lake.ports import Unfinished
 from service.commands.tables import _may_roll_back
 from service.config.loader import load
 from service.config.tables import ConfiguredTable, configure

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from lake.errors import Conflict, Integrity, Transient
 from lake.model import SLICES_SCHEMA, Concurrency, FileSlice, Snapshot, TableRef
+from lake.optional import Unfinished
 from lake.plan import ClusteringGroup, Commit, LeftOut, OutputFile, Plan, Progress, Staged, SupersededVersion
-from lake.ports import Capability, Deletion, Journal, Prepared, Report, Rewrite, SessionNeeds, Unfinished
+from lake.ports import Capability, Deletion, Journal, Prepared, Report, Rewrite, SessionNeeds
 from simulation.table import Instant, Slice, Table, TableLock, holds_damage, live_paths, sum_of
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         self.format, self.ref, self.world = format_, ref, format_.world
         self.table = format_.table(ref)
         self._cancelled = False
-        #: see ``lake.ports.Fenced``
+        #: see ``lake.optional.Fenced``
         self.fence: Callable[[], None] = lambda: None
         #: see ``lake.ports.TableWriter``
         self.journal: Journal = lambda staged: None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lake.ports.PlanStore`` in memory, and the scheduler's and operator's calls, as ``service.store`` has them.
+"""``lake.plan_store.PlanStore`` in memory, and the scheduler's and operator's calls, as ``service.store`` has them.
 
 Each method is one transaction: time passes and faults strike before it and after it, never inside. What
 ``tests/store`` says of the real one holds here, so a change there belongs here too.
@@ -27,7 +27,7 @@ from lake.plan import (
     Step,
     SupersededVersion,
 )
-from lake.ports import Due
+from lake.plan_store import Due
 from service.store.errors import PartitionsTaken, WrongState
 from simulation.port import START
 

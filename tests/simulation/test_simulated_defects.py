@@ -8,7 +8,7 @@ import time
 import pytest
 from support import record_figure
 
-from lake.ports import PlanStore
+from lake.plan_store import PlanStore
 from simulation.defects import DEFECTS
 from simulation.port import ModelFormat, ModelWriter
 from simulation.script import SITES, draw

@@ -22,8 +22,9 @@ from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.locations import canonical_location
 from lake.model import Snapshot, TableRef
+from lake.optional import Resurrected, Unfinished
 from lake.plan import Commit, SupersededVersion
-from lake.ports import Capability, Resurrected, SparkProvider, TableWriter, Unfinished, Verification
+from lake.ports import Capability, SparkProvider, TableWriter, Verification
 
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")

@@ -29,8 +29,9 @@ from lake.formats.hudi.upkeep import deletion, services
 from lake.formats.hudi.upkeep.repair import take_out
 from lake.identity import Process
 from lake.model import TableRef
+from lake.optional import Resurrected
 from lake.plan import Commit, Plan, PlanKind, Staged, SupersededVersion
-from lake.ports import Deletion, Journal, Prepared, Report, Resurrected, Rewrite, SparkProvider
+from lake.ports import Deletion, Journal, Prepared, Report, Rewrite, SparkProvider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +59,7 @@ class HudiWriter:
         self._running: tuple[SparkSession, str] | None = None
         self._cancelled = threading.Event()
         self._attempt: OpenAttempt | None = None
-        #: see ``lake.ports.Fenced``
+        #: see ``lake.optional.Fenced``
         self.fence: Callable[[], None] = lambda: None
         #: see ``TableWriter``
         self.journal: Journal = lambda staged: None

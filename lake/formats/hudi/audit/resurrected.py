@@ -20,7 +20,7 @@ from lake.formats.hudi.files.names import data_file, join
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.read.slices import Group, Slice, busy_groups, latest_slices
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLANNED_KINDS, Timeline, write_stats
-from lake.ports import Resurrected
+from lake.optional import Resurrected
 
 
 @dataclass(slots=True)

@@ -22,8 +22,8 @@ from lake.formats.hudi.timeline.timeline import (
     planned_slices,
 )
 from lake.model import FileSlice, TableRef
+from lake.optional import Unfinished
 from lake.plan import ClusteringGroup, PlanKind
-from lake.ports import Unfinished
 
 _HEARTBEATS = ".hoodie/.heartbeat"
 _INTERVAL = "hoodie.client.heartbeat.interval_in_ms"

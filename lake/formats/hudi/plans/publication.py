@@ -62,7 +62,7 @@ def publish(
 ) -> Prepared:
     """Revalidate ``plan`` and write it to the timeline as one requested instant, all under the table's lock.
 
-    ``fence`` is asked under the lock whether the plan is still this executor's, see ``lake.ports.Fenced``.
+    ``fence`` is asked under the lock whether the plan is still this executor's, see ``lake.optional.Fenced``.
     Waits for a moment in which no writer is inflight on the plan's partitions: whichever of the two commits first,
     the other one loses its work. Raises Conflict when there is none for ``WRITER_WAIT`` or no group is left,
     Transient when the lock is taken or a writer has just begun, Rejected where the table can't be written to.

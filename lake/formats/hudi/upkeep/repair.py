@@ -10,7 +10,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.outcomes import outcomes
 from lake.formats.hudi.plans.clean_start import native_progress
 from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, run_clean
-from lake.ports import Resurrected
+from lake.optional import Resurrected
 
 
 def take_out(client: HudiClient) -> list[Resurrected]:

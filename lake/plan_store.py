@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the database that executors use, as a protocol: they know no database."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from lake.model import TableRef
+from lake.plan import (
+    Claim,
+    Commit,
+    Keeper,
+    LeftOut,
+    PartitionFigures,
+    Plan,
+    PlanState,
+    Progress,
+    Staged,
+    Step,
+    SupersededVersion,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A superseded version the cleaner may look at, with its row id in the store."""
+
+    row_id: int
+    plan_id: str
+    version: SupersededVersion
+    superseded_at: datetime
+    #: when a deletion of the file was begun; whether that came to pass is not known
+    deleting_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """What an attempt staged on which no executor works any more. ``is_old``: nobody is to write to it by now."""
+
+    plan_id: str
+    staged: Staged
+    is_old: bool
+
+
+class PlanStore(Protocol):
+    """What executors read and write. Times compare with the database's clock."""
+
+    def claim(self, executor: str) -> Claim | None:
+        """Take the oldest due requested plan by compare-and-set; None when there is none.
+
+        Skips paused and halted tables and tables at ``max_inflight_per_table``. Increments epoch and attempt.
+        """
+
+    def heartbeat(self, claim: Claim, progress: Progress | None = None, *, at_least: timedelta = timedelta()) -> bool:
+        """Extend the lease, ``at_least`` for so long; True when a cancel was requested. Raises LeaseLost.
+
+        A lease never becomes shorter. With ``at_least`` nobody takes the plan over, either, until that time has passed
+        once more after its end, unless its executor is known to be gone.
+        """
+
+    def stage(self, claim: Claim, staged: Staged) -> None:
+        """Record what this attempt is about to stage. Raises LeaseLost."""
+
+    def leftovers(self, table: TableRef) -> Sequence[Leftover]:
+        """What attempts at plans of the table staged and neither committed nor is known to have left nothing.
+
+        Without what an executor that holds its plan works on.
+        """
+
+    def nothing_left(self, leftovers: Collection[Leftover]) -> None:
+        """Record that nothing is left of these, and nothing will come."""
+
+    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0) -> None:
+        """Record that ``step`` ended. Raises LeaseLost."""
+
+    def note(self, claim: Claim, text: str) -> None:
+        """Add a line to the plan's history. Raises LeaseLost."""
+
+    def stay(self, claim: Claim, error: str) -> None:
+        """Record why a plan stays inflight; the first cause of an attempt is kept. Raises LeaseLost."""
+
+    def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
+        """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""
+
+    def complete(
+        self, claim: Claim, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
+    ) -> None:
+        """One transaction: completed, figures, superseded versions, partitions freed. Raises LeaseLost.
+
+        Idempotent: a second call of the same claim with the same commit, as after a lost answer, changes nothing.
+        """
+
+    def uncommitted(self, table: TableRef) -> Collection[str]:
+        """Plans of the table that somebody claimed once and that ended cancelled or failed."""
+
+    def complete_late(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
+        """Complete a plan that ended cancelled or failed although its table holds ``commit``; False for any other."""
+
+    def requeue(self, claim: Claim, error: str) -> bool:
+        """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False)."""
+
+    def fail(self, claim: Claim, error: str, *, halt: bool = False) -> None:
+        """Rejected or Integrity: failed, partitions freed; with ``halt`` the table is halted."""
+
+    def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
+        """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
+
+    def expired(self, executor: str) -> Claim | None:
+        """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none.
+
+        For a while after its end, its grace, a plan is taken over only from an executor that is known to be gone:
+        once a commit was to begin, and with an adopted plan for long, since a successor has to use the same instant.
+        """
+
+    def due_in(self) -> timedelta | None:
+        """How long until a requested plan is due or an inflight lease runs out; zero when that is now.
+
+        None when no plan is live but those of paused and halted tables.
+        """
+
+    def plan_state(self, plan_id: str) -> PlanState | None:
+        """The state of a plan, None when this database does not know it."""
+
+    def keep(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
+        """Hold, or go on holding, ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
+
+        While a keeper holds a partition no plan is made there, and while a plan lives no keeper holds its partitions.
+        """
+
+    def release(self, keeper: Keeper) -> None:
+        """Give up all that ``keeper`` holds."""
+
+    def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
+        """Superseded versions older than ``retention``, in the order in which they were superseded."""
+
+    def superseded(self, table: TableRef) -> Sequence[Due]:
+        """All superseded versions of the table that are not deleted yet, in the order in which they were superseded."""
+
+    def begin_deleting(self, rows: Collection[int]) -> Collection[int]:
+        """Mark that these rows' files are about to be deleted; those of them that still wait for it."""
+
+    def mark_deleted(self, rows: Sequence[int]) -> None:
+        """Set ``deleted_at`` now for these rows."""
+
+    def close_superseded(self, rows: Mapping[int, str]) -> None:
+        """End the wait of these rows, each for its reason: their files are not lakefold's to delete any more."""
