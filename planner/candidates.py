@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from lake.model import DeltaKind, Snapshot
 from lake.plan import FailedPlan
 from lake.units import format_bytes, format_duration
+from planner.knobs import Sizing
 from planner.partitions import select_partitions
-from planner.policy import SizingPolicy
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -77,7 +77,7 @@ CODE: dict[Reason, int] = {reason: code for code, reason in enumerate(REASONS)}
 UNDECIDED = -1
 
 
-def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str = "") -> str:
+def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -> str:
     """One reason as a person reads it.
 
     ``number`` is the reason's own: bytes for ``above_limit`` and ``oversized``, and of the group for ``over_plan`` and
@@ -126,7 +126,7 @@ def reason_text(reason: Reason, number: int, policy: SizingPolicy, detail: str =
             return f"chosen, group {number}"
 
 
-def _few_logs(number: int, policy: SizingPolicy, kind: str) -> str:
+def _few_logs(number: int, policy: Sizing, kind: str) -> str:
     if policy.compact_log_files:
         return f"{number} of {policy.compact_log_files} {kind}s"
     return f"{number} {kind}{'' if number == 1 else 's'}, below what compaction starts at"
@@ -162,7 +162,7 @@ class Candidates:
 
 def find_candidates(
     snapshot: Snapshot,
-    policy: SizingPolicy,
+    policy: Sizing,
     *,
     now: datetime,
     quarantined: Collection[str] = (),

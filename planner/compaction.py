@@ -26,7 +26,7 @@ import pyarrow as pa
 from lake.model import Snapshot
 from planner.candidates import CODE, Candidates, Ints, Mask, Reason
 from planner.groups import Groups, first_that_fit, sorted_places
-from planner.policy import SizingPolicy
+from planner.knobs import Sizing
 
 _NEVER_US = np.iinfo(np.int64).max
 #: finest step in which ratios differ, and the largest that is told apart: both far beyond what matters
@@ -38,7 +38,7 @@ _LEFT_BY_CLUSTERING = np.asarray(
 )
 
 
-def due_slices(snapshot: Snapshot, found: Candidates, policy: SizingPolicy, *, now: datetime) -> Ints:
+def due_slices(snapshot: Snapshot, found: Candidates, policy: Sizing, *, now: datetime) -> Ints:
     """Rows of the slices that reach a trigger and may be rewritten, the best first; held partitions included.
 
     Decides those that no plan has room for.
@@ -69,7 +69,7 @@ def due_slices(snapshot: Snapshot, found: Candidates, policy: SizingPolicy, *, n
     return rows[sorted_places(np.zeros(len(rows), dtype=np.int64), keys, snapshot, rows)]
 
 
-def choose_slices(due: Ints, found: Candidates, policy: SizingPolicy, free: Mask) -> Ints:
+def choose_slices(due: Ints, found: Candidates, policy: Sizing, free: Mask) -> Ints:
     """Rows of ``due`` for one plan, in their order; every other one is given its reason.
 
     ``free`` says of each partition whether no live plan holds it.

@@ -29,7 +29,8 @@ import pyarrow.compute as pc
 
 from lake.model import Snapshot
 from planner.candidates import CODE, UNDECIDED, Candidates, Codes, Ints, Mask, Reason
-from planner.policy import BALANCED, SizingPolicy
+from planner.choices import BALANCED
+from planner.knobs import Sizing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,7 @@ class _Row:
         return _Row(rows=self.rows[order], sizes=self.sizes[order], cell=self.cell[order])
 
 
-def form_groups(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> Groups:
+def form_groups(snapshot: Snapshot, found: Candidates, policy: Sizing) -> Groups:
     """Groups of everything still undecided in ``found``, held partitions included.
 
     Decides slices that can be in no group (``oversized``); leaves the decision on the others to the caller.
@@ -104,7 +105,7 @@ def form_groups(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> 
     return _joined(groups, ~again, _groups(by_size, candidates, found, policy, evenly=False))
 
 
-def _as_the_format(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> Groups:
+def _as_the_format(snapshot: Snapshot, found: Candidates, policy: Sizing) -> Groups:
     """Cut greedily in the order that the policy asks for, counting base files only."""
     rows = np.flatnonzero(found.codes == UNDECIDED)
     sizes = base_sizes(snapshot, found, rows, policy)
@@ -116,7 +117,7 @@ def _as_the_format(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) 
     return _groups(unsorted.sorted(keys, snapshot), candidates, found, policy, evenly=False)
 
 
-def _groups(row: _Row, candidates: Ints, found: Candidates, policy: SizingPolicy, *, evenly: bool = True) -> Groups:
+def _groups(row: _Row, candidates: Ints, found: Candidates, policy: Sizing, *, evenly: bool = True) -> Groups:
     """``row`` cut into groups, each judged. ``candidates`` counts those of each cell."""
     total = np.concatenate(([0], np.cumsum(row.sizes, dtype=np.int64)))
     counts = np.bincount(row.cell).astype(np.int64)
@@ -161,7 +162,7 @@ def _joined(one: Groups, which: Mask, other: Groups) -> Groups:
     return Groups(**{**columns, "rows": rows, "start": end - files, "end": end})
 
 
-def _judge(files: Ints, outputs: Ints, read: Ints, neighbours: Ints, policy: SizingPolicy) -> tuple[Mask, Codes]:
+def _judge(files: Ints, outputs: Ints, read: Ints, neighbours: Ints, policy: Sizing) -> tuple[Mask, Codes]:
     """Which groups are worth a rewrite, and the reason's code of those that are not."""
     why_not = np.full(len(files), UNDECIDED, dtype=np.int8)
     for reason, holds in (  # the last that holds is the group's reason
@@ -174,7 +175,7 @@ def _judge(files: Ints, outputs: Ints, read: Ints, neighbours: Ints, policy: Siz
     return why_not == UNDECIDED, why_not
 
 
-def base_sizes(snapshot: Snapshot, found: Candidates, rows: Ints, policy: SizingPolicy) -> Ints:
+def base_sizes(snapshot: Snapshot, found: Candidates, rows: Ints, policy: Sizing) -> Ints:
     """The base file of each slice alone, or the configured size where there is none."""
     sizes = found.bytes[rows]
     path = snapshot.slices["path"]

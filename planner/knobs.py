@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The knobs of a policy: every setting of planning, rewriting and cleaning, its default and its meaning."""
+"""The knobs of a policy: every setting of planning, rewriting and cleaning, its default and its meaning.
+
+They are three: how files are sized, which is all that planning knows; what else is set for a table; and what has one
+value for the whole service. None of the three has slots, since a class has room for those of one parent only.
+"""
 
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from lake.formats import FORMATS
-from lake.plan import ReceiptLevel
+from lake.plan import ReceiptLevel, RewriteOptions
 from planner.choices import BALANCED, PartitionFilter, RewriteFirst
 
 MIB = 1 << 20
@@ -14,16 +18,11 @@ GIB = 1 << 30
 _NATIVE = ", ".join(f"`{name}`" for name in FORMATS)
 
 
-def _for_all_tables(meaning: str) -> dict[str, object]:
-    return {"meaning": meaning, "for_all_tables": True}
+@dataclass(frozen=True, kw_only=True)
+class Sizing:
+    """Which files are rewritten, together with which others, and how; ``meaning`` is what docs/configuration.md says.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Knobs:
-    """All knobs, with the defaults of a table nobody configured.
-
-    ``meaning`` is what docs/configuration.md says of a knob; ``for_all_tables`` that it has one value for the whole
-    service, so that it can't be set for some tables or for a request.
+    The defaults are those of a table nobody configured.
     """
 
     # selection
@@ -111,7 +110,29 @@ class Knobs:
         metadata={"meaning": "proof before a commit: rows, nulls, minima and maxima; `hash` adds every value"},
     )
 
-    # table services
+    @property
+    def options(self) -> RewriteOptions:
+        """What an executor needs to know of it."""
+        return RewriteOptions(
+            target_file_max_bytes=self.target_file_max_bytes,
+            engine=self.engine,
+            compression=self.compression,
+            sort_columns=self.sort_columns,
+            layout=self.layout,
+            receipt=self.receipt,
+        )
+
+    @property
+    def compares_partitions(self) -> bool:
+        """Whether a partition is chosen by its place among all of them, and not by its own path alone."""
+        by_place = (PartitionFilter.RECENT_DAYS, PartitionFilter.DAY_ROLLING)
+        return self.skip_latest_partitions > 0 or self.partition_filter in by_place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Care:
+    """What else is done for a table, and how often it is looked at."""
+
     adopt_pending: bool = field(
         default=False,
         metadata={"meaning": "execute clusterings and compactions that other processes scheduled on the table"},
@@ -124,28 +145,38 @@ class Knobs:
         default=timedelta(minutes=30), metadata={"meaning": "how often they are done"}
     )
 
-    # running
     retention: timedelta = field(default=timedelta(days=7), metadata={"meaning": "how long replaced files stay"})
     scan_interval: timedelta = field(default=timedelta(minutes=5), metadata={"meaning": "how often a table is scanned"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForAllTables:
+    """What has one value for the whole service, so that it can't be set for some tables or for a request."""
+
     sweep_interval: timedelta = field(
         default=timedelta(seconds=15),
-        metadata=_for_all_tables("how often leftovers of silent executors are withdrawn"),
+        metadata={"meaning": "how often leftovers of silent executors are withdrawn"},
     )
     lease: timedelta = field(
         default=timedelta(seconds=60),
-        metadata=_for_all_tables("how long a silent executor keeps its plan"),
+        metadata={"meaning": "how long a silent executor keeps its plan"},
     )
     heartbeat: timedelta = field(
         default=timedelta(seconds=15),
-        metadata=_for_all_tables("how often a living executor says so"),
+        metadata={"meaning": "how often a living executor says so"},
     )
-    max_attempts: int = field(default=5, metadata=_for_all_tables("tries of a plan"))
+    max_attempts: int = field(default=5, metadata={"meaning": "tries of a plan"})
     backoff: timedelta = field(
         default=timedelta(seconds=30),
-        metadata=_for_all_tables("wait before the next try, doubling"),
+        metadata={"meaning": "wait before the next try, doubling"},
     )
-    backoff_max: timedelta = field(default=timedelta(minutes=30), metadata=_for_all_tables("the longest such wait"))
-    max_inflight_per_table: int = field(default=1, metadata=_for_all_tables("plans of one table that run at once"))
+    backoff_max: timedelta = field(default=timedelta(minutes=30), metadata={"meaning": "the longest such wait"})
+    max_inflight_per_table: int = field(default=1, metadata={"meaning": "plans of one table that run at once"})
 
 
-FOR_ALL_TABLES = frozenset(knob.name for knob in fields(Knobs) if knob.metadata.get("for_all_tables"))
+FOR_ALL_TABLES = frozenset(knob.name for knob in fields(ForAllTables))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knobs(ForAllTables, Care, Sizing):
+    """All knobs."""

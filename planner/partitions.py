@@ -5,12 +5,13 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from planner.policy import PartitionFilter, SizingPolicy
+from planner.choices import PartitionFilter
+from planner.knobs import Sizing
 
 _HOURS = 24
 
 
-def select_partitions(paths: Iterable[str], policy: SizingPolicy, *, now: datetime) -> list[str]:
+def select_partitions(paths: Iterable[str], policy: Sizing, *, now: datetime) -> list[str]:
     """The partitions among ``paths`` that ``policy`` plans, in the order of planning.
 
     A list of partitions (else a pattern, which must match the whole path) narrows the table first;

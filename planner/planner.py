@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from lake.model import FileSlice, Snapshot
 from lake.plan import ClusteringGroup, FailedPlan, Plan, PlanKind
 from planner.candidates import CODE, READY, REASONS, Candidates, Ints, Mask, Reason, find_candidates, reason_text
+from planner.choices import BALANCED, RewriteFirst
 from planner.compaction import choose_slices, due_slices, explain_others, one_group_each
 from planner.groups import Groups, first_that_fit, form_groups
-from planner.policy import BALANCED, RewriteFirst, SizingPolicy
+from planner.knobs import Sizing
 
 _READY = [CODE[reason] for reason in READY]
 
@@ -52,7 +53,7 @@ class Planning:
     """
 
     snapshot: Snapshot
-    policy: SizingPolicy
+    policy: Sizing
     held: Mapping[str, str]
     failed: Sequence[FailedPlan]
     plan: Plan | None
@@ -92,7 +93,7 @@ class Planning:
 
 def plan_table(
     snapshot: Snapshot,
-    policy: SizingPolicy,
+    policy: Sizing,
     *,
     now: datetime,
     plan_id: str,
@@ -184,7 +185,7 @@ def _put_off(rows: Ints, found: Candidates) -> None:
     found.decide(ready, Reason.NEXT_PLAN_KIND)
 
 
-def _small_base_files(snapshot: Snapshot, found: Candidates, policy: SizingPolicy) -> int:
+def _small_base_files(snapshot: Snapshot, found: Candidates, policy: Sizing) -> int:
     small = int(np.count_nonzero(found.bytes < policy.small_file_limit_bytes))
     return small - int(snapshot.slices["path"].null_count)  # a slice without a base file counts 0 bytes
 
@@ -197,7 +198,7 @@ def _base_files(snapshot: Snapshot, groups: Groups, picked: Ints) -> int:
     return files - int(snapshot.slices["path"].take(pa.array(groups.rows_of(picked))).null_count)
 
 
-def _choose_groups(groups: Groups, found: Candidates, policy: SizingPolicy, free: Mask) -> Ints:
+def _choose_groups(groups: Groups, found: Candidates, policy: Sizing, free: Mask) -> Ints:
     """The groups of one plan; every slice of every group is given its reason."""
     codes = groups.why_not.copy()
     numbers = np.where(codes == CODE[Reason.NO_GAIN], groups.outputs, groups.files)
@@ -223,7 +224,7 @@ def _choose_groups(groups: Groups, found: Candidates, policy: SizingPolicy, free
     return taken
 
 
-def _preference(groups: Groups, wanted: Ints, found: Candidates, policy: SizingPolicy) -> Ints:
+def _preference(groups: Groups, wanted: Ints, found: Candidates, policy: Sizing) -> Ints:
     """The order in which ``wanted`` groups are offered to the plan.
 
     A format's own strategy goes by partition. Otherwise the most small files removed for the share of the plan used

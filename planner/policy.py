@@ -13,7 +13,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Literal
 
-from lake.plan import ReceiptLevel, RewriteOptions
+from lake.plan import ReceiptLevel
 from planner.aliases import ALIASES, IGNORED, IGNORED_PREFIXES, READ_TOGETHER, translate_rest
 from planner.choices import BALANCED as BALANCED
 from planner.choices import PartitionFilter as PartitionFilter
@@ -102,24 +102,6 @@ class SizingPolicy(Knobs):
         for key in leftover:
             raise PolicyError(_unknown(key))
         return cls(**{**values, "notes": tuple(notes)})
-
-    @property
-    def options(self) -> RewriteOptions:
-        """What an executor needs to know of this policy."""
-        return RewriteOptions(
-            target_file_max_bytes=self.target_file_max_bytes,
-            engine=self.engine,
-            compression=self.compression,
-            sort_columns=self.sort_columns,
-            layout=self.layout,
-            receipt=self.receipt,
-        )
-
-    @property
-    def compares_partitions(self) -> bool:
-        """Whether a partition is chosen by its place among all of them, and not by its own path alone."""
-        by_place = (PartitionFilter.RECENT_DAYS, PartitionFilter.DAY_ROLLING)
-        return self.skip_latest_partitions > 0 or self.partition_filter in by_place
 
     def settings(self) -> dict[str, str]:
         """Every knob under its own name with a value as a person writes it; ``from_settings`` reads it back."""

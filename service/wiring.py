@@ -8,7 +8,7 @@ from lake import s3
 from lake.model import TableRef
 from lake.redaction import remember_settings
 from service.config.loader import Config, load
-from service.config.tables import default_policy
+from service.config.tables import for_all_tables
 from service.store import Store, StoreSettings
 
 AnyStore = TypeVar("AnyStore", bound=Store)
@@ -26,14 +26,14 @@ def open_config(chosen: Path | None = None) -> Config:
 
 
 def store_settings(config: Config) -> StoreSettings:
-    """What the store obeys; its knobs hold for all tables, so they come from the defaults. Raises ConfigError."""
-    policy = default_policy(config)
+    """What the store obeys. Raises ConfigError."""
+    knobs = for_all_tables(config)
     return StoreSettings(
-        lease=policy.lease,
-        max_attempts=policy.max_attempts,
-        backoff=policy.backoff,
-        backoff_max=policy.backoff_max,
-        max_inflight_per_table=policy.max_inflight_per_table,
+        lease=knobs.lease,
+        max_attempts=knobs.max_attempts,
+        backoff=knobs.backoff,
+        backoff_max=knobs.backoff_max,
+        max_inflight_per_table=knobs.max_inflight_per_table,
         notify_events=config.notify.wanted_events,
     )
 

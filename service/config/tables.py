@@ -14,7 +14,7 @@ from typing import Any
 from lake.formats import FORMATS, load_format
 from lake.model import Concurrency, OnConflict, TableRef
 from planner.aliases import ALIASES
-from planner.knobs import FOR_ALL_TABLES
+from planner.knobs import FOR_ALL_TABLES, ForAllTables
 from planner.offers import not_offered
 from planner.policy import DEFAULTS, KNOBS, PolicyError, SizingPolicy, setting_name
 from service.config.loader import Config, ConfigError, Layer, line_of
@@ -99,6 +99,11 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
 def default_policy(config: Config) -> SizingPolicy:
     """The policy of a table that no rule matches. Raises ConfigError."""
     return _policy(config, list(config.default_layers))[0]
+
+
+def for_all_tables(config: Config) -> ForAllTables:
+    """What the defaults say for the whole service; what a table may have of its own is not among it. ConfigError."""
+    return default_policy(config)
 
 
 def check_rules(config: Config) -> None:

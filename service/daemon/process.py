@@ -28,7 +28,7 @@ from service.api.security import check_exposure
 from service.api.tokens import TokenCache
 from service.config.catalog import Catalog
 from service.config.loader import Config
-from service.config.tables import check_rules, default_policy
+from service.config.tables import check_rules, for_all_tables
 from service.daemon.scheduler import Scheduler
 from service.daemon.ticks import Ticks
 from service.daemon.upkeep import Upkeep
@@ -72,14 +72,14 @@ class Daemon:
         self.config, self.role = config, role
         self.name = executor_name()
         self._schedules, self._executes = role in ("all", "scheduler"), role in ("all", "executor")
-        settings, policy = config.daemon, default_policy(config)
+        settings, knobs = config.daemon, for_all_tables(config)
         self.metrics = Metrics(role)
         self._page = MetricsPage(self.metrics.registry)
         self._telemetry = Telemetry(config, self.name)
         self._observer = self._telemetry.beside(self.metrics)
         webhook = open_webhook(config) if self._schedules else None
         slots = settings.executor_slots if self._executes else 0
-        self._slots = Slots(self.metrics, slots, policy.lease)
+        self._slots = Slots(self.metrics, slots, knobs.lease)
         url = config.database.url.get_secret_value()
         self.store = checked(WatchedStore(url, store_settings(config), self._slots))
         self.store.watch(Outages(self.metrics, self.store.url))
@@ -106,10 +106,10 @@ class Daemon:
             usable=self.sessions.usable,
             executor=self.name,
             observer=self._observer,
-            settings=WorkerSettings(slots=max(1, slots), heartbeat=policy.heartbeat, idle=settings.claim_interval),
+            settings=WorkerSettings(slots=max(1, slots), heartbeat=knobs.heartbeat, idle=settings.claim_interval),
         )
         self._work, self._upkeep = Ticks(self._tick_failed), Ticks(self._tick_failed)
-        self._sweep_interval = policy.sweep_interval
+        self._sweep_interval = knobs.sweep_interval
         self._figures_at: datetime | None = None
         self._told: dict[str, tuple[str, float]] = {}
         self._draining, self._aborted, self._broken = threading.Event(), False, False
@@ -331,7 +331,7 @@ class Daemon:
                 store=self.store,
                 spark=self.sessions,
                 observer=self._observer,
-                heartbeat=default_policy(self.config).heartbeat,
+                heartbeat=for_all_tables(self.config).heartbeat,
             )
             is not None
         ):
