@@ -6,19 +6,16 @@ stops the plans before their commits and requeues them. A third has the system's
 """
 
 import logging
-import signal
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from executors.outcome import Result
 from executors.rescue import rescue_one
 from executors.sessions import Sessions
 from executors.worker import Worker, WorkerSettings
-from lake.errors import LakefoldError
 from lake.formats import load_format
 from lake.identity import executor_name
 from lake.units import format_duration
@@ -29,6 +26,8 @@ from service.api.tokens import TokenCache
 from service.config.catalog import Catalog
 from service.config.loader import Config
 from service.config.tables import check_rules, for_all_tables
+from service.daemon import signals
+from service.daemon.loops import Complaints, Loop
 from service.daemon.scheduler import Scheduler
 from service.daemon.ticks import Ticks
 from service.daemon.upkeep import Upkeep
@@ -43,8 +42,8 @@ from service.observability import logs
 from service.observability.metrics import Metrics
 from service.observability.metrics_page import MetricsPage
 from service.observability.observers import Telemetry
-from service.problems import ExitCode, one_line
-from service.store import DatabaseUnreachable, SchemaBehind, StoreError
+from service.problems import ExitCode
+from service.store import StoreError
 from service.wiring import checked, start_spark, store_settings
 
 logger = logging.getLogger(__name__)
@@ -52,8 +51,6 @@ logger = logging.getLogger(__name__)
 ROLES = ("all", "scheduler", "executor", "api")
 _SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
 _PRUNE_TICK = timedelta(minutes=10)
-#: a loop that keeps failing in the same way says so again after a while
-_TELL_AGAIN_SECONDS = 300
 #: figures older than so many refreshes mean that the database does not answer
 _READY_REFRESHES = 3
 
@@ -108,10 +105,11 @@ class Daemon:
             observer=self._observer,
             settings=WorkerSettings(slots=max(1, slots), heartbeat=knobs.heartbeat, idle=settings.claim_interval),
         )
-        self._work, self._upkeep = Ticks(self._tick_failed), Ticks(self._tick_failed)
+        complaints = Complaints()
+        #: until the process begins to drain, and until it ends
+        self._work, self._to_the_end = Ticks(complaints.tell), Ticks(complaints.tell)
         self._sweep_interval = knobs.sweep_interval
         self._figures_at: datetime | None = None
-        self._told: dict[str, tuple[str, float]] = {}
         self._draining, self._aborted, self._broken = threading.Event(), False, False
 
     def __enter__(self) -> "Daemon":
@@ -151,7 +149,7 @@ class Daemon:
             self._release()
             if self._executes:
                 worker.join()
-            self._upkeep.stop()
+            self._to_the_end.stop()
         logger.info("ended")
         if self._broken:
             return ExitCode.ERROR
@@ -171,15 +169,15 @@ class Daemon:
             self._prune()
         result = ExitCode.OK
         if self._executes:
-            self._upkeep.every(self._renewal, "leader", self._renew)
-            self._upkeep.start()
+            self._add(self._renewing)
+            self._to_the_end.start()
             tally = self.worker.run_once()
             if tally[Result.FAILED] or self.store.due_in() is not None:
                 result = ExitCode.PARTIAL
             if self.role == "all" and not self._draining.is_set():
                 self._sweep()
                 self._clean()
-            self._upkeep.stop()
+            self._to_the_end.stop()
         if self.delivery is not None:
             self.delivery.tick()
         self.scheduler.stop()
@@ -208,32 +206,6 @@ class Daemon:
             return f"the database has not answered for {age.total_seconds():.0f} s"
         return None
 
-    def install_signals(self) -> None:
-        """SIGTERM and SIGINT drain at first, abort the second time, and end the process the third. Main thread only."""
-
-        received = 0
-
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            nonlocal received
-            received += 1
-            again = received > 1
-            if again:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
-            # In a thread of its own: the interrupted main thread may hold the very lock that setting an event needs.
-            threading.Thread(target=self._signalled, args=(signal.Signals(number).name, again)).start()
-
-        signal.signal(signal.SIGTERM, on_signal)
-        signal.signal(signal.SIGINT, on_signal)
-
-    def _signalled(self, name: str, again: bool) -> None:
-        if again:
-            logger.warning("%s again: stopping the current plans; once more ends the process at once", name)
-            self.abort()
-        else:
-            logger.info("%s: finishing the current plans; send it again to stop them", name)
-            self.drain()
-
     def _context(self) -> Context:
         return Context(
             config=self.config,
@@ -248,29 +220,37 @@ class Daemon:
 
     # The loops.
 
-    def _begin(self) -> None:
+    def _loops(self) -> Iterator[Loop]:
+        """The loops of the role. What only a leader does asks at each tick whether this process is the leader."""
         daemon = self.config.daemon
-        self._upkeep.every(self._renewal, "leader", self._renew)
-        self._upkeep.every(daemon.metrics_interval, "metrics", self._refresh)
+        yield self._renewing
+        yield Loop(name="metrics", every=daemon.metrics_interval, tick=self._refresh, to_the_end=True)
         if self._schedules:
-            self._work.every(_SCAN_TICK, "scan", self.scheduler.tick)
-            self._work.every(_PRUNE_TICK, "prune", self._prune)
-            self._work.every(daemon.request_interval, "requests", self.scheduler.answer_requests)
-            self._work.every(daemon.request_interval, "written", self.scheduler.look_at_written)
+            yield Loop(name="scan", every=_SCAN_TICK, tick=self.scheduler.tick)
+            yield Loop(name="prune", every=_PRUNE_TICK, tick=self._prune)
+            yield Loop(name="requests", every=daemon.request_interval, tick=self.scheduler.answer_requests)
+            yield Loop(name="written", every=daemon.request_interval, tick=self.scheduler.look_at_written)
         if self.delivery is not None:
-            self._work.every(_NOTIFY_TICK, "notify", self.delivery.tick)
+            yield Loop(name="notify", every=_NOTIFY_TICK, tick=self.delivery.tick)
         if self._executes:
-            self._work.every(daemon.rescue_interval, "rescue", self._rescue)
-            self._work.every(daemon.clean_interval, "clean", self._clean)
-            self._work.every(self._sweep_interval, "sweep", self._sweep)
-        with suppress(StoreError):  # the store has told; the next renewal comes
-            self._renew()
-        self._upkeep.start()
-        self._work.start()
+            yield Loop(name="rescue", every=daemon.rescue_interval, tick=self._rescue)
+            yield Loop(name="clean", every=daemon.clean_interval, tick=self._clean)
+            yield Loop(name="sweep", every=self._sweep_interval, tick=self._sweep)
 
     @property
-    def _renewal(self) -> timedelta:
-        return self.config.daemon.leader_ttl / 3
+    def _renewing(self) -> Loop:
+        return Loop(name="leader", every=self.config.daemon.leader_ttl / 3, tick=self._renew, to_the_end=True)
+
+    def _add(self, loop: Loop) -> None:
+        (self._to_the_end if loop.to_the_end else self._work).every(loop.every, loop.name, loop.tick)
+
+    def _begin(self) -> None:
+        for loop in self._loops():
+            self._add(loop)
+        with suppress(StoreError):  # the store has told; the next renewal comes
+            self._renew()
+        self._to_the_end.start()
+        self._work.start()
 
     def _able(self, role: str) -> bool:
         return role not in (CLEAN_ROLE, SWEEP_ROLE) or self.sessions.broken is None
@@ -356,17 +336,6 @@ class Daemon:
         if self.leadership.holds(SWEEP_ROLE):
             self.upkeep.sweep()
 
-    def _tick_failed(self, name: str, error: Exception) -> None:
-        """One line when a loop begins to fail or fails otherwise; the store tells of its outages itself."""
-        if isinstance(error, (DatabaseUnreachable, SchemaBehind)):
-            return
-        text, last = one_line(error), self._told.get(name, ("", 0.0))
-        if text == last[0] and time.monotonic() - last[1] < _TELL_AGAIN_SECONDS:
-            return
-        self._told[name] = text, time.monotonic()
-        foreseen = isinstance(error, (LakefoldError, OSError))
-        logger.error("loop %s: %s; it goes on at its next tick", name, text, exc_info=None if foreseen else error)
-
 
 def serve(config: Config, role: str, once: bool = False) -> int:
     """Run one process in ``role`` (all, scheduler, executor or api) to its end; its exit code. Main thread only.
@@ -375,5 +344,5 @@ def serve(config: Config, role: str, once: bool = False) -> int:
     """
     logs.configure(config.daemon.log_level, config.daemon.log_format)
     with Daemon(config, role) as daemon:
-        daemon.install_signals()
+        signals.install(drain=daemon.drain, abort=daemon.abort)
         return daemon.run_once() if once else daemon.run()

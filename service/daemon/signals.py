@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the signals mean that end a daemon: drain at first, abort the second time, the system's own effect the third."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+logger = logging.getLogger(__name__)
+
+
+def install(*, drain: Callable[[], None], abort: Callable[[], None]) -> None:
+    """Have SIGTERM and SIGINT call ``drain`` at first, ``abort`` the second time; call it in the main thread."""
+    received = 0
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        received += 1
+        again = received > 1
+        if again:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # In a thread of its own: the interrupted main thread may hold the very lock that setting an event needs.
+        threading.Thread(target=act, args=(signal.Signals(number).name, again)).start()
+
+    def act(name: str, again: bool) -> None:
+        if again:
+            logger.warning("%s again: stopping the current plans; once more ends the process at once", name)
+            abort()
+        else:
+            logger.info("%s: finishing the current plans; send it again to stop them", name)
+            drain()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
