@@ -22,7 +22,7 @@ from lake.errors import Conflict
 from lake.formats import load_format
 from lake.identity import executor_name
 from lake.model import TableRef
-from lake.optional import Fenced
+from lake.optional import Fenced, identified, made_anew
 from lake.plan import Keeper, KeeperKind, SupersededVersion
 from lake.plan_store import Due, PlanStore
 from lake.ports import Capability, Deletion, SparkProvider, TableFormat
@@ -47,7 +47,8 @@ class CleanReport:
     """What a round did to one table, or with ``dry_run`` would do. ``held`` says why it was not cleaned at all.
 
     ``closed`` are versions that wait no longer and were not deleted: what replaced them was undone, they are gone
-    already, another file has their path, or the table deletes them by itself.
+    already, they are of a table that was at this place before, another file has their path, or the table deletes them
+    by itself.
     ``error`` is the one line of what ended the round early; ``deleted`` then holds what came before.
     """
 
@@ -184,7 +185,10 @@ class _Round:
         waiting = self._store.superseded(self._table)
         if not waiting:
             return
-        found = self._format.superseded_closed(self._table, [d.version for d in waiting])
+        self._table = identified(self._format, self._table)
+        foreign = {index: made_anew(self._table, d.identity) for index, d in enumerate(waiting)}
+        found = dict(self._format.superseded_closed(self._table, [d.version for d in waiting]))
+        found |= {index: reason for index, reason in foreign.items() if reason is not None}
         reasons = {waiting[index].row_id: reason for index, reason in found.items()}
         self._closed = [Kept(version=waiting[index].version, reason=reason) for index, reason in found.items()]
         if self._dry_run:

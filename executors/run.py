@@ -39,7 +39,7 @@ from lake.errors import (
     Transient,
 )
 from lake.failpoints import failpoint
-from lake.optional import Fenced
+from lake.optional import Fenced, identified, made_anew
 from lake.plan import Claim, Commit, LeftOut, Plan, PlanState, Staged, Step
 from lake.plan_store import PlanStore
 from lake.ports import Rewrite, SparkProvider, TableFormat, TableWriter
@@ -244,6 +244,9 @@ class _Run:
         if self._claim.obsolete is not None:
             raise Conflict(self._claim.obsolete)
         self._format.check(self._table)
+        another = made_anew(identified(self._format, self._table), self._table.identity)
+        if another is not None:
+            raise Conflict(another)
 
     def _change(self, writer: TableWriter) -> None:
         if self._claim.epoch > 1 and self._claim.plan.adopted is None:

@@ -68,17 +68,33 @@ class OnConflict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogRef:
+    """The catalog that a table is found through, for its format to open; nobody else looks into it.
+
+    ``kind`` says which client opens it, ``name`` is its name or URI as configured, ``table`` what it calls the table.
+    """
+
+    kind: str
+    name: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableRef:
     """One table: a unique ``name``, its ``format``, and where it is.
 
-    ``location`` is a path or URI without trailing slash. ``write_options`` are handed verbatim to the
-    format's own writer (lock provider settings and the like). ``on_conflict`` matters with ``Concurrency.OCC``; null
-    means what the write options say, else the plan wins.
+    ``location`` is a path or URI without trailing slash, ``catalog`` null where the location is all there is to it.
+    ``identity`` tells the table from another one that is made under its name and at its place later
+    (``lake.optional.HasIdentity``); null where the format knows nothing of the kind, or nobody has looked yet.
+    ``write_options`` are handed verbatim to the format's own writer (lock provider settings and the like).
+    ``on_conflict`` matters with ``Concurrency.OCC``; null means what the write options say, else the plan wins.
     """
 
     name: str
     format: str
     location: str
+    catalog: CatalogRef | None = None
+    identity: str | None = None
     concurrency: Concurrency = Concurrency.SINGLE_WRITER
     on_conflict: OnConflict | None = None
     #: not shown by ``repr``: it may hold the keys of a lock or of a store

@@ -5,7 +5,7 @@ Of a format that can't the answer is none, or a refusal.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
@@ -145,6 +145,19 @@ class HasTimeline(Protocol):
 
 
 @runtime_checkable
+class HasIdentity(Protocol):
+    """What a ``TableFormat`` adds whose tables carry what tells them from others of their name and place.
+
+    Then a table that is dropped and made anew is noticed: no plan for the old one is run on it, and nothing is deleted
+    in it that was superseded in the old one. ``TableRef.identity`` says which one is meant, and the writer compares it
+    as well, with whatever makes its commit or deletion atomic; it raises Conflict where it is another one.
+    """
+
+    def identity(self, table: TableRef) -> str:
+        """What the table that is there now carries (a UUID, when it was made, ...). Raises as ``check`` does."""
+
+
+@runtime_checkable
 class FindsStaged(Protocol):
     """What a ``TableFormat`` adds whose tables don't tell what is staged: then only the database does.
 
@@ -187,6 +200,18 @@ def pending(format_: TableFormat, table: TableRef) -> Mapping[str, str]:
 def unfinished(format_: TableFormat, table: TableRef) -> Sequence[Unfinished]:
     """``HasTimeline.unfinished``; of a table without a timeline nothing is known to be unfinished."""
     return format_.unfinished(table) if isinstance(format_, HasTimeline) else ()
+
+
+def identified(format_: TableFormat, table: TableRef) -> TableRef:
+    """``table`` with the identity of what is there now; of a format whose tables carry none it stays as it is."""
+    return replace(table, identity=format_.identity(table)) if isinstance(format_, HasIdentity) else table
+
+
+def made_anew(found: TableRef, identity: str | None) -> str | None:
+    """Why ``found`` is not the table that had ``identity``; None where nothing says so."""
+    if None in (found.identity, identity) or found.identity == identity:
+        return None
+    return f"{found.name} was made anew: it is table {found.identity} now, not {identity} any more"
 
 
 def require(format_: TableFormat, table: TableRef, capability: Capability) -> None:

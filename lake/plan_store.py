@@ -30,6 +30,8 @@ class Due:
     plan_id: str
     version: SupersededVersion
     superseded_at: datetime
+    #: of the table that its plan was made for; None where nobody knew
+    identity: str | None = None
     #: when a deletion of the file was begun; whether that came to pass is not known
     deleting_at: datetime | None = None
 

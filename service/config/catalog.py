@@ -16,7 +16,7 @@ from typing import Protocol
 from lake.errors import LakefoldError, Rejected
 from lake.formats import FORMATS, load_format
 from lake.locations import canonical_location, is_local, place_of
-from lake.model import TableRef
+from lake.model import CatalogRef, TableRef
 from lake.ports import SparkProvider
 from service.config.loader import Config
 from service.config.sections import Source
@@ -34,6 +34,8 @@ class Known(Protocol):
     def format(self) -> str: ...
     @property
     def location(self) -> str: ...
+    @property
+    def catalog(self) -> CatalogRef | None: ...
 
 
 class Catalog:
@@ -104,8 +106,7 @@ class Catalog:
             return configure(self.config, self._at(canonical_location(word)))
         remembered = {known.name: known for known in self._known() if self._served(known)}
         if word in remembered:
-            known = remembered[word]
-            return configure(self.config, TableRef(name=known.name, format=known.format, location=known.location))
+            return configure(self.config, _remembered(remembered[word]))
         refs = {ref.name: ref for ref in self.refs()}
         if word in refs:
             return configure(self.config, refs[word])
@@ -122,11 +123,7 @@ class Catalog:
         raise CommandError(NOT_FOUND, f"no table {word!r}{hint}{why}", table=word)
 
     def _at(self, location: str) -> TableRef:
-        served = [
-            TableRef(name=known.name, format=known.format, location=known.location)
-            for known in self._known()
-            if self._served(known)
-        ]
+        served = [_remembered(known) for known in self._known() if self._served(known)]
         if match := _located(served, location):
             return match
         if any(self._covers(source, location) for source in self.config.sources):
@@ -195,7 +192,7 @@ class Catalog:
         if self._spark is None:
             for known in self._known():
                 if known.name.startswith(start):
-                    yield TableRef(name=known.name, format=known.format, location=known.location)
+                    yield _remembered(known)
             return
         session = self._spark()
         database = f"`{source.catalog}`.`{source.database}`" if source.catalog else f"`{source.database}`"
@@ -210,7 +207,14 @@ class Catalog:
                     name=start + listed["tableName"],
                     format=provider,
                     location=canonical_location(facts["Location"]),
+                    catalog=CatalogRef(
+                        kind="spark", name=source.catalog or "", table=f"{source.database}.{listed['tableName']}"
+                    ),
                 )
+
+
+def _remembered(known: Known) -> TableRef:
+    return TableRef(name=known.name, format=known.format, location=known.location, catalog=known.catalog)
 
 
 def _located(refs: Sequence[TableRef], location: str) -> TableRef | None:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
@@ -68,7 +69,8 @@ class Scheduler:
         known = {state.name: state for state in self._store.tables()}
         for table in tables.values():
             state = known.get(table.name)
-            if state is None or (state.ref, state.mode) != (table.ref, table.mode):
+            # Which table it is only scans find out.
+            if state is None or (replace(state.ref, identity=None), state.mode) != (table.ref, table.mode):
                 self._store.register(table.ref, table.mode)
                 logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
         last = self._store.last_scans()

@@ -2,9 +2,10 @@
 """Scan a table and plan it: the one function behind the scheduler's ticks, requests, dry runs and ``explain``."""
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ from service.text import nearest, plain
 
 if TYPE_CHECKING:
     from service.store import Store
+
+logger = logging.getLogger(__name__)
 
 #: a request for a whole table may need several plans; the rest waits for the scans that follow
 MOST_PLANS_PER_REQUEST = 100
@@ -76,6 +79,7 @@ def scan_and_plan(
     # Before the snapshot as well as after it: what a plan that ends in between has replaced is live in the snapshot.
     ending = store.held_partitions(table.name)
     snapshot = _snapshot(store, table, remember=request is None or not request.overrides)
+    table = _identified(store, table, snapshot, state)
     asked = _partitions_asked(snapshot, request)
     adopted: list[Plan] = []
     if refused is None and not dry_run:
@@ -154,6 +158,7 @@ def plan_written(
     # Some filters go by a partition's place among all of them.
     narrow = None if table.policy.compares_partitions else sorted(partitions)
     snapshot = _snapshot(store, table, remember=False, partitions=narrow)
+    table = _identified(store, table, snapshot, state)
     selected = select_partitions(_partitions(snapshot), table.policy, now=snapshot.taken_at)
     asked = [name for name in selected if name in partitions]
     run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held)
@@ -187,7 +192,7 @@ def digest(table: ConfiguredTable) -> str:
     """What a plan of ``table`` follows from beside its files, as a word that changes with it."""
     ref = table.ref
     options = sorted(ref.write_options.items())
-    parts = (__version__, ref.location, ref.concurrency, ref.on_conflict, options, table.policy)
+    parts = (__version__, ref.location, ref.identity, ref.concurrency, ref.on_conflict, options, table.policy)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
@@ -291,6 +296,17 @@ def _registered(store: "Store", table: ConfiguredTable) -> TableState:
     return store.table_state(table.name)
 
 
+def _identified(store: "Store", table: ConfiguredTable, snapshot: Snapshot, state: TableState) -> ConfiguredTable:
+    """``table`` as the snapshot is of it; one that was made anew is known as such from now on."""
+    found = snapshot.table
+    if found.identity != state.ref.identity:
+        store.register(found, table.mode)
+        another = optional.made_anew(found, state.ref.identity)
+        if another is not None:
+            logger.warning("%s", another)
+    return replace(table, ref=found)
+
+
 def _room(table: ConfiguredTable, held: Mapping[str, str]) -> int:
     """How many more plans of the table executors can take up soon."""
     return max(0, table.policy.max_inflight_per_table + 1 - len(set(held.values())))
@@ -304,7 +320,8 @@ def _snapshot(
         adapter.check(table.ref)
         for problem in not_offered(table.policy, adapter):
             raise Rejected(f"{table.name}: {problem}")
-        return adapter.snapshot(table.ref, partitions)
+        # First which table it is: were it made anew in between, its plans would be refused, and not run on another.
+        return adapter.snapshot(optional.identified(adapter, table.ref), partitions)
     except (LakefoldError, OSError) as error:
         if remember:
             store.record_scan(

@@ -83,6 +83,10 @@ class TableRow(Base):
     name: Mapped[str] = mapped_column(String, primary_key=True)
     format: Mapped[str] = mapped_column(String)
     location: Mapped[str] = mapped_column(String)
+    #: the fields of a ``CatalogRef``
+    catalog: Mapped[Any] = mapped_column(Json, nullable=True)
+    #: of the table that the last scan found there
+    identity: Mapped[str | None] = mapped_column(String)
     concurrency: Mapped[str] = mapped_column(String)
     on_conflict: Mapped[str | None] = mapped_column(String)
     write_options: Mapped[Any] = mapped_column(Json)
@@ -244,6 +248,8 @@ class PlanRow(Base):
     table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
     format: Mapped[str] = mapped_column(String)
     location: Mapped[str] = mapped_column(String)
+    #: of the table that the plan was made for
+    identity: Mapped[str | None] = mapped_column(String)
     kind: Mapped[str] = mapped_column(String)
     state: Mapped[str] = mapped_column(String)
     snapshot_instant: Mapped[str] = mapped_column(String)

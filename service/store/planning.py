@@ -67,7 +67,7 @@ class Planning(StorePart):
             connection.execute(
                 insert(PlanRow).values(
                     id=plan.plan_id, table_name=plan.table.name, format=plan.table.format,
-                    location=plan.table.location, kind=plan.kind.value, settings=settings,
+                    location=plan.table.location, identity=plan.table.identity, kind=plan.kind.value, settings=settings,
                     state=PlanState.REQUESTED, snapshot_instant=plan.snapshot_instant,
                     options=options_document(plan.options), estimate=dict(estimate), request_id=request_id,
                     actor=actor, group_count=len(groups), partition_count=len(plan.partitions),

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from lake.model import Concurrency, OnConflict, TableRef
+from lake.model import CatalogRef, Concurrency, OnConflict, TableRef
 from lake.plan import (
     ClusteringGroup,
     PartitionFigures,
@@ -48,8 +48,9 @@ def _options(document: dict[str, Any]) -> RewriteOptions:
 def load_plan(connection: Connection, row: Row[Any]) -> Plan:
     """The whole plan of a row of ``plan``, its lists of files included.
 
-    Where it is stays as planned, since there its instants are. How writers are kept apart, write options and who wins
-    a conflict are the table's of today: what holds now decides whom an attempt excludes, and how.
+    Where it is, and which table it is, stay as planned, since there its instants are. Its catalog, how writers are kept
+    apart, write options and who wins a conflict are the table's of today: what holds now decides whom an attempt
+    excludes, and how.
     """
     today = _registration(connection, row)
     groups = connection.execute(
@@ -63,6 +64,8 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
             name=row.table_name,
             format=row.format,
             location=row.location,
+            catalog=_catalog(today.catalog),
+            identity=row.identity,
             concurrency=Concurrency(today.concurrency),
             on_conflict=_on_conflict(today.on_conflict),
             write_options=today.write_options,
@@ -100,6 +103,10 @@ def _on_conflict(stored: str | None) -> OnConflict | None:
     return None if stored is None else OnConflict(stored)
 
 
+def _catalog(stored: dict[str, str] | None) -> CatalogRef | None:
+    return None if stored is None else CatalogRef(**stored)
+
+
 def pause_of(row: Row[Any]) -> Pause | None:
     """The pause of a row of ``table_state``; None without one."""
     if row.paused_at_ms is None:
@@ -114,6 +121,8 @@ def table_state(row: Row[Any]) -> TableState:
             name=row.name,
             format=row.format,
             location=row.location,
+            catalog=_catalog(row.catalog),
+            identity=row.identity,
             concurrency=Concurrency(row.concurrency),
             on_conflict=_on_conflict(row.on_conflict),
             write_options=row.write_options,

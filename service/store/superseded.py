@@ -12,7 +12,7 @@ from lake.plan import SupersededVersion
 from lake.plan_store import Due
 from service.store.base import StorePart
 from service.store.clock import db_now, milliseconds, moment, optional_moment
-from service.store.models import SupersededRow
+from service.store.models import PlanRow, SupersededRow
 from service.store.views import DeletionDay
 
 #: rows changed by one statement, well below what either database takes as parameters
@@ -119,6 +119,7 @@ class Superseded(StorePart):
                         modified_at=optional_moment(row.modified_at_ms),
                     ),
                     superseded_at=moment(row.superseded_at_ms),
+                    identity=row.identity,
                     deleting_at=optional_moment(row.deleting_at_ms),
                 )
                 for row in connection.execute(query)
@@ -127,7 +128,8 @@ class Superseded(StorePart):
 
 def _waiting(table: TableRef) -> Select[Any]:
     return (
-        select(SupersededRow.__table__)
+        select(SupersededRow.__table__, PlanRow.identity)
+        .join(PlanRow, PlanRow.id == SupersededRow.plan_id)
         .where(SupersededRow.table_name == table.name, SupersededRow.deleted_at_ms.is_(None))
         .order_by(SupersededRow.superseded_at_ms, SupersededRow.id)
     )

@@ -3,7 +3,7 @@
 
 import logging
 from collections.abc import Collection
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import JSON, BigInteger, Connection, cast, delete, func, insert, select, update
@@ -30,6 +30,8 @@ def table_values(table: TableRef, mode: str) -> dict[str, Any]:
         "name": table.name,
         "format": table.format,
         "location": table.location,
+        "catalog": table.catalog and asdict(table.catalog),
+        "identity": table.identity,
         "concurrency": table.concurrency.value,
         "on_conflict": table.on_conflict and table.on_conflict.value,
         "write_options": dict(table.write_options),
@@ -45,12 +47,13 @@ class Tables(StorePart):
         """Make ``table`` known, or bring all that the configuration says of it up to date.
 
         Whoever opens the table from then on, an executor with a plan of last week too, goes by it. Pause, halt and
-        quarantine stay as they are.
+        quarantine stay as they are, and so does its identity where ``table`` has none.
         """
         values = table_values(table, mode)
         with self._database.write() as connection:
             if not insert_if_absent(connection, TableRow, **values):
-                changed = {key: value for key, value in values.items() if key not in ("name", "registered_at_ms")}
+                kept = {"name", "registered_at_ms"} | ({"identity"} if table.identity is None else set())
+                changed = {key: value for key, value in values.items() if key not in kept}
                 connection.execute(update(TableRow).where(TableRow.name == table.name).values(**changed))
 
     def tables(self, names: Collection[str] | None = None) -> list[TableState]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from lake.model import TableRef
+from lake.model import CatalogRef, TableRef
 from lake.plan import PartitionFigures, PlanKind, PlanState
 
 
@@ -74,6 +74,11 @@ class TableState:
     def location(self) -> str:
         """Path or URI of the table."""
         return self.ref.location
+
+    @property
+    def catalog(self) -> CatalogRef | None:
+        """The catalog that the table is found through."""
+        return self.ref.catalog
 
     @property
     def paused(self) -> bool:

@@ -2,14 +2,19 @@
 """A queued plan is run as its table is registered when it is claimed, and not at all where that forbids it."""
 
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
-from toy_bench import Bench, raising
+from toy_bench import Bench, no_spark, raising
+from toy_format import ToyFormat, base
 
+from executors.cleaner import clean_table
 from executors.outcome import Result
 from executors.rescue import rescue_one
 from lake.errors import Rejected, Transient
-from lake.model import Concurrency, OnConflict, TableRef
+from lake.model import CatalogRef, Concurrency, OnConflict, TableRef
+from lake.optional import identified
 
 
 @pytest.fixture
@@ -118,3 +123,68 @@ def test_f6_a_plan_that_had_committed_is_recorded_whatever_its_table_is_register
     bench.expire()
     rescue_one("second", formats=lambda name: bench.format, store=bench.store, spark=lambda: None)  # type: ignore[arg-type,return-value]
     assert (bench.state(plan), bench.commits(plan)) == ("completed", 1)
+
+
+class Tagged(ToyFormat):
+    """The toy format, whose tables carry who they are in a file."""
+
+    def identity(self, table: TableRef) -> str:
+        self.hook("identity")
+        return (base(table) / "uuid").read_text()
+
+
+def tagged(bench: Bench) -> Path:
+    """Where the bench's table carries its identity, ``old``, as its registration says from now on."""
+    uuid = base(bench.table) / "uuid"
+    uuid.write_text("old")
+    bench.format = Tagged()
+    bench.table = identified(bench.format, bench.table)
+    bench.store.register(bench.table, "compact")
+    return uuid
+
+
+def test_p5_a_plan_for_a_table_that_was_made_anew_at_its_place_changes_nothing(bench: Bench):
+    uuid = tagged(bench)
+    before, plan = bench.rows(), bench.request()
+    uuid.write_text("new")
+    bench.format.hooks["prepare"] = raising(AssertionError("the table was changed"))
+    outcome = bench.run()
+    assert (outcome.result, bench.state(plan), bench.rows()) == (Result.CANCELLED, "cancelled", before)
+    assert outcome.error == "toy was made anew: it is table new now, not old any more"
+
+
+def test_p5_a_plan_is_run_on_the_table_it_was_made_for_and_on_one_nobody_looked_at_before(bench: Bench):
+    first = bench.request()
+    tagged(bench)
+    claim = bench.claim()
+    assert (claim.plan.plan_id, claim.plan.table.identity) == (first.plan_id, None)
+    assert bench.run(claim).result is Result.COMPLETED
+    bench.request()
+    claim = bench.claim()
+    assert claim.plan.table.identity == "old"
+    assert bench.run(claim).result is Result.COMPLETED
+
+
+def test_p5_what_was_superseded_in_a_table_that_was_made_anew_is_not_deleted_from_the_new_one(bench: Bench):
+    uuid = tagged(bench)
+    bench.request()
+    bench.run()
+    files = sorted(base(bench.table).rglob("*.parquet"))
+    waiting = bench.store.superseded(bench.table)
+    assert {due.identity for due in waiting} == {"old"}
+    uuid.write_text("new")
+    settings = {"format": bench.format, "store": bench.store, "spark": no_spark}
+    dry = clean_table(bench.table, retention=timedelta(), dry_run=True, **settings)  # type: ignore[arg-type]
+    report = clean_table(bench.table, retention=timedelta(), **settings)  # type: ignore[arg-type]
+    assert {kept.reason for kept in report.closed} == {"toy was made anew: it is table new now, not old any more"}
+    assert (len(report.closed), report.closed, report.deleted) == (len(waiting), dry.closed, ())
+    assert (bench.store.superseded(bench.table), sorted(base(bench.table).rglob("*.parquet"))) == ([], files)
+
+
+def test_p5_a_registration_that_knows_no_identity_keeps_the_one_that_a_scan_found(bench: Bench):
+    tagged(bench)
+    catalog = CatalogRef(kind="hive", name="thrift://metastore:9083", table="sales.toy")
+    bench.store.register(replace(bench.table, identity=None, catalog=catalog), "compact")
+    assert bench.store.table_state("toy").ref == replace(bench.table, catalog=catalog)
+    bench.store.register(replace(bench.table, identity="new"), "compact")
+    assert (bench.store.table_state("toy").ref.identity, bench.store.table_state("toy").catalog) == ("new", None)

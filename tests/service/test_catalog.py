@@ -10,7 +10,7 @@ import pytest
 from support import needs_server
 
 from lake.locations import place_of
-from lake.model import TableRef
+from lake.model import CatalogRef, TableRef
 from service.config.catalog import Catalog
 from service.config.loader import load
 from service.problems import CommandError, ExitCode
@@ -196,6 +196,7 @@ def test_a_catalog_database_is_resolved_by_a_session_and_from_memory_without_one
     found = catalog(text, spark=Session)  # type: ignore[arg-type]
     (ref,) = found.refs()
     assert (ref.name, ref.location) == ("sales.orders", "/lake/orders")
+    assert ref.catalog == CatalogRef(kind="spark", name="spark_catalog", table="sales.orders")
     remembered = catalog(text, known=lambda: [ref])
     assert remembered.refs() == [ref]
     assert remembered.find("orders").ref == ref

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What executors do while a table is being scanned, on toy tables and a real database."""
 
+import shutil
+
 import daemon_toys
 import pytest
 from daemon_toys import write_config
-from toy_format import ToyFormat, create
+from toy_format import ToyFormat, base, create
 
 from executors.outcome import Result
 from executors.worker import Worker
@@ -51,3 +53,30 @@ def test_a_plan_that_ends_between_snapshot_and_planning_is_not_planned_again_fro
         assert scan_and_plan(config, store, table, actor="test").plan_ids == ()
     assert scan_and_plan(config, store, table, actor="test").outcome == "nothing"
     assert [(view.plan_id, view.state) for view in store.plans()] == [(plan.plan_id, PlanState.COMPLETED)]
+
+
+class Tagged(ToyFormat):
+    """The toy format, whose tables carry who they are in a file."""
+
+    def identity(self, table):
+        return (base(table) / "uuid").read_text()
+
+
+def test_p5_a_table_that_was_made_anew_is_known_from_the_next_scan_on_and_its_plans_are_for_the_new_one(
+    toys, tmp_path, store, caplog
+):
+    ref = create(tmp_path / "lake" / "t1", name="t1")
+    config = load(write_config(tmp_path))
+    (base(ref) / "uuid").write_text("old")
+    daemon_toys.install(Tagged())
+    scan_and_plan(config, store, configure(config, ref), actor="test")
+    worker = Worker(store=store, spark=lambda: None)
+    assert (store.table_state("t1").ref.identity, worker.run_once()) == ("old", {Result.COMPLETED: 1})
+    shutil.rmtree(base(ref))
+    create(tmp_path / "lake" / "t1", name="t1")
+    (base(ref) / "uuid").write_text("new")
+    scan_and_plan(config, store, configure(config, ref), actor="test")
+    assert "t1 was made anew: it is table new now, not old any more" in caplog.text
+    claim = store.claim("test")
+    assert (store.table_state("t1").ref.identity, claim.plan.table.identity) == ("new", "new")
+    assert {due.identity for due in store.superseded(ref)} == {"old"}

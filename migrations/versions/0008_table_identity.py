@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which table it is beyond its name and place: the catalog that leads to it, and what it carries itself.
+
+Of what was stored before nobody knows: null is compared with nothing.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0008"
+down_revision = "0007"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply."""
+    op.add_column("table_state", sa.Column("catalog", sa.Text(), nullable=True))
+    op.add_column("table_state", sa.Column("identity", sa.String(), nullable=True))
+    op.add_column("plan", sa.Column("identity", sa.String(), nullable=True))
+
+
+def downgrade() -> None:
+    """Take back."""
+    op.drop_column("plan", "identity")
+    op.drop_column("table_state", "identity")
+    op.drop_column("table_state", "catalog")
