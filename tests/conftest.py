@@ -3,6 +3,7 @@
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,17 +116,24 @@ def postgres_template(postgres_url: str) -> Iterator[str]:
     postgres.drop_database(postgres_url, name)
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with our schema, to copy: migrating one for each test takes longer than most tests."""
+    from service.store import Store
+
+    path = tmp_path_factory.mktemp("database") / "empty.db"
+    store = Store(f"sqlite:///{path}")
+    store.upgrade()
+    store.close()
+    return path
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database with our schema, once on SQLite and once on PostgreSQL."""
     if request.param == "sqlite":
-        from service.store import Store
-
-        url = f"sqlite:///{tmp_path}/lakefold.db"
-        store = Store(url)
-        store.upgrade()
-        store.close()
-        yield url
+        shutil.copy(request.getfixturevalue("empty_database"), tmp_path / "lakefold.db")
+        yield f"sqlite:///{tmp_path}/lakefold.db"
         return
     server = request.getfixturevalue("postgres_url")
     name = f"lakefold_{uuid.uuid4().hex[:12]}"

@@ -4,8 +4,9 @@
 from collections.abc import Callable
 
 import pytest
-from toy_bench import QUICK, Bench, no_spark, raising
-from toy_format import ToyFormat, ToyWriter
+from toys.bench import QUICK, Bench, raising
+from toys.cases import no_spark
+from toys.timeline import ToyFormat, ToyWriter
 
 from executors.outcome import Result
 from executors.rescue import rescue_one, sweep

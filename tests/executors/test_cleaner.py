@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_format
-from toy_bench import Bench, no_spark, raising
+from toys import files, timeline, timeline_tables
+from toys.bench import Bench, raising
+from toys.cases import no_spark
 
 from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
 from executors.outcome import Result
@@ -38,7 +39,7 @@ def compacted(bench: Bench, *, plans: int = 1) -> list[str]:
     """Run ``plans`` plans one after the other; the superseded paths, oldest first."""
     for number in range(plans):
         if number:
-            toy_format.write(bench.table, "dt=0", toy_format.rows(10_000 + number, 10_001 + number))
+            timeline_tables.write(bench.table, "dt=0", files.rows(10_000 + number, 10_001 + number))
         bench.request()
         assert bench.run().result is Result.COMPLETED
     return [d.version.path for d in bench.store.superseded(bench.table)]
@@ -50,7 +51,7 @@ def on_disk(bench: Bench) -> set[str]:
 
 
 def live(bench: Bench) -> set[str]:
-    return {item["path"] for item in toy_format.manifest(bench.table)["files"]}
+    return {item["path"] for item in timeline.manifest(bench.table)["files"]}
 
 
 def test_versions_past_the_retention_are_deleted_and_marked(bench: Bench):
@@ -79,13 +80,13 @@ def test_instants_are_deleted_oldest_first_whole_and_several_at_once(bench: Benc
     monkeypatch.setattr("executors.cleaner._FILES_AT_ONCE", at_once)
     old = compacted(bench, plans=3)
     seen: list[list[str]] = []
-    delete = toy_format.ToyWriter.delete
+    delete = timeline.ToyWriter.delete
 
     def spy(writer: Any, versions: Any) -> Any:
         seen.append([v.instant for v in versions])
         return delete(writer, versions)
 
-    monkeypatch.setattr(toy_format.ToyWriter, "delete", spy)
+    monkeypatch.setattr(timeline.ToyWriter, "delete", spy)
     assert clean(bench).files == len(old)
     instants = [instant for batch in seen for instant in sorted(set(batch))]
     assert instants == sorted(set(instants)), "no instant is split, none comes before an older one"
@@ -166,7 +167,7 @@ def test_a_failure_in_one_table_does_not_stop_the_others(bench: Bench, error: Ex
     compacted(bench)
     bench.request(other)
     assert bench.run().result is Result.COMPLETED
-    broken = toy_format.ToyFormat()
+    broken = timeline.ToyFormat()
     broken.hooks["superseded_deletable"] = raising(error)
     jobs = [
         CleanJob(table=TableRef(name=table.name, format=name, location=table.location), retention=NOW)
@@ -207,7 +208,7 @@ def test_p4_versions_go_in_the_order_in_which_they_were_superseded_whatever_thei
     monkeypatch.setattr("executors.cleaner._FILES_AT_ONCE", 1)
     seen: list[str] = []
     names = iter(["9", "10", "11"])
-    commit, delete = toy_format.ToyWriter.commit, toy_format.ToyWriter.delete
+    commit, delete = timeline.ToyWriter.commit, timeline.ToyWriter.delete
 
     def commit_as(writer: Any, rewrite: Any) -> Any:
         done, name = commit(writer, rewrite), next(names)
@@ -217,8 +218,8 @@ def test_p4_versions_go_in_the_order_in_which_they_were_superseded_whatever_thei
         seen.extend(dict.fromkeys(v.instant for v in versions))
         return delete(writer, versions)
 
-    monkeypatch.setattr(toy_format.ToyWriter, "commit", commit_as)
-    monkeypatch.setattr(toy_format.ToyWriter, "delete", spy)
+    monkeypatch.setattr(timeline.ToyWriter, "commit", commit_as)
+    monkeypatch.setattr(timeline.ToyWriter, "delete", spy)
     compacted(bench, plans=3)
     clean(bench)
     assert seen == ["9", "10", "11"]
@@ -283,7 +284,7 @@ def test_p7_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the
 def test_p10_where_the_table_has_no_lock_cleaner_and_plans_keep_out_of_each_others_partitions(bench: Bench):
     bench.format.capabilities -= {Capability.TABLE_LOCK}
     old = compacted(bench)
-    toy_format.write(bench.table, "dt=0", toy_format.rows(10_000, 10_001))
+    timeline_tables.write(bench.table, "dt=0", files.rows(10_000, 10_001))
     plan = bench.request(partitions=["dt=0"])
     report = clean(bench)
     assert (report.files, len(report.kept)) == (0, 6), "what one commit replaced goes as a whole"

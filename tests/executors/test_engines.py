@@ -2,16 +2,19 @@
 """Engines that a format is handed: which group gets which, and why."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-import toy_format
-from plain_format import CopyRows, PlainFormat
-from toy_bench import Bench
+from toys import versions
+from toys.bench import Bench, sqlite_in
+from toys.cases import VersionsCase
+from toys.engine import CopyRows
 
 from executors.outcome import Result
 from lake.engines import Task, choose, notes
 from lake.errors import Rejected
 from lake.plan import RewriteOptions
+from service.store.views import StoreSettings
 
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
 TASKS = [Task(group=n, inputs=(f"/lake/{n}.parquet",), outputs=(f"/lake/new{n}.parquet",), bytes=1) for n in range(3)]
@@ -43,12 +46,13 @@ def test_p1_a_group_that_no_engine_can_rewrite_refuses_the_plan(engines, why):
         choose(TASKS, engines, OPTIONS, "t")
 
 
-def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(bench: Bench):
-    bench.format = PlainFormat()
+def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(tmp_path: Path, empty_database: Path):
+    bench = Bench(tmp_path, sqlite_in(tmp_path, empty_database), StoreSettings(), VersionsCase())
     before, plan = bench.rows(), bench.request()
-    first = next(iter(toy_format.manifest(bench.table)["files"]))["path"]
+    first = versions.newest(bench.table)["files"][0]["path"]
     assert bench.run(engines=[CopyRows("stitch", refuses=[first]), CopyRows("arrow")]).result is Result.COMPLETED
     assert bench.rows() == before
     told = [event.reason for event in bench.store.events(plan.plan_id)]
     assert "engine stitch (1 group): the fastest that there is" in told
     assert any(line.startswith("engine arrow (1 group): stitch can't: ") for line in told)
+    bench.store.close()

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_format
-from toy_bench import QUICK, Bench, no_spark, raising
+from toys import timeline
+from toys.bench import QUICK, Bench, raising
+from toys.cases import no_spark
 
 from executors.outcome import Outcome, Result
 from executors.rescue import rescue_one, sweep
@@ -250,9 +251,9 @@ def test_c6_a_cancel_that_came_too_late_leaves_nothing_but_its_event(bench: Benc
 def test_f5_under_the_tables_lock_an_executor_learns_that_its_plan_was_taken_over(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str
 ):
-    monkeypatch.setattr(toy_format.ToyWriter, "fence", staticmethod(lambda: None), raising=False)
+    monkeypatch.setattr(timeline.ToyWriter, "fence", staticmethod(lambda: None), raising=False)
     plan, claim = bench.request(), bench.claim("asleep")
-    go_on = getattr(toy_format.ToyWriter, step)
+    go_on = getattr(timeline.ToyWriter, step)
 
     def wait_for_the_lock(writer: Any, *arguments: Any) -> Any:
         bench.expire()
@@ -262,6 +263,6 @@ def test_f5_under_the_tables_lock_an_executor_learns_that_its_plan_was_taken_ove
         writer.fence()
         return go_on(writer, *arguments)
 
-    monkeypatch.setattr(toy_format.ToyWriter, step, wait_for_the_lock)
+    monkeypatch.setattr(timeline.ToyWriter, step, wait_for_the_lock)
     assert bench.run(claim).result is Result.LOST
     assert (bench.commits(plan), bench.pending(), bench.unowned()) == (0, {}, ())

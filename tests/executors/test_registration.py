@@ -6,8 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from toy_bench import Bench, no_spark, raising
-from toy_format import ToyFormat, base
+from toys.bench import Bench, raising
+from toys.cases import no_spark
+from toys.files import base
+from toys.timeline import ToyFormat
 
 from executors.cleaner import clean_table
 from executors.outcome import Result

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_bench import QUICK, Bench, no_spark, raising
+from toys.bench import QUICK, Bench, raising
+from toys.cases import no_spark
 
 from executors.outcome import Outcome, Result
 from executors.rescue import rescue_one, sweep

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_format
-from toy_bench import QUICK, Background, Bench, Flaky, eventually, no_spark, raising
+from toys import files, timeline, timeline_tables
+from toys.bench import QUICK, Background, Bench, Flaky, eventually, raising
+from toys.cases import no_spark
 
 from executors.outcome import Result
 from executors.rescue import rescue_one
@@ -195,7 +196,7 @@ def take_over(bench: Bench) -> None:
     """What a second executor does once the first one's lease has run out."""
     taken = bench.store.expired("second")
     assert taken is not None
-    other = toy_format.ToyFormat()
+    other = timeline.ToyFormat()
     done = run_plan(taken, format=other, store=bench.store, spark=no_spark, heartbeat=timedelta(seconds=0.05))
     assert done.result is Result.COMPLETED
 
@@ -268,7 +269,7 @@ def test_a_take_over_withdraws_instants_that_were_never_recorded(bench: Bench):
 def test_a_group_that_went_stale_is_left_out_and_the_others_commit(bench: Bench):
     plan = bench.request()
     stale = str(plan.groups[0].slices[0].path)
-    toy_format.append_log(bench.table, stale, toy_format.rows(0, 1))
+    timeline_tables.append_log(bench.table, stale, files.rows(0, 1))
     before = bench.rows()
     assert bench.run().result is Result.COMPLETED
     view = bench.store.plan(plan.plan_id)
@@ -293,7 +294,7 @@ def test_an_unreadable_input_is_quarantined_and_only_its_group_left_out(bench: B
     assert [f.partition for f in outcome.figures] == ["dt=1"]
     assert list(bench.store.table_state("toy").quarantined) == [broken]
     assert broken in str(bench.store.plan(plan.plan_id).left_out[0].left_out)
-    live = [item["path"] for item in toy_format.manifest(bench.table)["files"]]
+    live = [item["path"] for item in timeline.manifest(bench.table)["files"]]
     assert set(before) <= set(live)
     assert bench.unowned() == ()
     assert bench.store.plan(plan.plan_id).attempts == 1
@@ -368,9 +369,9 @@ def test_an_outcome_raised_by_a_writer_keeps_its_meaning(bench: Bench, error: Ex
 
 def test_p8_and_p9_epoch_evidence_and_payload_come_through_to_the_commit(bench: Bench, monkeypatch):
     seen: list[Any] = []
-    prepare, rewrite, commit = toy_format.ToyWriter.prepare, toy_format.ToyWriter.rewrite, toy_format.ToyWriter.commit
+    prepare, rewrite, commit = timeline.ToyWriter.prepare, timeline.ToyWriter.rewrite, timeline.ToyWriter.commit
     monkeypatch.setattr(
-        toy_format.ToyWriter, "prepare", lambda w, *args: replace(prepare(w, *args), evidence={"schema": 3})
+        timeline.ToyWriter, "prepare", lambda w, *args: replace(prepare(w, *args), evidence={"schema": 3})
     )
 
     def with_payload(writer: Any, *args: Any) -> Any:
@@ -381,8 +382,8 @@ def test_p8_and_p9_epoch_evidence_and_payload_come_through_to_the_commit(bench: 
         seen.append((done.prepared.evidence, [o.payload for o in done.outputs]))
         return commit(writer, done)
 
-    monkeypatch.setattr(toy_format.ToyWriter, "rewrite", with_payload)
-    monkeypatch.setattr(toy_format.ToyWriter, "commit", spy)
+    monkeypatch.setattr(timeline.ToyWriter, "rewrite", with_payload)
+    monkeypatch.setattr(timeline.ToyWriter, "commit", spy)
     plan = bench.request()
     outcome = bench.run()
     assert seen == [({"schema": 3}, [{"rows": 150}, {"rows": 150}])]

@@ -3,17 +3,16 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_format
-from toy_bench import Background, Bench, Flaky, eventually, no_spark, raising
+from toys import timeline, timeline_tables
+from toys.bench import Background, Bench, Flaky, eventually, raising
+from toys.cases import no_spark
+from toys.processes import asleep, start, wait
 
 from executors.outcome import Result
 from executors.worker import Worker, WorkerSettings
@@ -138,13 +137,13 @@ def test_after_a_plan_that_did_not_complete_the_session_is_looked_at(bench: Benc
 
 
 def test_two_workers_share_one_queue_without_running_a_plan_twice(bench: Bench):
-    tables = [bench.add_table(f"t{n}", files=2, rows_each=5) for n in range(4)]
+    tables = [bench.add_table(f"t{n}") for n in range(4)]
     plans = [bench.request(table, partitions=[f"dt={p}"]) for table in tables for p in range(2)]
     results = [Background(worker(bench).run_once) for _ in range(2)]
     tallies = [result.join() for result in results]
     assert sum(tally[Result.COMPLETED] for tally in tallies) == len(plans)
     for table in tables:
-        assert toy_format.manifest(table)["number"] == 4 + 2
+        assert timeline.manifest(table)["number"] == 6 + 2
 
 
 def test_an_executors_name_is_never_given_twice():
@@ -152,28 +151,6 @@ def test_an_executors_name_is_never_given_twice():
 
 
 # In processes of their own.
-
-PYTHONPATH = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-
-
-def start(
-    bench: Bench, how: str, *, lease: float = 1.0, failpoints: str = "", slots: int = 1
-) -> "subprocess.Popen[str]":
-    env = {**os.environ, "PYTHONPATH": PYTHONPATH, "LAKEFOLD_FAILPOINTS": failpoints}
-    script = str(Path(__file__).with_name("toy_worker.py"))
-    return subprocess.Popen(
-        [sys.executable, script, bench.url, str(lease), how, str(slots)],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def wait(process: "subprocess.Popen[str]") -> str:
-    output, _ = process.communicate(timeout=60)
-    return output
 
 
 def test_sigterm_finishes_the_plan_and_a_second_one_stops_it(bench: Bench):
@@ -212,7 +189,7 @@ def test_of_plans_killed_each_at_another_failpoint_every_one_lands_exactly_once_
     killed = start(bench, "once", lease=60, failpoints=failpoints, slots=len(plans))
     wait(killed)
     assert killed.returncode == -signal.SIGKILL, f"{last} was not reached"
-    assert [toy_format.table_rows(table) for table in tables] == [before] * len(tables), "readers saw half a plan"
+    assert [timeline_tables.table_rows(table) for table in tables] == [before] * len(tables), "readers saw half a plan"
     steps = {bench.store.plan(plan.plan_id).step for plan in plans}
     assert steps == {None, *Step}, "each was somewhere else"
     bench.expire()
@@ -233,7 +210,7 @@ def test_an_executor_stopped_for_two_leases_wakes_up_to_a_finished_plan_and_chan
     before, plan = bench.rows(), bench.request()
     sleeper = start(bench, "once", failpoints=f"{name}=stop")
     try:
-        eventually(lambda: Path(f"/proc/{sleeper.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", 30)
+        eventually(lambda: asleep(sleeper), 30)
         time.sleep(2)
         successor = start(bench, "once")
         output = wait(successor)
@@ -264,7 +241,7 @@ def test_an_executor_that_only_sleeps_keeps_its_adopted_plan_and_finishes_it(ben
     before, plan = bench.rows(), bench.adopt("7")
     sleeper = start(bench, "once", failpoints="before_commit=stop")
     try:
-        eventually(lambda: Path(f"/proc/{sleeper.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", 30)
+        eventually(lambda: asleep(sleeper), 30)
         time.sleep(1.5)
         output = wait(start(bench, "once"))
         assert bench.state(plan) == "inflight", output

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1] / "executors"))
+sys.path.append(str(Path(__file__).parents[1]))
 
-from toy_format import ToyFormat
+from toys.timeline import ToyFormat
 
 import lake.formats
 

@@ -12,8 +12,11 @@ from typing import Any
 
 import daemon_toys
 import pytest
+from contract.plans import plan_all
 from daemon_toys import running, wait_for, write_config
-from toy_format import ToyFormat, base, create, plan, schedule, table_rows
+from toys.files import base
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create, schedule, table_rows
 
 from lake.model import TableRef
 from lake.optional import Unfinished
@@ -59,7 +62,7 @@ def waiting(table: TableRef, instant: str = "7", **changes: Any) -> Unfinished:
     now = datetime.now(UTC)
     entry = Unfinished(
         instant=instant, action="clustering", begun=False, since=now, last_sign=now, alive=True,
-        kind=PlanKind.CLUSTERING, groups=plan(table, "").groups, sort_columns=("id",),
+        kind=PlanKind.CLUSTERING, groups=plan_all(ToyFormat(), table, "").groups, sort_columns=("id",),
     )  # fmt: skip
     return replace(entry, **changes)
 
@@ -95,7 +98,7 @@ def test_an_adopted_plan_keeps_the_writers_order_and_has_our_other_options(
     claim = store.claim("e")
     assert claim is not None
     assert claim.plan == made
-    assert (made.adopted, made.snapshot_instant, made.groups) == ("7", "5", plan(table, "").groups)
+    assert (made.adopted, made.snapshot_instant, made.groups) == ("7", "5", plan_all(ToyFormat(), table, "").groups)
     options = made.options
     assert (options.sort_columns, options.layout, options.compression) == (("id",), "linear", "zstd")
 
@@ -116,7 +119,7 @@ def test_an_instant_whose_partition_a_live_plan_holds_waits_for_a_later_scan(
     tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     found = configured(tmp_path, table)
-    own = replace(plan(table, "own", partitions=["dt=0"]), table=found.ref)
+    own = replace(plan_all(ToyFormat(), table, "own", partitions=["dt=0"]), table=found.ref)
     store.add_plan(own, request_id=None, actor="scheduler", estimate={})
     assert adopt(store, found, [waiting(table)], snapshot="", actor="scheduler") == []
     store.request_cancel("own", "operator")
@@ -193,7 +196,7 @@ def test_f4_the_rollback_command_sends_nobody_to_a_command_that_can_not_help(
     tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     run: Any = SimpleNamespace(store=store)
-    own = replace(plan(table, "own"), table=table)
+    own = replace(plan_all(ToyFormat(), table, "own"), table=table)
     store.add_plan(own, request_id=None, actor="scheduler", estimate={})
     lost, known = waiting(table, "7", plan_id="lost"), waiting(table, "8", plan_id="own")
     _may_roll_back(run, "t1", [lost, known], "7")
@@ -208,7 +211,7 @@ def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed_but
     tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = configured(tmp_path, table)
-    own = replace(plan(table, "own"), table=table)
+    own = replace(plan_all(ToyFormat(), table, "own"), table=table)
     store.add_plan(own, request_id=None, actor="scheduler", estimate={})
     left = waiting(table, "7", plan_id="own", stays=True, alive=False)
 

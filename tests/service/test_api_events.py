@@ -11,7 +11,9 @@ import httpx
 import pytest
 from api_toys import add_token, client_of, context_at
 from daemon_toys import running, wait_for, write_config
-from toy_format import ToyFormat, create, manifest, rows, write
+from toys.files import rows
+from toys.timeline import ToyFormat, manifest
+from toys.timeline_tables import create, write
 
 import lake.formats
 from lake.model import TableRef

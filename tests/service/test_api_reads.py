@@ -8,7 +8,9 @@ from datetime import UTC, datetime, timedelta
 import daemon_toys
 import pytest
 from api_toys import add_token, client_of, context_at
-from toy_format import ToyFormat, create, rows, write
+from toys.files import rows
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create, write
 from uuid_utils import uuid7
 
 from lake.model import FileSlice, TableRef

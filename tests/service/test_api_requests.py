@@ -8,7 +8,8 @@ import daemon_toys
 import pytest
 from api_toys import add_token, client_of, context_at
 from daemon_toys import running, wait_for, write_config
-from toy_format import ToyFormat, create
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create
 
 from lake.plan import PlanState
 from service.config.loader import load

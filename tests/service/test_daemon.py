@@ -16,7 +16,8 @@ import pytest
 from daemon_toys import running, wait_for, write_config
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from toy_format import ToyFormat, create, manifest, table_rows
+from toys.timeline import ToyFormat, manifest
+from toys.timeline_tables import create, table_rows
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState

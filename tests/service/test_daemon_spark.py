@@ -6,7 +6,8 @@ from unittest.mock import Mock
 import daemon_toys
 import pytest
 from daemon_toys import running, wait_for, write_config
-from toy_format import ToyFormat, create
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create
 
 from executors import sessions
 from lake.errors import Transient

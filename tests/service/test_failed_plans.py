@@ -7,10 +7,11 @@ from pathlib import Path
 import daemon_toys
 import pyarrow.parquet as pq
 import pytest
-import toy_format
 from daemon_toys import write_config
 from sqlalchemy import create_engine, text
-from toy_format import ToyFormat, create
+from toys import timeline
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState
@@ -91,13 +92,13 @@ def test_f8_it_is_planned_again_as_soon_as_something_changed_or_somebody_wants_i
     assert home.scan() == []
     toys.hooks.clear()
     if lift == "inputs":
-        document = toy_format.manifest(home.ref)
+        document = timeline.manifest(home.ref)
         for item in document["files"]:
             log = f"{item['file_id'].replace('/', '-')}.log.parquet"
             path = Path(home.ref.location) / item["path"]
             pq.write_table(pq.read_table(path).slice(0, 0), path.with_name(log))
             item["logs"] = [log]
-        toy_format.publish(home.ref, {**document, "number": document["number"] + 1, "plan_id": None})
+        timeline.publish(home.ref, {**document, "number": document["number"] + 1, "plan_id": None})
     elif lift == "settings":
         home.settings["receipt"] = "footer"
     elif lift == "write options":
@@ -132,7 +133,7 @@ def test_f8_files_written_since_are_planned_without_those_that_failed(home, toys
     failing(toys, Rejected(UNREADABLE))
     (failed,) = home.scan()
     toys.hooks.clear()
-    document = toy_format.manifest(home.ref)
+    document = timeline.manifest(home.ref)
     base = Path(home.ref.location)
     old = [item["path"] for item in document["files"]]
     new = []
@@ -142,8 +143,8 @@ def test_f8_files_written_since_are_planned_without_those_that_failed(home, toys
         pq.write_table(rows, base / path)
         new.append({**item, "path": path, "file_id": path, "bytes": (base / path).stat().st_size})
     files = [*document["files"], *new]
-    toy_format.publish(home.ref, {**document, "number": document["number"] + 1, "plan_id": None, "files": files})
+    timeline.publish(home.ref, {**document, "number": document["number"] + 1, "plan_id": None, "files": files})
     (made,) = home.scan()
     assert home.store.plan(made).input_files == 2
-    assert {item["path"] for item in toy_format.manifest(home.ref)["files"]} >= set(old)
+    assert {item["path"] for item in timeline.manifest(home.ref)["files"]} >= set(old)
     assert home.store.plan(failed).error == UNREADABLE

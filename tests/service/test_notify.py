@@ -10,7 +10,8 @@ from email.utils import format_datetime
 import pytest
 from daemon_toys import install, running, wait_for, write_config
 from receiver import receiving
-from toy_format import ToyFormat, create
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create
 
 import lake.formats
 from service import cli

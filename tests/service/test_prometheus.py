@@ -21,7 +21,8 @@ import pytest
 from alembic import command
 from daemon_toys import wait_for, write_config
 from monitoring import DASHBOARDS, RULES, commands, entry, free_port, metrics_in, prometheus, queries, rules
-from toy_format import ToyFormat, create
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create
 
 import lake.formats
 from lake.plan import PlanState

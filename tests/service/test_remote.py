@@ -13,7 +13,8 @@ import typer
 from api_toys import add_token
 from daemon_toys import running, wait_for, write_config
 from test_cli import every_command
-from toy_format import ToyFormat, create
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create
 
 from lake.plan import PlanState
 from service import cli

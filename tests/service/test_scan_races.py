@@ -6,7 +6,9 @@ import shutil
 import daemon_toys
 import pytest
 from daemon_toys import write_config
-from toy_format import ToyFormat, base, create
+from toys.files import base
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create
 
 from executors.outcome import Result
 from executors.worker import Worker

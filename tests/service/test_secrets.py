@@ -9,7 +9,8 @@ import traceback
 import daemon_toys
 import pytest
 from api_toys import client_of
-from toy_format import ToyFormat, create
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create
 
 import executors.outcome
 import lake.formats

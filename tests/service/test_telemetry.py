@@ -16,7 +16,8 @@ from api_toys import add_token, client_of, context_at
 from daemon_toys import install, running, wait_for, write_config
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from receiver import receiving
-from toy_format import ToyFormat, create
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create
 
 import lake.formats
 from executors.observer import Observer, Observers

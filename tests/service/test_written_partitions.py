@@ -7,7 +7,9 @@ from datetime import timedelta
 import daemon_toys
 import pytest
 from daemon_toys import running, wait_for, write_config
-from toy_format import ToyFormat, create, rows, write
+from toys.files import rows
+from toys.timeline import ToyFormat
+from toys.timeline_tables import create, write
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState

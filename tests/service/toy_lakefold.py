@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import daemon_toys
-from toy_format import ToyFormat, ToyWriter
+from toys.timeline import ToyFormat, ToyWriter
 
 from lake.engines import Engine
 from lake.model import TableRef

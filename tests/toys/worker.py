@@ -1,32 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker on toy tables in a process of its own: ``toy_worker.py DATABASE_URL LEASE_SECONDS once|serve SLOTS``."""
+"""A worker in a process of its own: ``python -m toys.worker CASE DATABASE_URL LEASE_SECONDS once|serve SLOTS``."""
 
 import logging
 import sys
 from datetime import timedelta
-from typing import Any
-
-from toy_format import ToyFormat
 
 from executors.worker import Worker, WorkerSettings
 from service.store import Store
 from service.store.views import StoreSettings
-
-
-def no_spark() -> Any:
-    raise AssertionError("nothing here needs a Spark session")
+from toys.cases import CASES
 
 
 def main() -> None:
-    url, lease, how, slots = sys.argv[1:]
+    name, url, lease, how, slots = sys.argv[1:]
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     span = timedelta(seconds=float(lease))
     store = Store(url, StoreSettings(lease=span, backoff=timedelta(0), notify_events=frozenset({"plan.completed"})))
-    toy = ToyFormat()
+    case = CASES[name]()
     worker = Worker(
         store=store,
-        spark=no_spark,
-        formats=lambda _: toy,
+        spark=case.spark,
+        formats=lambda _: case.format,
+        engines=case.engines,
         settings=WorkerSettings(slots=int(slots), heartbeat=span / 4, idle=timedelta(seconds=0.1), patience=4 * span),
     )
     worker.install_signals()

@@ -1,34 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A toy table with a real SQLite store, and what tests need to disturb them."""
+"""A table with a real store, and what tests need to disturb them."""
 
 import shutil
-import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import toy_format
-from toy_format import ToyFormat
+from contract.case import Case
+from contract.plans import plan_all
+from sqlalchemy import create_engine, text
 from uuid_utils import uuid7
 
+from executors.cleaner import CleanReport, clean_table
 from executors.observer import Observer
 from executors.outcome import Outcome
+from executors.rescue import rescue_one, sweep
 from executors.run import run_plan
 from lake.model import TableRef
+from lake.optional import pending, unfinished
 from lake.plan import Claim, Plan
 from service.store import Store
 from service.store.views import StoreSettings
+from toys import timeline_tables
+from toys.cases import TimelineCase
 
 QUICK = (0.0, 0.01, 0.01)
 """Waits between questions, for tests."""
 
 
-def no_spark() -> Any:
-    raise AssertionError("nothing here needs a Spark session")
+def sqlite_in(home: Path, empty_database: Path) -> str:
+    """The URL of a database of its own in ``home``."""
+    shutil.copy(empty_database, home / "lakefold.db")
+    return f"sqlite:///{home}/lakefold.db"
 
 
 class Recorder(Observer):
@@ -58,37 +65,36 @@ class Recorder(Observer):
 
 
 class Bench:
-    """One toy table with its store, and shorthands to plan, claim and run."""
+    """A table of a case with a real store, and shorthands to plan, claim and run."""
 
-    def __init__(self, home: Path, empty_database: Path, settings: StoreSettings) -> None:
-        self.home, self.url = home, f"sqlite:///{home}/lakefold.db"
-        shutil.copy(empty_database, home / "lakefold.db")
-        self.store = Store(self.url, settings)
-        self.format = ToyFormat()
+    def __init__(self, home: Path, url: str, settings: StoreSettings, case: Case | None = None) -> None:
+        self.home, self.url, self.case = home, url, case or TimelineCase()
+        self.store = Store(url, settings)
+        self.format: Any = self.case.format
         self.recorder = Recorder()
         self.table = self.add_table("toy")
 
-    def add_table(self, name: str, **shape: int) -> TableRef:
-        table = toy_format.create(self.home / "lake" / name, name=name, **shape)
+    def add_table(self, name: str) -> TableRef:
+        table = self.case.create(self.home / "lake" / name, name=name)
         self.store.register(table, "compact")
         return table
 
     def request(self, table: TableRef | None = None, **options: Any) -> Plan:
         """A requested plan over all live files of the table."""
-        plan = toy_format.plan(table or self.table, str(uuid7()), **options)
-        self.store.add_plan(plan, request_id=None, actor="test", estimate={})
-        return plan
+        return self.requested(plan_all(self.format, table or self.table, str(uuid7()), **options))
 
     def adopt(self, instant: str = "7") -> Plan:
         """A requested plan over all live files that another process scheduled as ``instant``."""
-        toy_format.schedule(self.table, instant)
-        plan = replace(toy_format.plan(self.table, str(uuid7())), adopted=instant)
+        timeline_tables.schedule(self.table, instant)
+        return self.requested(replace(plan_all(self.format, self.table, str(uuid7())), adopted=instant))
+
+    def requested(self, plan: Plan) -> Plan:
         self.store.add_plan(plan, request_id=None, actor="test", estimate={})
         return plan
 
     def scheduled(self) -> dict[str, bool]:
         """Instants of other processes that are pending, and whether somebody has begun them."""
-        return {u.instant: u.begun for u in ToyFormat().unfinished(self.table) if u.plan_id is None}
+        return {u.instant: u.begun for u in unfinished(self.format, self.table) if u.plan_id is None}
 
     def claim(self, executor: str = "first") -> Claim:
         claim = self.store.claim(executor)
@@ -97,30 +103,56 @@ class Bench:
 
     def run(self, claim: Claim | None = None, **options: Any) -> Outcome:
         """Claim and run with a quick heartbeat."""
-        settings = {"heartbeat": timedelta(seconds=0.05), "ask_again": QUICK, "store": self.store, **options}
-        return run_plan(claim or self.claim(), format=self.format, spark=no_spark, observer=self.recorder, **settings)
+        settings = {
+            "format": self.format, "store": self.store, "spark": self.case.spark, "engines": self.case.engines,
+            "observer": self.recorder, "heartbeat": timedelta(seconds=0.05), "ask_again": QUICK,
+        }  # fmt: skip
+        return run_plan(claim or self.claim(), **{**settings, **options})
+
+    def rescue(self, executor: str = "rescuer", **options: Any) -> Outcome | None:
+        """Take over one plan of a silent executor."""
+        settings = {
+            "formats": lambda _: self.format, "store": self.store, "spark": self.case.spark,
+            "observer": self.recorder, "ask_again": QUICK,
+        }  # fmt: skip
+        return rescue_one(executor, **{**settings, **options})
+
+    def sweep(self) -> int:
+        return sweep(self.table, format=self.format, store=self.store, spark=self.case.spark)
+
+    def clean(self, retention: timedelta = timedelta(), **options: Any) -> CleanReport:
+        settings = {"format": self.format, "store": self.store, "spark": self.case.spark, "observer": self.recorder}
+        return clean_table(self.table, retention=retention, **{**settings, **options})
 
     def state(self, plan: Plan) -> str:
         return self.store.plan(plan.plan_id).state.value
 
     def pending(self) -> dict[str, str]:
-        return dict(ToyFormat().pending(self.table))
+        return dict(pending(self.format, self.table))
 
     def commits(self, plan: Plan) -> int:
-        return sum(m.get("plan_id") == plan.plan_id for m in toy_format.manifests(self.table))
+        return sum(plan_id == plan.plan_id for plan_id, _ in self.case.commits(self.table))
 
     def unowned(self) -> tuple[str, ...]:
         versions = [d.version for d in self.store.superseded(self.table)]
-        return ToyFormat().verify(self.table, versions, rows=False).unowned
+        return self.format.verify(self.table, versions, rows=False).unowned
 
-    def rows(self) -> list[str]:
-        return toy_format.table_rows(self.table)
+    def stored(self) -> dict[str, int]:
+        return dict(self.case.stored(self.table))
+
+    def rows(self) -> Sequence[str]:
+        return self.case.rows(self.table)
 
     def expire(self) -> None:
         """Make the store believe that every executor has been silent for longer than its lease."""
-        with sqlite3.connect(self.home / "lakefold.db") as connection:
-            connection.execute("UPDATE plan SET lease_until_ms = 0 WHERE state = 'inflight'")
-        connection.close()
+        self.execute("UPDATE plan SET lease_until_ms = 0, grace_ms = 0 WHERE state = 'inflight'")
+
+    def execute(self, statement: str) -> None:
+        """Change the database behind the store's back."""
+        engine = create_engine(self.url)
+        with engine.begin() as connection:
+            connection.execute(text(statement))
+        engine.dispose()
 
 
 class Background:

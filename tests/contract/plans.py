@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans over whatever a format lists, made without the planner."""
+
+from collections.abc import Collection
+from typing import Any
+
+from lake.model import FileSlice, TableRef
+from lake.plan import ClusteringGroup, Plan, PlanKind, ReceiptLevel, RewriteOptions
+from lake.ports import TableFormat
+
+_SLICE = ("partition", "file_id", "path", "bytes", "rows", "log_bytes")
+
+
+def plan_all(
+    format_: TableFormat,
+    table: TableRef,
+    plan_id: str,
+    *,
+    receipt: ReceiptLevel = ReceiptLevel.HASH,
+    partitions: Collection[str] | None = None,
+    **options: Any,
+) -> Plan:
+    """All live files, one group a partition."""
+    snapshot = format_.snapshot(table, partitions)
+    groups: dict[str, list[FileSlice]] = {}
+    for row in snapshot.slices.to_pylist():
+        groups.setdefault(row["partition"], []).append(
+            FileSlice(**{name: row[name] for name in _SLICE}, log_files=tuple(row["log_files"]))
+        )
+    return Plan(
+        plan_id=plan_id,
+        table=table,
+        kind=PlanKind.CLUSTERING,
+        groups=tuple(
+            ClusteringGroup(partition=p, slices=tuple(slices), output_files=1) for p, slices in sorted(groups.items())
+        ),
+        options=RewriteOptions(target_file_max_bytes=1 << 30, receipt=receipt, **options),
+        snapshot_instant=snapshot.instant,
+    )

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The promise of ``TableFormat`` and ``TableWriter``, without executors and database.
+
+A format is put under it by a class of its own that has the fixture ``case`` (``contract.case.Case``).
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.case import Case
+from contract.plans import plan_all
+from lake.errors import Conflict, LakefoldError
+from lake.model import SLICES_SCHEMA, TableRef
+from lake.optional import FindsStaged, HasTimeline, pending
+from lake.plan import Commit, Plan, Staged
+from lake.ports import Prepared, Rewrite, TableWriter
+
+
+class Attempt:
+    """One attempt at a plan, step by step. ``journal`` is what the database would know of it."""
+
+    def __init__(self, case: Case, plan: Plan, writer: TableWriter, epoch: int = 1) -> None:
+        self.case, self.plan, self.writer, self.epoch = case, plan, writer, epoch
+        self.journal: list[Staged] = []
+        #: data files in storage when the journal was told
+        self.stored_then: dict[str, int] = {}
+        writer.journal = self._told
+
+    def _told(self, staged: Staged) -> None:
+        self.journal.append(staged)
+        self.stored_then = dict(self.case.stored(self.plan.table))
+
+    def prepared(self) -> Prepared:
+        return self.writer.prepare(self.plan, self.epoch)
+
+    def rewritten(self) -> Rewrite:
+        return self.writer.rewrite(self.prepared(), lambda progress: None)
+
+    def committed(self) -> Commit:
+        return self.writer.commit(self.rewritten())
+
+    def discarded(self, tokens: tuple[str, ...] | None) -> int:
+        return self.writer.discard(self.plan.plan_id, tokens, staged=tuple(self.journal), epoch=self.epoch)
+
+
+@contextmanager
+def attempt(case: Case, plan: Plan, epoch: int = 1) -> Iterator[Attempt]:
+    """A writer opened for one attempt."""
+    with case.format.writer(plan.table, case.spark, case.engines) as writer:
+        yield Attempt(case, plan, writer, epoch)
+
+
+def run(case: Case, plan: Plan, epoch: int = 1) -> Commit:
+    """One attempt from its preparation to its commit."""
+    with attempt(case, plan, epoch) as one:
+        return one.committed()
+
+
+def staged_on(case: Case, table: TableRef, staged: list[Staged]) -> set[str]:
+    """The tokens of what is on a table uncommitted, told by the table or looked for by what the journal knows."""
+    left = case.format.left_of(table, staged) if isinstance(case.format, FindsStaged) else ()
+    return {*pending(case.format, table), *left}
+
+
+def live(case: Case, table: TableRef) -> dict[str, int]:
+    """The base files that the format lists, with their bytes."""
+    rows = case.format.snapshot(table).slices.to_pylist()
+    return {row["path"]: row["bytes"] for row in rows if row["path"]}
+
+
+class PortContract:
+    """What every format owes to planner, executors and cleaner."""
+
+    @pytest.fixture
+    def table(self, case: Case, tmp_path: Path) -> TableRef:
+        return case.create(tmp_path / "lake" / "t", name="t")
+
+    # Observing.
+
+    def test_a_snapshot_lists_what_readers_read_with_partition_size_and_time(self, case: Case, table: TableRef):
+        case.format.check(table)
+        snapshot = case.format.snapshot(table)
+        assert snapshot.slices.schema.equals(SLICES_SCHEMA)
+        assert (snapshot.table, snapshot.damaged, snapshot.taken_at.utcoffset() is not None) == (table, (), True)
+        listed = snapshot.slices.to_pylist()
+        assert Counter(row["partition"] for row in listed) == {"dt=0": 3, "dt=1": 3}
+        assert {row["path"]: row["bytes"] for row in listed} == case.stored(table)
+        assert len({(row["partition"], row["file_id"]) for row in listed}) == len(listed)
+        assert {row["busy_reason"] for row in listed} == {None}
+        told = [row["rows"] for row in listed]
+        assert None in told or sum(told) == len(case.rows(table))
+        only = case.format.snapshot(table, ["dt=1"]).slices.to_pylist()
+        assert {row["path"] for row in only} == {row["path"] for row in listed if row["partition"] == "dt=1"}
+        found = list(case.format.discover(table.location))
+        assert [(one.format, one.location) for one in found] == [(table.format, table.location)]
+        assert all(isinstance(text, str) for fact in case.format.describe(table).items() for text in fact)
+
+    def test_what_a_writer_adds_is_in_the_next_snapshot_as_the_newest(self, case: Case, table: TableRef):
+        before = live(case, table)
+        assert case.append(table, "dt=1", 10_000, 10_010)
+        rows = case.format.snapshot(table).slices.to_pylist()
+        (new,) = [row for row in rows if row["path"] not in before]
+        assert new["modified_at"] == max(row["modified_at"] for row in rows)
+        orders = [row["written_order"] for row in rows]
+        assert set(orders) == {None} or new["written_order"] == max(orders)
+
+    def test_a_place_without_a_table_is_refused_by_an_outcome(self, case: Case, table: TableRef, tmp_path: Path):
+        nowhere = replace(table, location=str(tmp_path / "nowhere"))
+        for ask in (case.format.check, case.format.snapshot, lambda ref: case.format.committed(ref, "p")):
+            with pytest.raises(LakefoldError):
+                ask(nowhere)
+
+    # A plan's way to its commit.
+
+    def test_what_is_staged_is_told_before_the_first_file_of_it_exists(self, case: Case, table: TableRef):
+        before = dict(case.stored(table))
+        with attempt(case, plan_all(case.format, table, "p")) as one:
+            rewrite = one.rewritten()
+            assert [staged.token for staged in one.journal] == [rewrite.prepared.instant], "told once"
+            assert one.stored_then == before, "told before"
+            new = case.stored(table).keys() - before.keys()
+            assert new == {output.path for output in rewrite.outputs}
+            assert staged_on(case, table, one.journal) == {rewrite.prepared.instant}
+            paths = one.journal[0].paths
+            assert isinstance(case.format, HasTimeline) or all(path.startswith(paths) for path in new)
+
+    def test_nothing_is_staged_where_the_journal_fails(self, case: Case, table: TableRef):
+        before, journal = dict(case.stored(table)), []
+
+        def fails(staged: Staged) -> None:
+            journal.append(staged)
+            raise RuntimeError("the database went away")
+
+        with attempt(case, plan_all(case.format, table, "p")) as one:
+            one.writer.journal = fails
+            with pytest.raises(RuntimeError):
+                one.prepared()
+        assert (case.stored(table), staged_on(case, table, journal)) == (before, set())
+
+    def test_until_its_commit_readers_see_nothing_of_a_rewrite(self, case: Case, table: TableRef):
+        rows, files = case.rows(table), live(case, table)
+        with attempt(case, plan_all(case.format, table, "p")) as one:
+            prepared = one.prepared()
+            assert (case.rows(table), live(case, table)) == (rows, files)
+            one.writer.rewrite(prepared, lambda progress: None)
+            assert (case.rows(table), live(case, table)) == (rows, files)
+            assert case.format.committed(table, "p") is None
+            one.discarded(None)
+
+    def test_a_commit_replaces_the_inputs_and_names_its_plan_and_epoch(self, case: Case, table: TableRef):
+        rows, before = case.rows(table), live(case, table)
+        plan = plan_all(case.format, table, "p")
+        with attempt(case, plan, 3) as one:
+            commit = one.committed()
+        assert (commit.plan_id, commit.epoch) == ("p", 3)
+        assert (case.rows(table), case.commits(table)) == (rows, [("p", 3)])
+        assert live(case, table) == {output.path: output.bytes for output in commit.outputs}
+        assert Counter(output.partition for output in commit.outputs) == {"dt=0": 1, "dt=1": 1}
+        assert sum(output.rows for output in commit.outputs) == len(rows)
+        assert {version.path: version.bytes for version in commit.superseded} == before
+        assert staged_on(case, table, one.journal) == set()
+
+    def test_the_table_tells_of_its_commits_whoever_asks_and_however_late(self, case: Case, table: TableRef):
+        commit = run(case, plan_all(case.format, table, "p", partitions=["dt=0"]), 2)
+        other = run(case, plan_all(case.format, table, "q", partitions=["dt=1"]))
+        later = run(case, plan_all(case.format, table, "r"))
+        for wanted in (commit, other, later):
+            found = case.format.committed(table, wanted.plan_id)
+            assert found is not None
+            assert (found.instant, found.epoch) == (wanted.instant, wanted.epoch)
+            assert set(found.outputs) == set(wanted.outputs)
+            assert {v.path for v in found.superseded} == {v.path for v in wanted.superseded}
+        landed = case.format.landed(table, ["p", "r", "nobody's"])
+        assert {plan_id: one.instant for plan_id, one in landed.items()} == {"p": commit.instant, "r": later.instant}
+        assert case.format.committed(table, "nobody's") is None
+
+    def test_a_verified_table_is_as_its_commits_say_and_a_lost_file_is_named(self, case: Case, table: TableRef):
+        commit = run(case, plan_all(case.format, table, "p"))
+        found = case.format.verify(table, commit.superseded, rows=False)
+        assert (found.files, found.bytes) == (2, sum(output.bytes for output in commit.outputs))
+        assert (found.missing, found.wrong_size, found.resurrected, found.unowned) == ((), (), (), ())
+        superseded = {version.path for version in commit.superseded}
+        assert set(case.format.verify(table, (), rows=False).unowned) <= superseded
+
+    # Withdrawing.
+
+    @pytest.mark.parametrize("written", [False, True])
+    @pytest.mark.parametrize("known", [False, True])
+    def test_what_is_withdrawn_leaves_nothing_and_can_not_be_committed(
+        self, case: Case, table: TableRef, written: bool, known: bool
+    ):
+        rows, before = case.rows(table), dict(case.stored(table))
+        with attempt(case, plan_all(case.format, table, "p")) as sleeper, attempt(case, sleeper.plan, 2) as one:
+            rewrite = sleeper.rewritten() if written else Rewrite(prepared=sleeper.prepared(), outputs=())
+            one.journal = sleeper.journal
+            assert one.discarded((rewrite.prepared.instant,) if known else None) <= 1
+            assert (case.stored(table), staged_on(case, table, one.journal)) == (before, set())
+            assert one.discarded(None) == 0, "again"
+            if written:
+                with pytest.raises(LakefoldError):
+                    sleeper.writer.commit(rewrite)
+            assert (case.rows(table), case.commits(table)) == (rows, [])
+            assert one.committed().epoch == 2
+        assert (case.rows(table), case.commits(table)) == (rows, [("p", 2)])
+
+    def test_a_withdrawal_touches_no_commit_and_no_other_plan(self, case: Case, table: TableRef):
+        rows = case.rows(table)
+        with (
+            attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one,
+            attempt(case, plan_all(case.format, table, "q", partitions=["dt=1"])) as other,
+        ):
+            theirs = other.rewritten()
+            commit = one.committed()
+            stored = dict(case.stored(table))
+            assert (one.discarded(None), one.discarded((commit.instant, *(s.token for s in one.journal)))) == (0, 0)
+            assert case.stored(table) == stored
+            other.writer.commit(theirs)
+        assert case.rows(table) == rows
+        assert sorted(case.commits(table)) == [("p", 1), ("q", 1)]
+
+    # Writers.
+
+    def test_groups_that_changed_since_the_planning_are_left_out_and_the_others_commit(
+        self, case: Case, table: TableRef
+    ):
+        plan = plan_all(case.format, table, "p")
+        assert case.update(table, "dt=0")
+        rows = case.rows(table)
+        with attempt(case, plan) as one:
+            prepared = one.prepared()
+            assert prepared.groups == (1,)
+            assert [(left.group, bool(left.reason)) for left in prepared.left_out] == [(0, True)]
+            commit = one.writer.commit(one.writer.rewrite(prepared, lambda progress: None))
+        assert {output.partition for output in commit.outputs} == {"dt=1"}
+        assert case.rows(table) == rows
+
+    def test_a_plan_none_of_whose_groups_is_left_stages_nothing(self, case: Case, table: TableRef):
+        plan = plan_all(case.format, table, "p", partitions=["dt=0"])
+        assert case.update(table, "dt=0")
+        with attempt(case, plan) as one:
+            with pytest.raises(Conflict):
+                one.prepared()
+            assert staged_on(case, table, one.journal) == set()
+
+    @pytest.mark.parametrize("write", ["append", "update", "delete"])
+    def test_a_writer_that_comes_in_between_loses_no_row(self, case: Case, table: TableRef, write: str):
+        with attempt(case, plan_all(case.format, table, "p")) as one:
+            rewrite = one.rewritten()
+            before, arguments = case.rows(table), (10_000, 10_010) if write == "append" else ()
+            wrote = getattr(case, write)(table, "dt=0", *arguments)
+            rows = case.rows(table)
+            assert (rows != before) == wrote
+            try:
+                one.writer.commit(rewrite)
+            except Conflict:
+                one.discarded(None)
+                assert case.commits(table) == []
+            else:
+                assert not wrote or write == "append"
+        assert case.rows(table) == rows
+        found = case.format.verify(table, (), rows=False)
+        assert (found.missing, found.wrong_size) == ((), ())
+
+    @pytest.mark.parametrize("how", ["torn", "gone"])
+    def test_an_input_that_can_not_be_read_keeps_its_group_out_of_the_commit(
+        self, case: Case, table: TableRef, how: str
+    ):
+        plan = plan_all(case.format, table, "p")
+        path = Path(table.location) / str(plan.groups[0].slices[1].path)
+        if how == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:-100])
+        named: Any = ()
+        with attempt(case, plan) as one:
+            try:
+                prepared = one.prepared()
+                if 0 in prepared.groups:
+                    one.writer.rewrite(prepared, lambda progress: None)
+                    raise AssertionError("it was read")
+                named = prepared.left_out
+            except Conflict as conflict:
+                named = conflict.args[1]
+            one.discarded(None)
+        assert {left.group for left in named} == {0}
+        quarantined = {name for left in named for name in left.quarantine}
+        assert quarantined <= {str(item.path) for item in plan.groups[0].slices}, "as the planner knows them"
+
+    # Deleting.
+
+    def test_superseded_files_are_deleted_once_and_readers_see_no_difference(self, case: Case, table: TableRef):
+        rows = case.rows(table)
+        commit = run(case, plan_all(case.format, table, "p"))
+        asked = case.format.superseded_deletable(table, commit.superseded)
+        assert asked == dict.fromkeys(version.path for version in commit.superseded)
+        assert case.format.superseded_closed(table, commit.superseded) == {}
+        freed = sum(version.bytes for version in commit.superseded)
+        with case.format.writer(table, case.spark, case.engines) as writer:
+            deletion = writer.delete(commit.superseded)
+            assert (deletion.bytes_freed, deletion.left) == (freed, {})
+            assert set(case.stored(table)) == {output.path for output in commit.outputs}
+            assert writer.delete(commit.superseded).bytes_freed == 0, "they count as deleted"
+        assert case.rows(table) == rows
+        found = case.format.verify(table, (), rows=False)
+        assert (found.missing, found.unowned) == ((), ())
+
+    def test_a_live_file_is_never_deleted_nor_anything_with_it(self, case: Case, table: TableRef):
+        rows = case.rows(table)
+        commit = run(case, plan_all(case.format, table, "p"))
+        output, one = commit.outputs[0], commit.superseded[0]
+        alive = replace(one, path=output.path, bytes=output.bytes, partition=output.partition, modified_at=None)
+        assert case.format.superseded_deletable(table, [alive])[output.path] is not None
+        stored = dict(case.stored(table))
+        with case.format.writer(table, case.spark, case.engines) as writer, pytest.raises(Conflict):
+            writer.delete((*commit.superseded, alive))
+        assert (case.stored(table), case.rows(table)) == (stored, rows)
+
+    def test_a_path_that_holds_another_file_by_now_stays_with_a_reason(self, case: Case, table: TableRef):
+        commit = run(case, plan_all(case.format, table, "p"))
+        path = Path(table.location) / commit.superseded[0].path
+        path.write_bytes(b"a writer uses the name again")
+        with case.format.writer(table, case.spark, case.engines) as writer:
+            deletion = writer.delete(commit.superseded)
+        assert set(deletion.left) == {0}
+        assert path.read_bytes() == b"a writer uses the name again"
+        assert deletion.bytes_freed == sum(version.bytes for version in commit.superseded[1:])
+
+    def test_the_deletion_is_fenced_right_before_it_begins(self, case: Case, table: TableRef):
+        commit = run(case, plan_all(case.format, table, "p"))
+        stored = dict(case.stored(table))
+
+        def meanwhile() -> None:
+            assert case.stored(table) == stored
+            raise Conflict("another process was there meanwhile")
+
+        with case.format.writer(table, case.spark, case.engines) as writer:
+            writer.fence = meanwhile  # type: ignore[attr-defined]
+            with pytest.raises(Conflict, match="meanwhile"):
+                writer.delete(commit.superseded)
+        assert case.stored(table) == stored

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is staged on tables that do not tell: the database alone knows of it, and the sweep finds it there."""
+
+import pytest
+from toys.bench import Bench
+
+from executors.outcome import Result
+from lake.errors import LakefoldError
+from lake.plan import Staged
+
+pytestmark = pytest.mark.parametrize("bench", ["locations-sqlite", "versions-sqlite"], indirect=True)
+WEEK_MS = 7 * 24 * 3_600_000
+
+
+class Killed(BaseException):
+    """Not an error: the process ends here."""
+
+
+def die() -> None:
+    raise Killed
+
+
+def staged(bench: Bench) -> list[Staged]:
+    return [left.staged for left in bench.store.leftovers(bench.table)]
+
+
+def test_p2_what_a_killed_executor_of_a_cancelled_plan_staged_is_withdrawn_by_the_sweep(bench: Bench):
+    before, files, plan = bench.rows(), bench.stored(), bench.request()
+    bench.format.hooks["rewritten"] = die
+    with pytest.raises(Killed):
+        bench.run()
+    assert (bench.sweep(), staged(bench)) == (0, []), "its executor may live"
+    assert bench.stored().keys() > files.keys()
+    bench.format.hooks.clear()
+    bench.expire()
+    bench.store.request_cancel(plan.plan_id, "ada")
+    bench.rescue()
+    assert bench.state(plan) == "cancelled"
+    assert bench.sweep() == 1
+    assert (bench.stored(), bench.sweep(), bench.rows()) == (files, 0, before)
+
+
+def test_p2_what_a_sleeper_writes_after_its_withdrawal_is_found_for_a_week(bench: Bench):
+    before, files, plan = bench.rows(), bench.stored(), bench.request()
+    claim = bench.claim()
+    bench.store.request_cancel(plan.plan_id, "ada")
+    with bench.format.writer(bench.table, bench.case.spark, bench.case.engines) as sleeper:
+        sleeper.journal = lambda one: bench.store.stage(claim, one)
+        prepared = sleeper.prepare(plan, claim.epoch)
+        sleeper.rewrite(prepared, lambda _: None)
+        bench.expire()
+        bench.rescue()
+        assert (bench.state(plan), bench.sweep(), bench.stored()) == ("cancelled", 1, files)
+        for output in plan.partitions:  # a task on another host makes the directory anew
+            sleeper.folder_of(output, prepared.instant).mkdir(parents=True, exist_ok=True)
+        rewrite = sleeper.rewrite(prepared, lambda _: None)
+        assert (bench.sweep(), bench.stored()) == (1, files)
+        with pytest.raises(LakefoldError):
+            sleeper.commit(rewrite)
+    assert len(staged(bench)) == 1, "it may write again"
+    bench.execute(f"UPDATE staged SET staged_at_ms = staged_at_ms - {WEEK_MS}")
+    assert (bench.sweep(), staged(bench), bench.rows()) == (0, [], before)
+
+
+def test_p2_the_files_of_a_commit_are_never_taken_for_left_over(bench: Bench):
+    plan = bench.request()
+    bench.format.hooks["landed"] = die
+    with pytest.raises(Killed):
+        bench.run()
+    bench.format.hooks.clear()
+    before = bench.rows()
+    bench.expire()
+    outcome = bench.rescue()
+    assert outcome is not None
+    assert outcome.result is Result.COMPLETED
+    assert (bench.state(plan), bench.sweep(), bench.rows(), staged(bench)) == ("completed", 0, before, [])

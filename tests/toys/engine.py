@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine of our own that is trivial: it reads Parquet files and writes their rows into one."""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lake.engines import Task, Written
+from lake.errors import Conflict
+from lake.plan import LeftOut, Progress, RewriteOptions
+from toys.files import read
+
+
+class CopyRows:
+    """Rewrites any group but those with one of the paths that it ``refuses``."""
+
+    def __init__(self, name: str = "arrow", refuses: Collection[str] = ()) -> None:
+        self.name, self.refuses = name, refuses
+
+    def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
+        return next((f"{path} is not for it" for path in task.inputs if path.endswith(tuple(self.refuses))), None)
+
+    def rewrite(
+        self,
+        tasks: Sequence[Task],
+        options: RewriteOptions,
+        report: Callable[[Progress], None],
+        cancelled: threading.Event,
+    ) -> Iterator[Written]:
+        for task in tasks:
+            rows = pa.concat_tables([self._read(task, path) for path in task.inputs])
+            pq.write_table(rows, task.outputs[0])
+            size = Path(task.outputs[0]).stat().st_size
+            yield Written(group=task.group, path=task.outputs[0], bytes=size, rows=rows.num_rows)
+
+    def _read(self, task: Task, path: str) -> pa.Table:
+        try:
+            return read(Path(path))
+        except (pa.ArrowException, OSError) as error:
+            bad = LeftOut(group=task.group, reason=f"{path}: {error}", quarantine=(path,))
+            raise Conflict(f"{path} can't be read", (bad,)) from error

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the toy formats have in common: Parquet files, how they are observed, rewritten by engines, and deleted."""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lake.engines import Choice, Engine, Task, Written, choose
+from lake.errors import Conflict, TableGone, Transient
+from lake.model import SLICES_SCHEMA, Snapshot, TableRef
+from lake.plan import Commit, LeftOut, OutputFile, Plan, Progress, SupersededVersion
+from lake.ports import Deletion, Journal, Prepared, Report, Rewrite, SessionNeeds, Verification
+
+Hook = Callable[[], None]
+Item = dict[str, Any]
+"""A live file: partition, file_id, path, bytes, rows, written_at (s), and logs with log_bytes where it has some."""
+
+
+class FilesFormat:
+    """A format whose ``live`` tells the live files of a table. ``hooks`` run at named places of a writer and may raise.
+
+    ``defect`` spoils the rows of new files.
+    """
+
+    name: str
+    volatile_columns = frozenset({"_file"})
+    services: tuple[str, ...] = ()
+    session = SessionNeeds()
+    commit_takes = timedelta()
+
+    def __init__(self) -> None:
+        self.hooks: dict[str, Hook] = {}
+        self.defect: Callable[[pa.Table], pa.Table] | None = None
+        self.cancelled = threading.Event()
+
+    def hook(self, name: str) -> None:
+        self.hooks.get(name, lambda: None)()
+
+    def live(self, table: TableRef) -> list[Item]:
+        raise NotImplementedError
+
+    def newest(self, table: TableRef) -> str:
+        raise NotImplementedError
+
+    def commits(self, table: TableRef) -> list[Commit]:
+        """Every commit of a plan of lakefold's."""
+        raise NotImplementedError
+
+    def staged_files(self, table: TableRef) -> Collection[str]:
+        """Data files that belong to work that the table itself knows to be under way."""
+        return ()
+
+    def discover(self, location: str) -> Iterator[TableRef]:
+        yield TableRef(name=Path(location).name, format=self.name, location=location)
+
+    def check(self, table: TableRef) -> None:
+        existing(table)
+
+    def snapshot(self, table: TableRef, partitions: Collection[str] | None = None) -> Snapshot:
+        rows = [
+            {**item, "log_files": item.get("logs", []), "log_bytes": item.get("log_bytes", 0)}
+            | {"modified_at": datetime.fromtimestamp(item.get("written_at", 0), UTC), "busy_reason": None}
+            for item in self.live(table)
+            if partitions is None or item["partition"] in partitions
+        ]
+        slices = pa.Table.from_pylist([{n: row.get(n) for n in SLICES_SCHEMA.names} for row in rows], SLICES_SCHEMA)
+        return Snapshot(table=table, instant=self.newest(table), taken_at=datetime.now(UTC), slices=slices)
+
+    def committed(self, table: TableRef, plan_id: str) -> Commit | None:
+        self.hook("committed")
+        found = [commit for commit in self.commits(table) if commit.plan_id == plan_id]
+        assert len(found) <= 1, f"{len(found)} commits name plan {plan_id}"
+        return found[0] if found else None
+
+    def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+        self.hook("landed_late")
+        return {commit.plan_id: commit for commit in self.commits(table) if commit.plan_id in plan_ids}
+
+    def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+        self.hook("superseded_deletable")
+        live = {item["path"] for item in self.live(table)}
+        kept = set(words(base(table) / "savepoint"))
+        return {
+            v.path: "live again" if v.path in live else "kept by a savepoint" if v.path in kept else None
+            for v in versions
+        }
+
+    def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+        self.hook("superseded_closed")
+        instants = words(base(table) / "undone")
+        return {index: "undone" for index, v in enumerate(versions) if v.instant in instants}
+
+    def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
+        items = self.live(table)
+        live = {item["path"]: item["bytes"] for item in items}
+        logs = {str(Path(item["path"]).with_name(log)) for item in items for log in item.get("logs", ())}
+        there = stored(table)
+        known = live.keys() | logs | {v.path for v in superseded} | set(self.staged_files(table))
+        found = [path for path in live if path in there]
+        return Verification(
+            files=len(items),
+            bytes=sum(live.values()),
+            missing=tuple(sorted(live.keys() - there.keys())),
+            wrong_size=tuple(sorted(path for path in found if there[path] != live[path])),
+            unowned=tuple(sorted(there.keys() - known)),
+            rows=sum(pq.read_metadata(base(table) / path).num_rows for path in found) if rows else None,
+            rows_expected=sum(item["rows"] for item in items) if rows and all(item["rows"] for item in items) else None,
+        )
+
+    def describe(self, table: TableRef) -> Mapping[str, str]:
+        return {"newest": self.newest(table)}
+
+
+class FilesWriter:
+    """A writer that rewrites with the engines that it is handed."""
+
+    def __init__(self, format_: Any, table: TableRef, engines: Sequence[Engine] = ()) -> None:
+        self._format, self._table, self._base, self._engines = format_, table, base(table), engines
+        self._cancelled = threading.Event()
+        self.commit_takes: timedelta = format_.commit_takes
+        self.journal: Journal = lambda staged: None
+        #: see ``lake.optional.Fenced``
+        self.fence: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._format.hook("close")
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        self._format.cancelled.set()
+
+    def path_of(self, partition: str, token: str, number: int) -> str:
+        raise NotImplementedError
+
+    def folder_of(self, partition: str, token: str) -> Path:
+        return (self._base / self.path_of(partition, token, 0)).parent
+
+    def still_there(self, plan: Plan) -> tuple[tuple[int, ...], tuple[LeftOut, ...]]:
+        """The groups of ``plan`` whose files are live and unchanged, and the others. Conflict where none is left."""
+        live = {item["path"]: item for item in self._format.live(self._table)}
+        left_out = []
+        for index, group in enumerate(plan.groups):
+            for item in group.slices:
+                now = live.get(str(item.path))
+                if now is None or now["bytes"] != item.bytes or tuple(now.get("logs", ())) != item.log_files:
+                    left_out.append(LeftOut(group=index, reason=f"{item.path} changed since the plan was made"))
+                    break
+        groups = tuple(sorted(set(range(len(plan.groups))) - {item.group for item in left_out}))
+        if not groups:
+            raise Conflict("no group is left: " + left_out[0].reason, tuple(left_out))
+        return groups, tuple(left_out)
+
+    def choices(self, plan: Plan, groups: Sequence[int], token: str) -> dict[int, Choice]:
+        return choose(self._tasks(plan, groups, token), self._engines, plan.options, self._table.name)
+
+    def _tasks(self, plan: Plan, groups: Sequence[int], token: str) -> list[Task]:
+        return [
+            Task(
+                group=index,
+                inputs=tuple(str(self._base / str(item.path)) for item in group.slices),
+                outputs=(str(self._base / self.path_of(group.partition, token, index)),),
+                bytes=group.bytes,
+            )
+            for index in groups
+            for group in [plan.groups[index]]
+        ]
+
+    def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
+        plan, outputs, done = prepared.plan, [], 0
+        choices = self.choices(plan, prepared.groups, prepared.instant)
+        for task in self._tasks(plan, prepared.groups, prepared.instant):
+            self._format.hook("rewrite")
+            if self._cancelled.is_set():
+                raise Transient("the job was cancelled")
+            for file in self._written(choices[task.group].engine, task, plan, report):
+                path = str(Path(file.path).relative_to(self._base))
+                partition = plan.groups[task.group].partition
+                outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
+            done += task.bytes
+            report(Progress(bytes_done=done, bytes_total=plan.bytes))
+        self._format.hook("rewritten")
+        return Rewrite(prepared=prepared, outputs=tuple(outputs))
+
+    def _written(self, engine: Engine, task: Task, plan: Plan, report: Report) -> Iterator[Written]:
+        """What ``engine`` writes for one group; of inputs that it can't read the table's own names are told."""
+        try:
+            for file in engine.rewrite([task], plan.options, report, self._cancelled):
+                yield self._spoiled(file)
+        except Conflict as error:
+            names = dict(zip(task.inputs, (str(item.path) for item in plan.groups[task.group].slices), strict=True))
+            unreadable = error.args[1] if len(error.args) > 1 else ()
+            named = [replace(one, quarantine=tuple(names[path] for path in one.quarantine)) for one in unreadable]
+            raise Conflict(error.args[0], tuple(named)) from error
+
+    def _spoiled(self, file: Written) -> Written:
+        if self._format.defect is None:
+            return file
+        path = Path(file.path)
+        rows = self._format.defect(read(path))
+        pq.write_table(rows, path)
+        return replace(file, bytes=path.stat().st_size, rows=rows.num_rows)
+
+    def look_at_outputs(self, rewrite: Rewrite) -> None:
+        """Raise Conflict where what was written is gone: somebody withdrew it."""
+        if not all((self._base / output.path).exists() for output in rewrite.outputs):
+            raise Conflict(f"what was written of {rewrite.prepared.instant} was taken back")
+
+    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+        self._format.hook("delete")
+        self.fence()
+        live = {item["path"] for item in self._format.live(self._table)}
+        if any(v.path in live for v in versions):
+            raise Conflict("a version is live")
+        freed, left = 0, {}
+        for index, version in enumerate(versions):
+            path = self._base / version.path
+            if path.exists():
+                size = path.stat().st_size
+                other = version.differs(size, modified_at(path))
+                if other is not None:
+                    left[index] = other
+                    continue
+                self._format.hook("delete_file")
+                freed += size
+                path.unlink()
+        return Deletion(bytes_freed=freed, left=left)
+
+
+# Files.
+
+
+def base(table: TableRef) -> Path:
+    return Path(table.location)
+
+
+def existing(table: TableRef) -> Path:
+    """Where the table is; TableGone where it is not."""
+    if not base(table).exists():
+        raise TableGone(f"{table.name}: no table at {table.location}")
+    return base(table)
+
+
+def stored(table: TableRef) -> dict[str, int]:
+    """Every data file in storage, whoever wrote it, with its size; paths relative to the table."""
+    found = base(table).rglob("*.parquet")
+    return {str(path.relative_to(base(table))): path.stat().st_size for path in found}
+
+
+def words(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+def read(path: Path) -> pa.Table:
+    return pq.read_table(path, partitioning=None)
+
+
+def modified_at(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+
+
+def item_of(table: TableRef, partition: str, path: str, rows: int | None = None) -> Item:
+    """A file as the formats list it."""
+    status = (base(table) / path).stat()
+    return {
+        **{"partition": partition, "file_id": path, "path": path, "bytes": status.st_size, "rows": rows},
+        "written_at": status.st_mtime,
+    }
+
+
+def superseded_by(table: TableRef, items: Sequence[Item], instant: str) -> list[dict[str, Any]]:
+    """What a commit called ``instant`` says of the files that it replaced, logs included, as JSON."""
+    found = [(item["partition"], item["path"]) for item in sorted(items, key=lambda item: str(item["path"]))]
+    found += [
+        (item["partition"], str(Path(item["path"]).with_name(log))) for item in items for log in item.get("logs", ())
+    ]
+    return [
+        {"partition": partition, "path": path, "bytes": file.stat().st_size, "instant": instant}
+        | {"modified_at": modified_at(file).isoformat()}
+        for partition, path in found
+        for file in [base(table) / path]
+    ]
+
+
+def commit_of(document: Mapping[str, Any]) -> Commit:
+    return Commit(
+        plan_id=document["plan_id"],
+        instant=document["instant"],
+        outputs=tuple(OutputFile(**item) for item in document["outputs"]),
+        superseded=tuple(
+            SupersededVersion(**{**item, "modified_at": datetime.fromisoformat(item["modified_at"])})
+            for item in document["superseded"]
+        ),
+        epoch=document["epoch"],
+    )
+
+
+STOP = pa.struct([("lat", pa.float64()), ("names", pa.list_(pa.string()))])
+
+
+def rows(low: int, high: int, *, version: int = 0) -> pa.Table:
+    """Ids ``low`` ≤ id < ``high`` with a value, a nullable string, a nested column and the file's name."""
+    ids = list(range(low, high))
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "value": pa.array([i * 7 % 1000 + version for i in ids], pa.int64()),
+            "tip": pa.array([None if i % 5 == 0 else f"tip {i}" for i in ids], pa.string()),
+            "stop": pa.array([{"lat": i / 8, "names": [f"n{i}", None][: i % 3]} for i in ids], STOP),
+            "_file": pa.array(["first"] * len(ids)),
+        }
+    )
+
+
+def told(data: pa.Table) -> list[str]:
+    """Rows as a person would compare them: without the name of their file."""
+    return [repr(row) for row in data.drop_columns(["_file"]).to_pylist()]

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A format that swaps the locations of partitions in a catalog: no timeline, no lock, no compare-and-set.
+
+As in a Hive metastore, a partition is what lies in the directory that ``catalog.json`` names for it, and a call of the
+catalog changes some of them at once, whatever they were before. So a writer looks again right before its call, and
+gives the call up unless it is made within ``commit_takes`` of that look; what another writer does in between is lost.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from lake.engines import Engine, notes
+from lake.errors import Conflict, Transient
+from lake.model import TableRef
+from lake.plan import Commit, Plan, Staged
+from lake.ports import Prepared, Rewrite, SparkProvider
+from toys.files import FilesFormat, FilesWriter, Item, base, commit_of, existing, item_of, superseded_by
+
+Evidence = dict[str, tuple[str | None, dict[str, tuple[int, int]]]]
+"""For each partition its location and the files in it, each with size and modification time."""
+
+
+class LocationsFormat(FilesFormat):
+    """Observes such tables; adds ``lake.optional.FindsStaged``."""
+
+    name = "locations"
+    capabilities = frozenset()
+    commit_takes = timedelta(seconds=0.5)
+
+    def live(self, table: TableRef) -> list[Item]:
+        return [
+            item_of(table, partition, f"{location}/{name}")
+            for partition, location in catalog(table)["partitions"].items()
+            for name in sorted(listing(table, location))
+        ]
+
+    def newest(self, table: TableRef) -> str:
+        return str(len(catalog(table)["commits"]))
+
+    def commits(self, table: TableRef) -> list[Commit]:
+        return [commit_of(one) for one in catalog(table)["commits"]]
+
+    def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
+        done = {one["instant"] for one in catalog(table)["commits"]}
+        return {
+            one.token
+            for one in staged
+            if one.token not in done and any((base(table) / path).exists() for path in one.paths)
+        }
+
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "LocationsWriter":
+        self.hook("open")
+        return LocationsWriter(self, table, engines)
+
+
+class LocationsWriter(FilesWriter):
+    """Changes one such table."""
+
+    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+        self._format.hook("prepare")
+        seen = self.look(plan.partitions)
+        groups, left_out = self.still_there(plan)
+        partitions = {plan.groups[index].partition for index in groups}
+        token = f"{time.time_ns()}e{epoch}"
+        chosen = notes(self.choices(plan, groups, token))
+        self.journal(Staged(token=token, paths=(f"new/{token}/",)))
+        for name in partitions:
+            self.folder_of(name, token).mkdir(parents=True)
+        return Prepared(
+            plan=plan, epoch=epoch, instant=token, groups=groups, left_out=left_out, notes=chosen,
+            evidence={name: seen[name] for name in sorted(partitions)},
+        )  # fmt: skip
+
+    def path_of(self, partition: str, token: str, number: int) -> str:
+        return f"new/{token}/{partition}/{number}.parquet"
+
+    def look(self, partitions: Iterable[str]) -> Evidence:
+        """What the catalog and the directories say of partitions now."""
+        locations = catalog(self._table)["partitions"]
+        return {name: (locations.get(name), listing(self._table, locations.get(name))) for name in partitions}
+
+    def commit(self, rewrite: Rewrite) -> Commit:
+        self._format.hook("commit")
+        evidence: Any = rewrite.prepared.evidence
+        self._carry(rewrite, evidence)
+        looked = time.monotonic()
+        self.fence()
+        self.look_at_outputs(rewrite)
+        if self.look(evidence) != evidence:
+            raise Conflict("a writer changed a partition before the commit")
+        document = self._document(rewrite, evidence)
+        self._format.hook("call")
+
+        def swap(now: dict[str, Any]) -> None:
+            if time.monotonic() - looked > self.commit_takes.total_seconds():
+                raise Transient("the call came too late")
+            now["partitions"] |= {name: f"new/{document['instant']}/{name}" for name in evidence}
+            now["commits"].append(document)
+
+        alter(self._table, swap)
+        self._format.hook("landed")
+        return commit_of(document)
+
+    def _carry(self, rewrite: Rewrite, evidence: Evidence) -> None:
+        """Bring what is not rewritten along into the new directories."""
+        plan, token = rewrite.prepared.plan, rewrite.prepared.instant
+        rewritten = {str(item.path) for index in rewrite.prepared.groups for item in plan.groups[index].slices}
+        for partition, (location, files) in evidence.items():
+            for name in files:
+                if f"{location}/{name}" not in rewritten:
+                    with suppress(FileNotFoundError):  # the look before the commit tells
+                        os.link(self._base / str(location) / name, self._base / "new" / token / partition / name)
+
+    def _document(self, rewrite: Rewrite, evidence: Evidence) -> dict[str, Any]:
+        prepared = rewrite.prepared
+        old = [
+            {"partition": partition, "path": f"{location}/{name}"}
+            for partition, (location, files) in evidence.items()
+            for name in files
+        ]
+        return {
+            "plan_id": prepared.plan.plan_id,
+            "epoch": prepared.epoch,
+            "instant": prepared.instant,
+            "outputs": [asdict(output) for output in rewrite.outputs],
+            "superseded": superseded_by(self._table, old, prepared.instant),
+        }
+
+    def discard(
+        self,
+        plan_id: str,
+        instants: Collection[str] | None,
+        *,
+        staged: Collection[Staged] = (),
+        adopted: str | None = None,
+        epoch: int | None = None,
+    ) -> int:
+        self._format.hook("discard")
+        wanted = [one for one in staged if instants is None or one.token in instants]
+        left = self._format.left_of(self._table, wanted)
+        for one in wanted:
+            for path in one.paths if one.token in left else ():
+                shutil.rmtree(self._base / path, ignore_errors=True)
+        return len(left)
+
+
+def catalog(table: TableRef) -> dict[str, Any]:
+    """The location of each partition, and the plans that were committed, oldest first."""
+    document: dict[str, Any] = json.loads((existing(table) / "catalog.json").read_text())
+    return document
+
+
+def alter(table: TableRef, change: Callable[[dict[str, Any]], None]) -> None:
+    """One call of the catalog, which takes them one after the other and compares nothing."""
+    with (base(table) / "catalog.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        document = catalog(table)
+        change(document)
+        scratch = base(table) / "catalog.new"
+        scratch.write_text(json.dumps(document))
+        scratch.replace(base(table) / "catalog.json")
+
+
+def listing(table: TableRef, location: str | None) -> dict[str, tuple[int, int]]:
+    """The data files that are in a directory, each with size and modification time."""
+    found = {path.name: path.stat() for path in (base(table) / location).glob("*.parquet")} if location else {}
+    return {name: (status.st_size, status.st_mtime_ns) for name, status in found.items()}

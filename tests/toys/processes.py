@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers in processes of their own, to kill and to stop."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from toys.bench import Bench
+from toys.cases import CASES
+
+_PYTHONPATH = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+
+
+def start(
+    bench: Bench, how: str, *, lease: float = 1.0, failpoints: str = "", slots: int = 1
+) -> "subprocess.Popen[str]":
+    """A worker on the tables of ``bench``, with what it prints."""
+    name = next(name for name, case in CASES.items() if isinstance(bench.case, case))
+    return subprocess.Popen(
+        [sys.executable, "-m", "toys.worker", name, bench.url, str(lease), how, str(slots)],
+        env={**os.environ, "PYTHONPATH": _PYTHONPATH, "LAKEFOLD_FAILPOINTS": failpoints},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait(process: "subprocess.Popen[str]") -> str:
+    """What it printed, once it has ended."""
+    output, _ = process.communicate(timeout=60)
+    return output
+
+
+def asleep(process: "subprocess.Popen[str]") -> bool:
+    """Whether it is stopped."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A format with optimistic snapshots and numeric versions, as Delta and Iceberg: no lock, no timeline.
+
+``versions/N.json`` lists the live files after N commits; whoever creates it first has made that commit, and everybody
+else looks again whether what changed since concerns it. A writer of a plan makes nothing known before its commit. So a
+withdrawal is a commit too, of no file: a sleeper that looked before it can't create the version that it meant to, looks
+again, and finds its token withdrawn.
+"""
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from lake.engines import Engine, notes
+from lake.errors import Conflict, Transient
+from lake.model import TableRef
+from lake.plan import Commit, Plan, Staged
+from lake.ports import Capability, Prepared, Rewrite, SparkProvider
+from toys.files import FilesFormat, FilesWriter, Item, base, commit_of, existing, item_of, superseded_by
+
+_TRIES = 50
+
+
+class VersionsFormat(FilesFormat):
+    """Observes such tables; adds ``lake.optional.FindsStaged``."""
+
+    name = "versions"
+    capabilities = frozenset({Capability.SAVEPOINTS})
+
+    def live(self, table: TableRef) -> list[Item]:
+        files: list[Item] = newest(table)["files"]
+        return files
+
+    def newest(self, table: TableRef) -> str:
+        return str(newest(table)["version"])
+
+    def commits(self, table: TableRef) -> list[Commit]:
+        return [commit_of(one) for one in versions(table) if "plan_id" in one]
+
+    def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
+        done = {one.get("token") for one in versions(table)}
+        return {
+            one.token
+            for one in staged
+            if one.token not in done and any((base(table) / path).exists() for path in one.paths)
+        }
+
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "VersionsWriter":
+        self.hook("open")
+        return VersionsWriter(self, table, engines)
+
+
+class VersionsWriter(FilesWriter):
+    """Changes one such table."""
+
+    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+        self._format.hook("prepare")
+        base_version = newest(self._table)["version"]
+        groups, left_out = self.still_there(plan)
+        token = uuid.uuid4().hex
+        paths = tuple(self.path_of(plan.groups[index].partition, token, index) for index in groups)
+        chosen = notes(self.choices(plan, groups, token))
+        self.journal(Staged(token=token, paths=paths))
+        return Prepared(
+            plan=plan, epoch=epoch, instant=token, groups=groups, left_out=left_out, notes=chosen,
+            evidence=base_version,
+        )  # fmt: skip
+
+    def path_of(self, partition: str, token: str, number: int) -> str:
+        return f"{partition}/{token}-{number}.parquet"
+
+    def commit(self, rewrite: Rewrite) -> Commit:
+        self._format.hook("commit")
+        prepared = rewrite.prepared
+        replaced = [item for index in prepared.groups for item in prepared.plan.groups[index].slices]
+
+        def next_version(now: Mapping[str, Any]) -> dict[str, Any]:
+            since = [one for one in versions(self._table) if one["version"] > prepared.evidence]
+            if any(prepared.instant in one.get("withdrawn", ()) for one in since):
+                raise Conflict(f"{prepared.instant} was withdrawn")
+            self.look_at_outputs(rewrite)
+            live = {item["path"]: item for item in now["files"]}
+            if any(item.path not in live for item in replaced):
+                raise Conflict("a writer changed an input before the commit")
+            gone = {str(item.path) for item in replaced}
+            return {
+                "files": [item for item in now["files"] if item["path"] not in gone]
+                + [item_of(self._table, output.partition, output.path, output.rows) for output in rewrite.outputs],
+                "plan_id": prepared.plan.plan_id,
+                "epoch": prepared.epoch,
+                "token": prepared.instant,
+                "outputs": [asdict(output) for output in rewrite.outputs],
+                "superseded": superseded_by(self._table, [live[path] for path in gone], str(now["version"] + 1)),
+            }
+
+        self.fence()
+        document = create_version(self._table, next_version, before=lambda: self._format.hook("create"))
+        self._format.hook("landed")
+        return commit_of(document)
+
+    def discard(
+        self,
+        plan_id: str,
+        instants: Collection[str] | None,
+        *,
+        staged: Collection[Staged] = (),
+        adopted: str | None = None,
+        epoch: int | None = None,
+    ) -> int:
+        self._format.hook("discard")
+        wanted = [one for one in staged if instants is None or one.token in instants]
+        left = [one for one in wanted if one.token in self._format.left_of(self._table, wanted)]
+        if not left:
+            return 0
+        tokens = [one.token for one in left]
+        document = create_version(
+            self._table, lambda now: {"files": now["files"], "withdrawn": tokens, "done": done_tokens(self._table)}
+        )
+        for one in left:
+            for path in one.paths if one.token not in document["done"] else ():
+                (self._base / path).unlink(missing_ok=True)
+        return len(set(tokens) - set(document["done"]))
+
+
+def versions(table: TableRef) -> list[dict[str, Any]]:
+    """Every version, oldest first."""
+    found = [json.loads(path.read_text()) for path in (existing(table) / "versions").glob("*.json")]
+    return sorted(found, key=lambda one: int(one["version"]))
+
+
+def newest(table: TableRef) -> dict[str, Any]:
+    number = max(int(path.stem) for path in (existing(table) / "versions").glob("*.json"))
+    document: dict[str, Any] = json.loads((base(table) / "versions" / f"{number}.json").read_text())
+    return document
+
+
+def done_tokens(table: TableRef) -> list[str]:
+    return [one["token"] for one in versions(table) if "token" in one]
+
+
+def create_version(
+    table: TableRef, change: Callable[[Mapping[str, Any]], dict[str, Any]], *, before: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Make what ``change`` makes of the newest version the next one, looking again as long as somebody is faster."""
+    for _ in range(_TRIES):
+        now = newest(table)
+        number = now["version"] + 1
+        document = {**change(now), "version": number, "instant": str(number)}
+        before()
+        target = base(table) / "versions" / f"{number}.json"
+        scratch = base(table) / "versions" / f"{uuid.uuid4().hex}.new"
+        scratch.write_text(json.dumps(document))
+        try:
+            os.link(scratch, target)
+        except FileExistsError:
+            time.sleep(0.001)
+        else:
+            return document
+        finally:
+            scratch.unlink()
+    raise Transient(f"others were faster {_TRIES} times")
