@@ -17,7 +17,8 @@ from service import problems
 from service.api.context import Here
 from service.api.problems import ProblemError
 from service.documents import plan_progress
-from service.store import PlanView, Store, StoreError
+from service.store import PlanView, StoreError
+from service.store.listing import Listing
 from service.text import to_json
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class Progress:
     Used from the server's own thread, but for ``close``.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Listing) -> None:
         self._store = store
         self._listeners: dict[str, set[News]] = {}
         self._rounds: asyncio.Task[None] | None = None

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from service.store import Store
+    from service.store.tokens import Tokens
 
 #: for so long tokens are not asked for again
 _FRESH_SECONDS = 3.0
@@ -31,7 +31,7 @@ def digest(token: str) -> str:
 class TokenCache:
     """The tokens in force, read again when they are seconds old. Thread-safe."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: "Tokens") -> None:
         self._store = store
         self._lock = threading.Lock()
         self._known: dict[str, tuple[str, str]] = {}

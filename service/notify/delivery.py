@@ -17,7 +17,8 @@ from service.config.notify import NotifySettings, signing_keys
 from service.notify.webhook import GONE, Answer, Webhook
 from service.observability.metrics import Metrics
 from service.problems import one_line
-from service.store import Notification, Store
+from service.store import Notification
+from service.store.notifications import Notifications
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,13 @@ class Delivery:
     """Ticks of the delivering loop. ``leads`` says whether this process may go on."""
 
     def __init__(
-        self, notify: NotifySettings, store: Store, webhook: Webhook, metrics: Metrics, *, leads: Callable[[], bool]
+        self,
+        notify: NotifySettings,
+        store: Notifications,
+        webhook: Webhook,
+        metrics: Metrics,
+        *,
+        leads: Callable[[], bool],
     ) -> None:
         self._notify, self._store, self._webhook, self._metrics = notify, store, webhook, metrics
         self._leads = leads

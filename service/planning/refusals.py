@@ -15,13 +15,13 @@ from service.problems import CommandError
 from service.store.views import TableState
 
 if TYPE_CHECKING:
-    from service.store import Store
+    from service.store.tables import Tables
 
 #: checks wait for storage more than they compute
 _CHECKS_AT_ONCE = 16
 
 
-def refusal(config: Config, store: "Store", table: ConfiguredTable, state: TableState) -> CommandError | None:
+def refusal(config: Config, store: "Tables", table: ConfiguredTable, state: TableState) -> CommandError | None:
     """Why this table may not be planned now; None when it may."""
     if table.mode != "compact":
         where = table.origins["mode"].place

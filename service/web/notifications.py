@@ -4,7 +4,8 @@
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from service.store import Notification, NotificationState, Store
+from service.store import Notification, NotificationState
+from service.store.notifications import Notifications
 
 MESSAGES_A_PAGE = 50
 
@@ -23,7 +24,7 @@ class NotificationsPage:
 
 
 def notifications_page(
-    store: Store, *, state: NotificationState | None, after: int | None, configured: bool
+    store: Notifications, *, state: NotificationState | None, after: int | None, configured: bool
 ) -> NotificationsPage:
     """Messages in ``state`` behind the one with the number ``after``; ``configured``: there is a webhook."""
     found = store.notifications(state, MESSAGES_A_PAGE + 1, after)

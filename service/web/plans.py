@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from lake.plan import LIVE_STATES, PlanState, Step
-from service.store import Figures, PlanEvent, PlanView, Store
+from service.store import Figures, PlanEvent, PlanView
+from service.store.listing import Listing
 from service.text import partition_name
 from service.web.charts import Span, spans
 from service.web.words import shell
@@ -51,7 +52,7 @@ class PlanList:
     command: str
 
 
-def plan_list(store: Store, figures: Figures, *, table: str, state: PlanState | None, after: str | None) -> PlanList:
+def plan_list(store: Listing, figures: Figures, *, table: str, state: PlanState | None, after: str | None) -> PlanList:
     """Plans newest first, of one ``table`` and in one ``state`` where given, those behind plan ``after``."""
     counts = {
         known: sum(f.plans for f in figures.plans if f.state is known and (not table or f.table == table))
