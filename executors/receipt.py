@@ -22,7 +22,7 @@ from executors.datafiles.facts import Facts, Leaf, LeafType, render
 from executors.datafiles.parquet import columns_of
 from executors.rowhash import Fingerprint
 from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient
-from lake.filesystems import filesystem_of
+from lake.filesystems import file_of
 from lake.model import FileSlice
 from lake.optional import MergedReads
 from lake.plan import LeftOut, OutputFile, ReceiptLevel
@@ -134,7 +134,7 @@ class _Files:
     def __init__(
         self, location: str, pool: ThreadPoolExecutor, volatile: Collection[str], check: Callable[[], None]
     ) -> None:
-        self._filesystem, self._base = filesystem_of(location)
+        self._location = location
         self._pool, self._volatile, self._check = pool, volatile, check
         #: columns to be read as another type, where a widening changes how values are hashed
         self.casts: Mapping[str, pa.DataType] = {}
@@ -187,7 +187,7 @@ class _Files:
         total.add(batch, self._volatile)
 
     def _opened(self, source: _Source) -> "_Opened":
-        return _Opened(self._filesystem, f"{self._base}/{source[1]}", source)
+        return _Opened(*file_of(self._location, source[1]), source)
 
 
 class _Opened:

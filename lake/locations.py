@@ -11,6 +11,7 @@ from collections.abc import Hashable
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _S3 = re.compile(r"s3[an]?://", re.IGNORECASE)
+_ABSOLUTE = re.compile(r"/|file:/|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def canonical_location(location: str, start: str | os.PathLike[str] = "") -> str:
@@ -24,6 +25,15 @@ def canonical_location(location: str, start: str | os.PathLike[str] = "") -> str
     if is_local(location):
         return os.path.abspath(os.path.join(start, os.path.expanduser(location)))
     return _S3.sub("s3://", location, count=1).rstrip("/") if is_s3(location) else location.rstrip("/")
+
+
+def file_at(location: str, path: str) -> str:
+    """Where a file of the table at ``location`` is, by the ``path`` that slices, outputs and superseded versions name.
+
+    That is relative to the location for a file below it, and else absolute: a path of this machine or a URI, as where
+    a partition was moved, or where a table keeps its data in another bucket.
+    """
+    return path if _ABSOLUTE.match(path) else f"{location}/{path}"
 
 
 def place_of(location: str) -> Hashable:

@@ -34,12 +34,13 @@ SLICES_SCHEMA = pa.schema(
 )
 """One row a latest file slice.
 
-``partition`` is the path relative to the table ('' when unpartitioned); ``path`` the base file relative to
-the table's location, null for a slice of logs only; ``bytes`` the base file's size, 0 without one; ``rows``
-null where the format does not know it without opening the file; ``log_files`` names relative to the partition,
-oldest first; ``oldest_log_at`` when the first of them became visible, null without logs; ``delta_kind`` what they are
-(a ``DeltaKind``), null for log files; ``written_order`` larger for a base file that was written later, among those of
-the table, null without one; ``group_key`` what slices of one partition must have in common to be rewritten together (a
+``partition`` is the path relative to the table ('' when unpartitioned), a mere name where its files are elsewhere;
+``path`` the base file, relative to the table's location or, outside it, absolute (``lake.locations.file_at``), null for
+a slice of logs only; ``bytes`` the base file's size, 0 without one; ``rows`` null where the format does not know it
+without opening the file; ``log_files`` names relative to the partition or, outside it, absolute, oldest first;
+``oldest_log_at`` when the first of them became visible, null without logs; ``delta_kind`` what they are (a
+``DeltaKind``), null for log files; ``written_order`` larger for a base file that was written later, among those of the
+table, null without one; ``group_key`` what slices of one partition must have in common to be rewritten together (a
 partition spec, a schema …), null where the partition alone decides; ``busy_reason`` null for a slice that may be
 planned, else why not (``pending clustering 2026…``).
 """
@@ -127,7 +128,7 @@ _REMEDIES = {
 class Damage:
     """A file of one file group that is not what the commits say; the group is left alone until that is mended.
 
-    ``path`` is relative to the table; where the fault is unknown it is the timeline's file that can't be read.
+    ``path`` is as in ``SLICES_SCHEMA``; where the fault is unknown it is the timeline's file that can't be read.
     ``expected_bytes`` is null where no commit wrote such a file or its size is not known, ``found_bytes`` where it is
     not in storage or not the point.
     """

@@ -51,8 +51,8 @@ class Unfinished:
 class Resurrected:
     """A file group that readers see although a completed commit, ``instant``, took it out of the table.
 
-    ``files`` are all that is in storage of it, paths relative to the table with their bytes. ``rows`` are read twice,
-    None where nobody has counted them. ``refusal`` says why the group can't be taken out again now.
+    ``files`` are all that is in storage of it, paths (``lake.locations.file_at``) with their bytes. ``rows`` are read
+    twice, None where nobody has counted them. ``refusal`` says why the group can't be taken out again now.
     """
 
     partition: str

@@ -161,7 +161,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFile:
-    """One file written by a plan. ``path`` is relative to the table's location.
+    """One file written by a plan. ``path`` is relative to the table's location, or absolute outside it.
 
     ``payload`` is the format's own, such as column metrics for its commit; nobody else looks into it.
     """
@@ -177,7 +177,8 @@ class OutputFile:
 class SupersededVersion:
     """A file that a committed plan replaced; deleted once the retention in force has passed.
 
-    Which file that is its path alone does not say where names are used again: it is path, size and modification time.
+    ``path`` is relative to the table's location, or absolute outside it. Which file that is it does not say alone where
+    names are used again: it is path, size and modification time.
     """
 
     partition: str

@@ -98,8 +98,9 @@ class Verification:
 
     ``missing`` live files that are not in storage, ``wrong_size`` those whose size differs from the commit's,
     ``resurrected`` superseded files that are live again, ``unowned`` data files in storage that belong to no
-    slice, pending plan or superseded version. Paths are relative to the table. ``rows`` is None unless asked for, and
-    so are ``contradictions``: commits whose rows do not follow from the commits before them, each in a sentence.
+    slice, pending plan or superseded version. Paths are those of ``lake.locations.file_at``. ``rows`` is None unless
+    asked for, and so are ``contradictions``: commits whose rows do not follow from the commits before them, each in a
+    sentence.
     """
 
     files: int

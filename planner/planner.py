@@ -106,7 +106,7 @@ def plan_table(
     """The next plan for ``snapshot`` under ``policy``, with the reason of every slice that is not part of it.
 
     ``now`` is timezone-aware; ``plan_id`` names the plan if there is one. ``held`` are partitions with the id of
-    the live plan that holds them, ``quarantined`` paths relative to the table that could not be read.
+    the live plan that holds them, ``quarantined`` paths of files that could not be read.
     ``partitions`` are asked for by name and replace the policy's partition filter; unknown ones have no slices.
     What ``failed`` plans had is left alone while it is unchanged. A plan is of one of ``kinds``; where both are to be
     planned, ``rewrite_first`` says which goes first and which gets a slice that both want. Reads nothing but its

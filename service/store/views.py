@@ -50,7 +50,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A registered table. ``quarantined`` maps paths relative to the table to why they are left alone."""
+    """A registered table. ``quarantined`` maps paths of files to why they are left alone."""
 
     ref: TableRef
     mode: str

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inputs and outputs of a rewrite without a table, and the ways to spoil them."""
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,13 @@ class Case:
         name = str(path.relative_to(self.base))
         self.outputs.append(OutputFile(partition="p", path=name, bytes=size, rows=rows.num_rows))
         return path
+
+    def moved(self, place: str) -> None:
+        """The last input lies at ``place``, outside the table, from now on."""
+        path = Path(place.removeprefix("file:"))
+        path.parent.mkdir(parents=True)
+        (self.base / str(self.slices[-1].path)).rename(path)
+        self.slices[-1] = replace(self.slices[-1], path=place)
 
     def _write(self, name: str, rows: pa.Table, options: dict[str, Any]) -> Path:
         path = self.base / name

@@ -209,6 +209,29 @@ def test_two_thousand_footers_cost_less_than_two_seconds_of_one_core(tmp_path: P
     assert time.process_time() - begun < 2
 
 
+@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_p6_inputs_may_lie_outside_the_location_of_the_table(tmp_path: Path, kind: str, level: ReceiptLevel):
+    case = Case(tmp_path / "t", level, kind)
+    places = (
+        f"{tmp_path}/moved/p/in.{kind}",
+        f"file:{tmp_path}/uri/p/in.{kind}",
+        f"file://{tmp_path}/uris/p/in.{kind}",
+    )
+    for number, place in enumerate(places):
+        case.input(table(range(number * 30, number * 30 + 30)))
+        case.moved(place)
+    case.input(table(range(90, 120)))
+    case.output(table(range(120)))
+    case.prove()
+    Path(places[0]).unlink()
+    with pytest.raises(Conflict, match=f"^{places[0]} was deleted while the plan ran$"):
+        case.prove()
+    case.slices.pop(0)
+    with pytest.raises(Integrity, match="expected 90, found 120"):
+        case.prove()
+
+
 def test_a_location_may_be_a_uri(tmp_path: Path):
     case = Case(tmp_path / "a table #1")
     case.input(table(range(10)))

@@ -16,10 +16,11 @@ from s3_server import S3Server
 
 from lake import s3
 from lake.errors import CommitUnknown, Rejected, Transient
+from lake.filesystems import file_of
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.jvm.outcomes import translate
 from lake.formats.hudi.locks.providers import lock_file
-from lake.locations import bucket_and_key, canonical_location
+from lake.locations import bucket_and_key, canonical_location, file_at
 from lake.model import Concurrency, TableRef
 from lake.s3 import S3Access
 from service.config.catalog import Catalog
@@ -37,6 +38,32 @@ def test_a_bucket_has_one_spelling() -> None:
     assert {canonical_location(f"{scheme}://b/lake/t/") for scheme in ("s3", "s3a", "s3n", "S3A")} == {"s3://b/lake/t"}
     assert bucket_and_key("s3a://b") == bucket_and_key("s3://b/") == ("b", "")
     assert bucket_and_key("s3://b/lake//t/") == ("b", "lake/t")
+
+
+@pytest.mark.parametrize(
+    ("location", "path", "place"),
+    [
+        ("/lake/t", "dt=1/a.parquet", "/lake/t/dt=1/a.parquet"),
+        ("/lake/t", "/old/t/dt=1/a.parquet", "/old/t/dt=1/a.parquet"),
+        ("/lake/t", "s3a://b/dt=1/a.parquet", "s3a://b/dt=1/a.parquet"),
+        ("s3://b/t", "name=file:a/a.parquet", "s3://b/t/name=file:a/a.parquet"),
+        ("s3://b/t", "file:a/a.parquet", "s3://b/t/file:a/a.parquet"),
+        ("s3://b/t", "file:/old/a.parquet", "file:/old/a.parquet"),
+        ("s3://b/t", "a.parquet", "s3://b/t/a.parquet"),
+    ],
+)
+def test_p6_a_file_is_below_its_table_unless_its_path_is_absolute(location: str, path: str, place: str) -> None:
+    assert file_at(location, path) == place
+
+
+def test_p6_a_table_may_have_files_in_another_bucket(bucket: str, s3_server: S3Server, tmp_path: Path) -> None:
+    with s3_server.filesystem().open_output_stream(f"{bucket}/dt=1/a.parquet") as stream:
+        stream.write(b"far")
+    (tmp_path / "a.parquet").write_bytes(b"near")
+    for path, content in ((f"s3a://{bucket}/dt=1/a.parquet", b"far"), ("a.parquet", b"near")):
+        filesystem, name = file_of(str(tmp_path), path)
+        with filesystem.open_input_file(name) as file:
+            assert file.read() == content
 
 
 @pytest.mark.parametrize("location", ["hdfs://name/t", "gs://bucket/t", "abfs://c@account.dfs.core.windows.net/t"])
