@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 # Where it is set every process that a test starts compiles all it imports: seconds of CPU, hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo servers test soak lint format bench bench-hudi bench-surface openapi metrics-doc config-doc lock clean
+.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface openapi metrics-doc config-doc lock clean
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -39,6 +39,9 @@ servers:
 test: $(READY) ## the whole suite (slice lengths), in two processes
 	@$(MAKE) -s -j 2 servers $(CLASSES)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-fast: $(READY) ## the inner loop: the tests that need no JVM, no server and no second of time each
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not spark and not server and not slow and not soak" $(PYTEST_ARGS)
 
 soak: $(READY) servers ## the long runs; writes docs/reliability.md
 	@LAKEFOLD_SOAK=1 $(BIN)/python -m pytest -m soak -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)

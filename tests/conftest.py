@@ -3,7 +3,6 @@
 
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -36,8 +35,20 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+#: fixtures that start a server, a browser or an installation
+_SERVERS = {"browser", "bucket", "emulator", "installed", "postgres_url", "s3_server", "watched"}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that need Spark or a browser come first: what is left at the end is short, whoever is free for it."""
+    """Mark what needs a server, before it is chosen by marks; then order the files.
+
+    Those that need Spark or a browser come first: what is left at the end is short, whoever is free for it.
+    """
+    for item in items:
+        values = getattr(getattr(item, "callspec", None), "params", {}).values()
+        if any(str(value).endswith("postgresql") for value in values) or _SERVERS.intersection(item.fixturenames):
+            item.add_marker(pytest.mark.server)
     long = {item.path for item in items if item.get_closest_marker("spark") or "browser" in item.fixturenames}
     items.sort(key=lambda item: item.path not in long)
 
@@ -116,24 +127,13 @@ def postgres_template(postgres_url: str) -> Iterator[str]:
     postgres.drop_database(postgres_url, name)
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with our schema, to copy: migrating one for each test takes longer than most tests."""
-    from service.store import Store
-
-    path = tmp_path_factory.mktemp("database") / "empty.db"
-    store = Store(f"sqlite:///{path}")
-    store.upgrade()
-    store.close()
-    return path
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database with our schema, once on SQLite and once on PostgreSQL."""
     if request.param == "sqlite":
-        shutil.copy(request.getfixturevalue("empty_database"), tmp_path / "lakefold.db")
-        yield f"sqlite:///{tmp_path}/lakefold.db"
+        from databases import sqlite_at
+
+        yield sqlite_at(tmp_path)
         return
     server = request.getfixturevalue("postgres_url")
     name = f"lakefold_{uuid.uuid4().hex[:12]}"

@@ -19,6 +19,8 @@ from service.config.loader import load
 from service.config.tables import check_rules
 from service.demo.settings import config_text
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "lakefold"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import postgres
 import pytest
+from databases import sqlite_at
 from support import SOAK
-from toys.bench import Bench, sqlite_in
+from toys.bench import Bench
 from toys.cases import CASES
 
 from service.store.views import StoreSettings
@@ -25,7 +26,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """A case on a database, with leases of a minute and retries at once."""
     name, database = request.param.split("-")
     if database == "sqlite":
-        url = sqlite_in(tmp_path, request.getfixturevalue("empty_database"))
+        url = sqlite_at(tmp_path)
     else:
         server, template = (request.getfixturevalue(f"postgres_{what}") for what in ("url", "template"))
         own = f"lakefold_{uuid.uuid4().hex[:12]}"

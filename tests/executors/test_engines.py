@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from databases import sqlite_at
 from toys import versions
-from toys.bench import Bench, sqlite_in
+from toys.bench import Bench
 from toys.cases import VersionsCase
 from toys.engine import CopyRows
 
@@ -46,8 +47,8 @@ def test_p1_a_group_that_no_engine_can_rewrite_refuses_the_plan(engines, why):
         choose(TASKS, engines, OPTIONS, "t")
 
 
-def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(tmp_path: Path, empty_database: Path):
-    bench = Bench(tmp_path, sqlite_in(tmp_path, empty_database), StoreSettings(), VersionsCase())
+def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(tmp_path: Path):
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), VersionsCase())
     before, plan = bench.rows(), bench.request()
     first = versions.newest(bench.table)["files"][0]["path"]
     assert bench.run(engines=[CopyRows("stitch", refuses=[first]), CopyRows("arrow")]).result is Result.COMPLETED

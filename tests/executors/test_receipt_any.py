@@ -62,6 +62,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=tables(), data=st.data())
 def test_any_table_in_any_files_is_proved_and_a_dropped_or_doubled_row_never_is(

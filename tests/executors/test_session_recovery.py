@@ -5,6 +5,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import os, signal, time
 from executors.spark import drop_dead_session, spark_session

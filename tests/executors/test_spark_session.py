@@ -17,6 +17,8 @@ from lake.errors import Rejected
 from lake.formats.hudi.session import BUNDLE
 from lake.ports import SessionNeeds
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import sys
 from lake.errors import Transient

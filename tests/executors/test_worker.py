@@ -98,6 +98,7 @@ def test_aborting_requeues_the_current_plan(bench: Bench):
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
 
 
+@pytest.mark.slow
 def test_a_database_outage_is_waited_out(bench: Bench):
     flaky = Flaky(bench.store)
     flaky.down = {"expired": 1, "claim": 1}
@@ -153,6 +154,7 @@ def test_an_executors_name_is_never_given_twice():
 # In processes of their own.
 
 
+@pytest.mark.slow
 def test_sigterm_finishes_the_plan_and_a_second_one_stops_it(bench: Bench):
     gate = bench.home / "gate"
     for signals, state in ((1, "completed"), (2, "requested")):
@@ -180,6 +182,7 @@ FAILPOINTS = [f"{when}_{step}" for step in Step for when in ("before", "after")]
 FAILPOINTS[FAILPOINTS.index("after_prepare") : FAILPOINTS.index("after_prepare")] = ["staged", "published_unrecorded"]
 
 
+@pytest.mark.slow
 def test_of_plans_killed_each_at_another_failpoint_every_one_lands_exactly_once_and_leaves_nothing_behind(bench: Bench):
     tables = [bench.add_table(f"at {name}") for name in FAILPOINTS]
     before, plans = bench.rows(), [bench.request(table) for table in tables]
@@ -205,6 +208,7 @@ def test_of_plans_killed_each_at_another_failpoint_every_one_lands_exactly_once_
     assert sorted(told) == sorted(plan.plan_id for plan in plans), "each told exactly once"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["before_commit", "after_rewrite", "published_unrecorded"])
 def test_an_executor_stopped_for_two_leases_wakes_up_to_a_finished_plan_and_changes_nothing(bench: Bench, name: str):
     before, plan = bench.rows(), bench.request()
@@ -224,6 +228,7 @@ def test_an_executor_stopped_for_two_leases_wakes_up_to_a_finished_plan_and_chan
     assert (bench.rows(), bench.unowned()) == (before, ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["published_unrecorded", "after_rewrite", "after_commit"])
 def test_an_adopted_plan_whose_executor_was_killed_lands_exactly_once_on_its_instant(bench: Bench, name: str):
     before, plan = bench.rows(), bench.adopt("7")
@@ -237,6 +242,7 @@ def test_an_adopted_plan_whose_executor_was_killed_lands_exactly_once_on_its_ins
     assert (bench.rows(), bench.unowned(), bench.store.plan(plan.plan_id).instant) == (before, (), "7")
 
 
+@pytest.mark.slow
 def test_an_executor_that_only_sleeps_keeps_its_adopted_plan_and_finishes_it(bench: Bench):
     before, plan = bench.rows(), bench.adopt("7")
     sleeper = start(bench, "once", failpoints="before_commit=stop")

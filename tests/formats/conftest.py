@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from databases import store_at
 from hudi_other_writer import OtherWriter
 from hudi_templates import Templates
 from hudi_writing import NewTable, Table, make_table
@@ -43,8 +44,7 @@ def nothing_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """An empty database."""
-    opened = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    opened.upgrade()
+    opened = store_at(tmp_path)
     yield opened
     opened.close()
 

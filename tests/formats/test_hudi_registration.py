@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import store_at
 from hudi_writing import FORMAT, QUICK_LOCK, Table, make_table
 
 from executors.outcome import Result
 from executors.run import run_plan
-from service.store import Store
 
 pytestmark = pytest.mark.spark
 
@@ -18,8 +18,7 @@ pytestmark = pytest.mark.spark
 def test_f6_a_plan_queued_as_single_writer_takes_the_lock_of_a_table_that_is_occ_when_it_is_claimed(
     spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    store.upgrade()
+    store = store_at(tmp_path)
     trips = make_table(spark, tmp_path, tmp_path_factory)
     rows, other_rows = trips.rows(), trips.other_rows()
     store.register(trips.ref, "compact")

@@ -4,6 +4,7 @@
 from contextlib import contextmanager
 from pathlib import Path
 
+from databases import store_at
 from starlette.testclient import TestClient
 
 from service.api.context import Context
@@ -22,8 +23,7 @@ def context_at(home: Path, role: str = "all", rules: str = '[[tables]]\nmatch = 
     lines = [f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value)}" for key, value in http.items()]
     path = home / "lakefold.toml"
     path.write_text("\n".join([f"[database]\nurl = {url!r}", "[http]", *lines, rules]))
-    store = Store(url)
-    store.upgrade()
+    store = store_at(home)
     metrics = Metrics(role)
     return Context(
         config=load(path),

@@ -14,6 +14,7 @@ import daemon_toys
 import pytest
 from contract.plans import plan_all
 from daemon_toys import running, wait_for, write_config
+from databases import store_at
 from toys.files import base
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create, schedule, table_rows
@@ -48,8 +49,7 @@ def table(tmp_path: Path) -> TableRef:
 
 @pytest.fixture
 def store(tmp_path: Path, table: TableRef) -> Iterator[Store]:
-    opened = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    opened.upgrade()
+    opened = store_at(tmp_path)
     yield opened
     opened.close()
 

@@ -16,6 +16,8 @@ from support import needs_server
 from service.cli import app
 from service.observability.metric_specs import SPECS
 
+pytestmark = pytest.mark.slow
+
 HEADINGS = re.findall(r"^## (.+)$", RUNBOOK, re.MULTILINE)
 CASES = sorted(Path(__file__).parent.glob("rules_*test.yaml"))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import daemon_toys
 import pytest
 from daemon_toys import running, wait_for, write_config
+from databases import store_at
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from toys.timeline import ToyFormat, manifest
@@ -26,6 +27,8 @@ from service.daemon.process import Daemon
 from service.observability.logs import JsonFormatter
 from service.problems import ExitCode
 from service.store import DatabaseUnreachable, SchemaBehind, Store
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -41,8 +44,7 @@ def toys(monkeypatch):
 def home(tmp_path):
     """A home with one toy table ``t1`` (two partitions of three small files) and an empty database."""
     create(tmp_path / "lake" / "t1", name="t1")
-    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    store.upgrade()
+    store = store_at(tmp_path)
     store.close()
     return tmp_path
 

@@ -6,6 +6,7 @@ from unittest.mock import Mock
 import daemon_toys
 import pytest
 from daemon_toys import running, wait_for, write_config
+from databases import store_at
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 
@@ -15,7 +16,8 @@ from lake.plan import PlanState
 from service.config.loader import load
 from service.daemon.process import Daemon
 from service.leadership import CLEAN_ROLE, SWEEP_ROLE
-from service.store import Store
+
+pytestmark = pytest.mark.slow
 
 DIED = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does where memory runs out"
 
@@ -39,8 +41,7 @@ def toys(monkeypatch):
 @pytest.fixture
 def store(tmp_path):
     create(tmp_path / "lake" / "t1", name="t1")
-    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    store.upgrade()
+    store = store_at(tmp_path)
     yield store
     store.close()
 

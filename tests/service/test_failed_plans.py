@@ -8,6 +8,7 @@ import daemon_toys
 import pyarrow.parquet as pq
 import pytest
 from daemon_toys import write_config
+from databases import store_at
 from sqlalchemy import create_engine, text
 from toys import timeline
 from toys.timeline import ToyFormat
@@ -19,7 +20,6 @@ from service.config.loader import load
 from service.daemon.process import Daemon
 from service.planning import scan
 from service.planning.account import explanation
-from service.store import Store
 
 UNREADABLE = "the table's merger can't be run"
 
@@ -31,8 +31,7 @@ class Home:
         self.path = path
         self.ref = create(path / "lake" / "t1", name="t1")
         self.url = f"sqlite:///{path}/lakefold.db"
-        self.store = Store(self.url)
-        self.store.upgrade()
+        self.store = store_at(path)
         self.settings: dict[str, object] = {"max_attempts": 2, "backoff": "100ms", "backoff_max": "100ms"}
 
     def scan(self) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from databases import store_at
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
@@ -36,7 +37,7 @@ from service.observability.metric_specs import SPECS
 from service.observability.metrics import Metrics
 from service.observability.metrics_doc import render
 from service.observability.stored_metrics import BUCKET_EDGES_BYTES
-from service.store import ScanRecord, Store
+from service.store import ScanRecord
 
 TABLE = TableRef(name="sales.orders", format="hudi", location="/lake/orders")
 WHERE = {"table": "sales.orders", "format": "hudi"}
@@ -45,8 +46,7 @@ SIZES = [1, 1024, 1025, 4096, 5000, 300 << 20, 20 << 30]
 
 @pytest.fixture
 def store(tmp_path):
-    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    store.upgrade()
+    store = store_at(tmp_path)
     yield store
     store.close()
 

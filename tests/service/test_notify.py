@@ -9,6 +9,7 @@ from email.utils import format_datetime
 
 import pytest
 from daemon_toys import install, running, wait_for, write_config
+from databases import store_at
 from receiver import receiving
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
@@ -22,7 +23,6 @@ from service.notify.delivery import Delivery, open_webhook, wait
 from service.notify.heartbeat import Heartbeat
 from service.notify.webhook import Webhook, signed
 from service.observability.metrics import Metrics
-from service.store import Store
 from service.wiring import open_store
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -40,7 +40,7 @@ def home(tmp_path, monkeypatch, receiver):
     """A configuration with the receiver as its webhook, and its database."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path, receiver, f'webhook_secret = "{SECRET}"')
-    Store(f"sqlite:///{tmp_path}/lakefold.db").upgrade()
+    store_at(tmp_path).close()
     return tmp_path
 
 
@@ -314,7 +314,7 @@ def test_the_daemon_tells_of_its_plans_and_beats_after_scans_and_cleanings(tmp_p
             f'[notify]\nwebhook_url = "{receiver.url}/hook"\nwebhook_secret = "{SECRET}"\nevents = ["plan.*"]\n'
             f'heartbeat_url = "{receiver.url}/scan"\nclean_heartbeat_url = "{receiver.url}/clean"\n'
         )
-    Store(f"sqlite:///{tmp_path}/lakefold.db").upgrade()
+    store_at(tmp_path).close()
     with running(Daemon(load(path), "all")) as daemon:
         wait_for(lambda: {r.path for r in receiver.requests} == {"/hook", "/scan", "/clean"}, "all three called")
         wait_for(lambda: daemon.store.notifications("delivered"), "the delivery noted")

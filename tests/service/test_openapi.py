@@ -51,6 +51,7 @@ def test_every_route_is_described_with_its_problems_and_no_other_kind_of_error()
     assert "HTTPValidationError" not in document["components"]["schemas"]
 
 
+@pytest.mark.slow
 def test_calls_made_up_from_the_description_find_no_fault_of_the_server(served):
     context, token = served
     schema = schemathesis.openapi.from_dict(json.loads(PAGE.read_text()))

@@ -20,6 +20,7 @@ import daemon_toys
 import pytest
 from alembic import command
 from daemon_toys import wait_for, write_config
+from databases import store_at
 from monitoring import DASHBOARDS, RULES, commands, entry, free_port, metrics_in, prometheus, queries, rules
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
@@ -29,7 +30,7 @@ from lake.plan import PlanState
 from service import cli
 from service.observability.metric_specs import SPECS
 from service.problems import ExitCode
-from service.store import SchemaBehind, Store
+from service.store import SchemaBehind
 from service.store.engine import Database
 from service.store.schema import alembic_config
 
@@ -66,8 +67,7 @@ class Lakefold:
         self.path = f"{program.parent}:{os.environ['PATH']}"
         self.ports = {"all": free_port(), "executor": free_port()}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.store = Store(f"sqlite:///{home}/lakefold.db")
-        self.store.upgrade()
+        self.store = store_at(home)
 
     def serve(self, command: str = "lakefold serve") -> None:
         """Start a process in its role; the one that does all claims no plan but at its very start."""

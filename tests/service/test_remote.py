@@ -12,6 +12,7 @@ import pytest
 import typer
 from api_toys import add_token
 from daemon_toys import running, wait_for, write_config
+from databases import store_at
 from test_cli import every_command
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
@@ -23,7 +24,7 @@ from service.config.loader import load
 from service.daemon.process import Daemon
 from service.store import NotificationState, Store, StoreSettings
 
-pytestmark = pytest.mark.usefixtures("clean_environment")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_environment")]
 
 #: what is the same from another machine; everything else is refused there
 REMOTE = {
@@ -84,8 +85,7 @@ def service(tmp_path, monkeypatch, run):
     daemon_toys.install(ToyFormat())
     for name in ("t1", "t2"):
         create(tmp_path / "lake" / name, name=name)
-    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    store.upgrade()
+    store = store_at(tmp_path)
     monkeypatch.setenv("LAKEFOLD_TOKEN", add_token(store, "write"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -6,6 +6,7 @@ import shutil
 import daemon_toys
 import pytest
 from daemon_toys import write_config
+from databases import store_at
 from toys.files import base
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
@@ -16,7 +17,6 @@ from lake.plan import PlanState
 from service.config.loader import load
 from service.config.tables import configure
 from service.planning.scan import scan_and_plan
-from service.store import Store
 
 
 @pytest.fixture
@@ -29,8 +29,7 @@ def toys(monkeypatch):
 
 @pytest.fixture
 def store(tmp_path):
-    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    store.upgrade()
+    store = store_at(tmp_path)
     yield store
     store.close()
 

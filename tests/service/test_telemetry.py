@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from api_toys import add_token, client_of, context_at
 from daemon_toys import install, running, wait_for, write_config
+from databases import store_at
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from receiver import receiving
 from toys.timeline import ToyFormat
@@ -31,7 +32,6 @@ from service.daemon.process import Daemon
 from service.observability.background import Background
 from service.observability.lineage import dataset_of, run_id
 from service.observability.observers import Telemetry
-from service.store import Store
 
 ASKED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -55,7 +55,7 @@ def config(tmp_path, receiver, monkeypatch):
             f'[opentelemetry]\ntraces_url = "{receiver.url}/v1/traces"\n'
             'headers = {authorization = "Bearer pl4nted"}\n'
         )
-    Store(f"sqlite:///{tmp_path}/lakefold.db").upgrade()
+    store_at(tmp_path).close()
     return load(path)
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import daemon_toys
 import pytest
 from daemon_toys import running, wait_for, write_config
+from databases import store_at
 from toys.files import rows
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create, write
@@ -15,7 +16,8 @@ from lake.errors import Rejected, Transient
 from lake.plan import PlanState
 from service.config.loader import load
 from service.daemon.process import Daemon
-from service.store import Store
+
+pytestmark = pytest.mark.slow
 
 #: no full scan comes to help
 RARELY = {"scan_interval": "1h"}
@@ -47,8 +49,7 @@ def table(tmp_path):
 
 @pytest.fixture
 def store(tmp_path, table):
-    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    store.upgrade()
+    store = store_at(tmp_path)
     yield store
     store.close()
 

@@ -16,6 +16,8 @@ from simulation.shrink import explain, first_failure
 from simulation.store import ModelStore
 from simulation.world import simulated
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(20_000)
 
 

@@ -319,6 +319,7 @@ def test_figures_equal_an_independent_count(store: Store, database_url: str) -> 
     assert [t.name for t in figures.tables] == [TRIPS.name, "other"]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_stored_plans_cost_little(store: Store, database_url: str) -> None:
     for number in range(20):
         store.register(replace(TRIPS, name=f"t{number}"), "compact")

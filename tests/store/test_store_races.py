@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import store_at
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, lease_runs_out, make_plan
 
 from lake.plan import Claim, Plan, PlanState
@@ -165,8 +166,7 @@ def test_of_many_that_want_a_role_at_once_one_gets_it(stores: list[Store]) -> No
 def test_a_thread_that_waits_too_long_for_another_ones_write_says_that_the_database_is_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(f"sqlite:///{tmp_path}/lakefold.db")
-    store.upgrade()
+    store = store_at(tmp_path)
     monkeypatch.setattr(engine_module, "LOCK_WAIT_SECONDS", 0.1)
     with store._database.write(), pytest.raises(DatabaseUnreachable, match=r"database is locked; .* database\.url"):
         at_once([lambda: store.acquire_leader("scan", "a", timedelta(minutes=1))])

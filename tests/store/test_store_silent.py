@@ -18,6 +18,8 @@ from store_plans import add, claimed
 
 from service.store import DatabaseUnreachable, Store, engine
 
+pytestmark = pytest.mark.slow
+
 #: forwards a port to one of the loopback; stopped, it still has a kernel that acknowledges what is sent to it
 PROXY = """
 import socket, sys, threading

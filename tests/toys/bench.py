@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table with a real store, and what tests need to disturb them."""
 
-import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,12 +29,6 @@ from toys.cases import TimelineCase
 
 QUICK = (0.0, 0.01, 0.01)
 """Waits between questions, for tests."""
-
-
-def sqlite_in(home: Path, empty_database: Path) -> str:
-    """The URL of a database of its own in ``home``."""
-    shutil.copy(empty_database, home / "lakefold.db")
-    return f"sqlite:///{home}/lakefold.db"
 
 
 class Recorder(Observer):
