@@ -149,20 +149,22 @@ class World:
         self.tell("everything heals")
         self.retention = 5.0
         for table in self.tables.values():
-            table.saved.clear()
-        for table in self.tables.values():
             if table.name not in self.without_writers:
                 tidy = [Act(HORIZON + 5 + number, "writer-3", "tidy", table.name, number) for number in range(2)]
                 self._start_writer("writer-3", tidy)
         self.scheduler.spawn(Process("operator"), self._tidy_up)
 
     def _tidy_up(self) -> None:
-        """What an operator does after an outage: resume what is halted, withdraw what nobody's database knows."""
+        """What an operator does after an outage: resume what is halted, withdraw what nobody's database knows.
+
+        Savepoints are given up too, those included that a writer who slept makes only now.
+        """
         while True:
             for store in self.stores:
                 for state in store.tables.values():
                     state.paused, state.halted = False, None
             for table in self.tables.values():
+                table.saved.clear()
                 for instant in list(table.pending()):
                     if instant.plan_id and not any(instant.plan_id in store.plans for store in self.stores):
                         try:
