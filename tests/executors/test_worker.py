@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from toys import timeline, timeline_tables
+from toys import timeline
 from toys.bench import Background, Bench, Flaky, eventually, raising
 from toys.cases import no_spark
 from toys.processes import asleep, start, wait
@@ -19,7 +19,6 @@ from executors.worker import Worker, WorkerSettings
 from lake.errors import Rejected, Transient
 from lake.failpoints import failpoint
 from lake.identity import executor_name
-from lake.plan import Step
 
 FAST = {"heartbeat": timedelta(seconds=0.05), "idle": timedelta(seconds=0.02), "patience": timedelta(seconds=1)}
 
@@ -175,57 +174,6 @@ def test_sigterm_finishes_the_plan_and_a_second_one_stops_it(bench: Bench):
         assert (bench.pending(), bench.unowned()) == ({}, ())
         gate.unlink()
         gate.with_name("gate.reached").unlink()
-
-
-#: in the order in which a plan comes by
-FAILPOINTS = [f"{when}_{step}" for step in Step for when in ("before", "after")]
-FAILPOINTS[FAILPOINTS.index("after_prepare") : FAILPOINTS.index("after_prepare")] = ["staged", "published_unrecorded"]
-
-
-@pytest.mark.slow
-def test_of_plans_killed_each_at_another_failpoint_every_one_lands_exactly_once_and_leaves_nothing_behind(bench: Bench):
-    tables = [bench.add_table(f"at {name}") for name in FAILPOINTS]
-    before, plans = bench.rows(), [bench.request(table) for table in tables]
-    # Each point but the last holds the first plan that comes by, so that the last is reached by the one plan left.
-    *held, last = FAILPOINTS
-    failpoints = ",".join([*(f"{name}=hold" for name in held), f"{last}=kill"])
-    killed = start(bench, "once", lease=60, failpoints=failpoints, slots=len(plans))
-    wait(killed)
-    assert killed.returncode == -signal.SIGKILL, f"{last} was not reached"
-    assert [timeline_tables.table_rows(table) for table in tables] == [before] * len(tables), "readers saw half a plan"
-    steps = {bench.store.plan(plan.plan_id).step for plan in plans}
-    assert steps == {None, *Step}, "each was somewhere else"
-    bench.expire()
-    successor = start(bench, "once")
-    output = wait(successor)
-    assert successor.returncode == 0, output
-    for table, plan in zip(tables, plans, strict=True):
-        bench.table = table
-        assert (bench.state(plan), bench.commits(plan), bench.pending()) == ("completed", 1, {}), output
-        assert (bench.rows(), bench.unowned()) == (before, ())
-        assert len(bench.store.superseded(table)) == 6
-    told = [message.body["plan"] for message in bench.store.notifications()]
-    assert sorted(told) == sorted(plan.plan_id for plan in plans), "each told exactly once"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["before_commit", "after_rewrite", "published_unrecorded"])
-def test_an_executor_stopped_for_two_leases_wakes_up_to_a_finished_plan_and_changes_nothing(bench: Bench, name: str):
-    before, plan = bench.rows(), bench.request()
-    sleeper = start(bench, "once", failpoints=f"{name}=stop")
-    try:
-        eventually(lambda: asleep(sleeper), 30)
-        time.sleep(2)
-        successor = start(bench, "once")
-        output = wait(successor)
-        assert bench.state(plan) == "completed", output
-        os.killpg(sleeper.pid, signal.SIGCONT)
-        woken = wait(sleeper)
-    finally:
-        sleeper.kill()
-    assert "'lost'" in woken or "LOST" in woken, woken
-    assert (bench.state(plan), bench.commits(plan), bench.pending()) == ("completed", 1, {}), woken
-    assert (bench.rows(), bench.unowned()) == (before, ())
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from typing import Any
 
 from lake.engines import Engine, notes
 from lake.errors import Conflict, Transient
+from lake.failpoints import failpoint
 from lake.model import TableRef
 from lake.plan import Commit, Plan, Staged
 from lake.ports import Prepared, Rewrite, SparkProvider
@@ -98,6 +99,7 @@ class LocationsWriter(FilesWriter):
             raise Conflict("a writer changed a partition before the commit")
         document = self._document(rewrite, evidence)
         self._format.hook("call")
+        failpoint("in_commit")
 
         def swap(now: dict[str, Any]) -> None:
             if time.monotonic() - looked > self.commit_takes.total_seconds():

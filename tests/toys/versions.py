@@ -17,6 +17,7 @@ from typing import Any
 
 from lake.engines import Engine, notes
 from lake.errors import Conflict, Transient
+from lake.failpoints import failpoint
 from lake.model import TableRef
 from lake.plan import Commit, Plan, Staged
 from lake.ports import Capability, Prepared, Rewrite, SparkProvider
@@ -151,6 +152,7 @@ def create_version(
         number = now["version"] + 1
         document = {**change(now), "version": number, "instant": str(number)}
         before()
+        failpoint("in_commit")
         target = base(table) / "versions" / f"{number}.json"
         scratch = base(table) / "versions" / f"{uuid.uuid4().hex}.new"
         scratch.write_text(json.dumps(document))

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The promise of executors, rescuer, sweep and cleaner on tables of any format, with a real database.
+
+A format is put under it by a class of its own that has the fixture ``bench`` (``toys.bench.Bench``).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from toys.bench import Bench, Flaky
+
+from contract.port import Attempt, attempt, staged_on
+from executors import cleaner
+from executors.outcome import Result
+from lake.errors import CommitUnknown, Conflict, LakefoldError, Transient
+from lake.plan import Claim, Plan
+from lake.ports import Capability, Rewrite
+from service.store import PartitionsTaken
+
+MOMENTS = ("before_prepare", "before_rewrite", "before_commit", "after_commit")
+UNCOMMITTED = MOMENTS[:3]
+
+
+class Killed(BaseException):
+    """Not an error: the process ends here."""
+
+
+@contextmanager
+def disturbed(bench: Bench, moment: str, action: Callable[[], object]) -> Iterator[None]:
+    """Every writer that is opened within this block does ``action`` before or after one of its steps."""
+    when, _, step = moment.partition("_")
+    opened = bench.format.writer
+
+    def disturbing(*arguments: Any) -> Any:
+        writer = opened(*arguments)
+        call = getattr(writer, step)
+
+        def around(*given: Any, **named: Any) -> Any:
+            if when == "before":
+                action()
+            done = call(*given, **named)
+            if when == "after":
+                action()
+            return done
+
+        setattr(writer, step, around)
+        return writer
+
+    with patch.object(bench.format, "writer", disturbing):
+        yield
+
+
+def raises(error: BaseException) -> Callable[[], None]:
+    """An action that fails with ``error``."""
+
+    def action() -> None:
+        raise error
+
+    return action
+
+
+@contextmanager
+def asleep(bench: Bench, plan: Plan, claim: Claim) -> Iterator[tuple[Attempt, Rewrite]]:
+    """An executor that has claimed the plan, written everything, and stopped right before its commit."""
+    with attempt(bench.case, plan, claim.epoch) as sleeper:
+        sleeper.writer.journal = lambda staged: (sleeper.journal.append(staged), bench.store.stage(claim, staged))[0]
+        yield sleeper, sleeper.rewritten()
+
+
+def ended(bench: Bench, plan: Plan, rows: Any, *, commits: int = 1, strays: Sequence[str] = ()) -> None:
+    """After the sweep the plan has so many commits, rows are what they were, and nothing but ``strays`` is left."""
+    bench.sweep()
+    assert (bench.commits(plan), bench.rows()) == (commits, rows)
+    assert (bench.pending(), bench.unowned()) == ({}, tuple(strays))
+    left = [entry.staged for entry in bench.store.leftovers(bench.table)]
+    assert staged_on(bench.case, bench.table, left) == set()
+
+
+class RunContract:
+    """What every format gets from executors, and they from it."""
+
+    def test_a_plan_lives_from_its_request_to_the_deletion_of_what_it_replaced(self, bench: Bench):
+        rows, plan = bench.rows(), bench.request()
+        sizes = {item.path: item.bytes for group in plan.groups for item in group.slices}
+        outcome = bench.run()
+        assert outcome.result is Result.COMPLETED
+        assert [(f.partition, f.files_before, f.files_after) for f in outcome.figures] == [
+            ("dt=0", 3, 1), ("dt=1", 3, 1),
+        ]  # fmt: skip
+        assert bench.case.commits(bench.table) == [(plan.plan_id, 1)]
+        ended(bench, plan, rows)
+        waiting = bench.store.superseded(bench.table)
+        assert {due.version.path: due.version.bytes for due in waiting} == sizes
+        assert bench.clean(timedelta(days=1)).files == 0, "their retention has not passed"
+        assert bench.clean(dry_run=True).files == len(sizes)
+        report = bench.clean()
+        assert (report.files, report.bytes_freed, report.kept, report.error) == (6, sum(sizes.values()), (), None)
+        assert not bench.stored().keys() & sizes.keys()
+        assert bench.store.superseded(bench.table) == []
+        ended(bench, plan, rows)
+
+    @pytest.mark.parametrize("moment", [*UNCOMMITTED, "after_rewrite"])
+    def test_an_attempt_that_fails_leaves_nothing_and_the_next_one_completes(self, bench: Bench, moment: str):
+        rows, files, plan = bench.rows(), bench.stored(), bench.request()
+        with disturbed(bench, moment, raises(Transient("a node went away"))):
+            assert bench.run().result is Result.REQUEUED
+        assert (bench.stored(), bench.pending(), bench.rows()) == (files, {}, rows)
+        assert bench.run().result is Result.COMPLETED
+        ended(bench, plan, rows)
+
+    def test_nothing_is_staged_where_the_database_does_not_know_of_it(self, bench: Bench):
+        rows, files, plan = bench.rows(), bench.stored(), bench.request()
+        store = Flaky(bench.store)
+        store.down["stage"] = 1
+        assert bench.run(store=store).result is Result.REQUEUED
+        assert (bench.stored(), bench.state(plan)) == (files, "requested")
+        ended(bench, plan, rows, commits=0)
+
+    @pytest.mark.parametrize("error", [CommitUnknown("no answer"), RuntimeError("the connection broke")])
+    def test_a_commit_whose_answer_was_lost_is_found_by_asking_and_recorded(self, bench: Bench, error: Exception):
+        rows, plan = bench.rows(), bench.request()
+        with disturbed(bench, "after_commit", raises(error)):
+            assert bench.run().result is Result.COMPLETED
+        assert (bench.state(plan), len(bench.store.superseded(bench.table))) == ("completed", 6)
+        ended(bench, plan, rows)
+
+    def test_a_commit_that_nobody_knows_of_keeps_its_plan_inflight_until_its_table_was_asked(self, bench: Bench):
+        rows, files, plan = bench.rows(), bench.stored(), bench.request()
+        with disturbed(bench, "before_commit", raises(CommitUnknown("no answer"))):
+            assert bench.run().result is Result.INFLIGHT
+        assert (bench.state(plan), bench.stored().keys() > files.keys()) == ("inflight", True), "nothing is deleted"
+        bench.sweep()
+        assert bench.stored().keys() > files.keys(), "nor by the sweep"
+        bench.expire()
+        outcome = bench.rescue()
+        assert outcome is not None
+        assert outcome.result is Result.REQUEUED
+        assert bench.run().result is Result.COMPLETED
+        ended(bench, plan, rows)
+
+    @pytest.mark.parametrize("moment", MOMENTS)
+    def test_whatever_a_killed_executor_left_its_successor_lands_the_plan_once(self, bench: Bench, moment: str):
+        rows, plan = bench.rows(), bench.request()
+        with disturbed(bench, moment, raises(Killed())), pytest.raises(Killed):
+            bench.run()
+        assert bench.rows() == rows
+        bench.expire()
+        claim = bench.store.expired("second")
+        assert claim is not None
+        assert bench.run(claim).result is Result.COMPLETED
+        landed_by = 1 if moment == "after_commit" else 2
+        assert bench.case.commits(bench.table) == [(plan.plan_id, landed_by)]
+        assert len(bench.store.superseded(bench.table)) == 6
+        ended(bench, plan, rows)
+
+    def test_what_was_committed_by_a_killed_executor_is_recorded_by_the_rescuer(self, bench: Bench):
+        rows, plan = bench.rows(), bench.request()
+        with disturbed(bench, "after_commit", raises(Killed())), pytest.raises(Killed):
+            bench.run()
+        bench.store.request_cancel(plan.plan_id, "ada", "too late")
+        bench.expire()
+        outcome = bench.rescue()
+        assert outcome is not None
+        assert (outcome.result, bench.state(plan)) == (Result.COMPLETED, "completed")
+        assert len(bench.store.superseded(bench.table)) == 6
+        ended(bench, plan, rows)
+
+    def test_an_executor_that_slept_before_its_commit_can_not_commit_under_its_successor(self, bench: Bench):
+        rows, plan = bench.rows(), bench.request()
+        with asleep(bench, plan, bench.claim()) as (sleeper, rewrite):
+            bench.expire()
+            claim = bench.store.expired("second")
+            assert claim is not None
+            assert bench.run(claim).result is Result.COMPLETED
+            with pytest.raises(LakefoldError):
+                sleeper.writer.commit(rewrite)
+            sleeper.discarded((rewrite.prepared.instant,))
+        assert bench.case.commits(bench.table) == [(plan.plan_id, 2)]
+        ended(bench, plan, rows)
+
+    def test_an_executor_that_slept_through_the_end_of_its_plan_can_not_commit_once_that_was_swept(self, bench: Bench):
+        rows, files, plan = bench.rows(), bench.stored(), bench.request()
+        with asleep(bench, plan, bench.claim()) as (sleeper, rewrite):
+            bench.store.request_cancel(plan.plan_id, "ada")
+            bench.expire()
+            bench.rescue()
+            assert bench.state(plan) == "cancelled"
+            ended(bench, plan, rows, commits=0)
+            assert bench.stored() == files
+            with pytest.raises(LakefoldError):
+                sleeper.writer.commit(rewrite)
+        ended(bench, plan, rows, commits=0)
+
+    def test_a_sleepers_commit_that_lands_under_its_successor_is_that_of_the_plan(self, bench: Bench):
+        rows, plan = bench.rows(), bench.request()
+        with asleep(bench, plan, bench.claim()) as (sleeper, rewrite):
+            bench.expire()
+            claim = bench.store.expired("second")
+            assert claim is not None
+            landed: list[object] = []
+            asked = bench.format.committed
+
+            def asked_too_early(*arguments: Any) -> Any:
+                found = asked(*arguments)
+                if not landed:
+                    landed.append(sleeper.writer.commit(rewrite))
+                return found
+
+            with patch.object(bench.format, "committed", asked_too_early):
+                assert bench.run(claim).result is Result.COMPLETED
+        assert (bench.case.commits(bench.table), bench.state(plan)) == ([(plan.plan_id, 1)], "completed")
+        assert len(bench.store.superseded(bench.table)) == 6
+        ended(bench, plan, rows)
+
+    def test_a_group_that_a_writer_changed_is_left_out_and_the_others_commit(self, bench: Bench):
+        plan = bench.request()
+        assert bench.case.update(bench.table, "dt=0")
+        rows, strays = bench.rows(), bench.unowned()  # what its writer replaced is the writer's to delete
+        assert bench.run().result is Result.COMPLETED
+        view = bench.store.plan(plan.plan_id)
+        assert [group.partition for group in view.left_out] == ["dt=0"]
+        assert [figure.partition for figure in view.figures] == ["dt=1"]
+        ended(bench, plan, rows, strays=strays)
+
+    def test_an_input_that_can_not_be_read_costs_its_own_group_only(self, bench: Bench):
+        plan = bench.request()
+        torn = Path(bench.table.location) / str(plan.groups[0].slices[0].path)
+        content = torn.read_bytes()
+        torn.write_bytes(content[:-100])
+        assert bench.run().result is Result.COMPLETED
+        assert [figure.partition for figure in bench.store.plan(plan.plan_id).figures] == ["dt=1"]
+        names = {item.path for item in plan.groups[0].slices}
+        assert bench.store.table_state(bench.table.name).quarantined.keys() <= names
+        files = {row["path"] for row in bench.format.snapshot(bench.table).slices.to_pylist()}
+        assert names <= files, "the others of its group are what they were"
+        assert bench.unowned() == ()
+
+    def test_rows_that_were_lost_on_the_way_halt_the_table_before_anybody_sees_it(self, bench: Bench):
+        rows, plan = bench.rows(), bench.request()
+        opened = bench.format.writer
+
+        def losing(*arguments: Any) -> Any:
+            writer = opened(*arguments)
+            rewrite = writer.rewrite
+
+            def lost(*given: Any) -> Any:
+                done = rewrite(*given)
+                return replace(done, outputs=done.outputs[1:])
+
+            writer.rewrite = lost
+            return writer
+
+        with patch.object(bench.format, "writer", losing):
+            assert bench.run().result is Result.FAILED
+        assert bench.store.table_state(bench.table.name).halted
+        ended(bench, plan, rows, commits=0)
+
+    def test_a_plan_is_kept_twice_as_long_as_its_commit_may_take(self, bench: Bench):
+        seen: list[Claim | None] = []
+
+        def look() -> None:
+            long_ago = "lease_until_ms = lease_until_ms - 60000"  # as long as a lease is here
+            bench.execute(f"UPDATE plan SET {long_ago} WHERE state = 'inflight'")
+            seen.append(bench.store.expired("second"))
+
+        with bench.format.writer(bench.table, bench.case.spark, bench.case.engines) as writer:
+            takes: timedelta = writer.commit_takes
+        locked = Capability.TABLE_LOCK in bench.format.capabilities
+        assert not (locked and takes)
+        bench.request()
+        with disturbed(bench, "before_commit", look):
+            result = bench.run(heartbeat=timedelta(hours=1)).result
+        assert (seen[0] is None) == bool(takes), "during its grace nobody takes it over"
+        assert result is (Result.COMPLETED if seen[0] is None else Result.LOST) or not takes
+
+    # Cleaning.
+
+    def test_files_go_in_the_order_in_which_they_were_superseded_whatever_the_commits_are_called(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(cleaner, "_FILES_AT_ONCE", 1)
+        plans, deleted = [], []
+        for number in range(4):
+            bench.case.append(bench.table, "dt=0", 10_000 + number, 10_001 + number)
+            plans.append(bench.request().plan_id)
+            assert bench.run().result is Result.COMPLETED
+        of = {due.version.path: due.plan_id for due in bench.store.superseded(bench.table)}
+        opened = bench.format.writer
+
+        def spying(*arguments: Any) -> Any:
+            writer = opened(*arguments)
+            delete = writer.delete
+            writer.delete = lambda versions: (deleted.extend(of[v.path] for v in versions), delete(versions))[1]
+            return writer
+
+        monkeypatch.setattr(bench.format, "writer", spying)
+        assert bench.clean().files == len(of)
+        assert list(dict.fromkeys(deleted)) == plans
+
+    def test_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the_paths_now(self, bench: Bench):
+        bench.request()
+        assert bench.run().result is Result.COMPLETED
+        path = Path(bench.table.location) / bench.store.superseded(bench.table)[0].version.path
+        length = path.stat().st_size
+        woken: list[int] = []
+
+        def sleep() -> None:
+            if woken:
+                return
+            woken.append(0)
+            bench.execute("UPDATE live_partition SET expires_at_ms = 0 WHERE keeper IS NOT NULL")
+            woken[0] = bench.clean().files
+            path.write_bytes(b"x" * length)
+
+        with disturbed(bench, "before_delete", sleep):
+            report = bench.clean()
+        assert (woken, report.files) == ([6], 0)
+        assert path.read_bytes() == b"x" * length
+
+    def test_a_deletion_is_marked_before_the_first_file_goes_and_repeated_after_a_crash(self, bench: Bench):
+        rows, plan = bench.rows(), bench.request()
+        bench.run()
+        with disturbed(bench, "after_delete", raises(Killed())), pytest.raises(Killed):
+            bench.clean()
+        assert all(due.deleting_at for due in bench.store.superseded(bench.table))
+        assert (bench.clean().files, bench.store.superseded(bench.table)) == (6, [])
+        ended(bench, plan, rows)
+
+    def test_where_the_table_has_no_lock_plans_and_the_cleaner_keep_out_of_each_others_partitions(self, bench: Bench):
+        locked = Capability.TABLE_LOCK in bench.format.capabilities
+        bench.request()
+        bench.run()
+        bench.case.append(bench.table, "dt=0", 10_000, 10_001)
+        waiting = bench.request(partitions=["dt=0"])
+        assert bench.clean().files == (6 if locked else 0)
+        assert bench.run().result is Result.COMPLETED
+        refused: list[Exception] = []
+
+        def plan_there() -> None:
+            try:
+                bench.request(partitions=["dt=0"])
+            except PartitionsTaken as taken:
+                refused.append(taken)
+
+        with disturbed(bench, "after_delete", plan_there):
+            assert bench.clean().files == (2 if locked else 8)
+        assert (refused == []) == locked
+        assert bench.state(waiting) == "completed"
+
+    def test_what_became_live_again_between_question_and_deletion_stays(self, bench: Bench):
+        rows, plan = bench.rows(), bench.request()
+        bench.run()
+        files = bench.stored()
+        with disturbed(bench, "before_delete", raises(Conflict("a version is live"))):
+            report = bench.clean()
+        assert ({kept.reason for kept in report.kept}, report.files) == ({"a version is live"}, 0)
+        assert bench.stored() == files
+        assert bench.clean().files == 6
+        ended(bench, plan, rows)
