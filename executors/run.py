@@ -15,32 +15,31 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
+from executors.landing import Landing
 from executors.lease import Lease
 from executors.leftovers import Leftovers
 from executors.observer import Observer, observed
 from executors.outcome import Outcome, Result, completed_line, figures_of, left_out_of, one_line
-from executors.patience import ask_table, patiently
+from executors.patience import patiently
 from executors.receipt import prove
+from executors.recovery import Recovery
 from lake.engines import Engine
 from lake.errors import (
     CancelRequested,
-    CommitUnknown,
     Conflict,
     Integrity,
-    LakefoldError,
     LeaseLost,
     Rejected,
-    TableGone,
     Transient,
 )
 from lake.failpoints import failpoint
 from lake.optional import Fenced, identified, made_anew
-from lake.plan import Claim, Commit, LeftOut, Plan, PlanState, Staged, Step
+from lake.plan import Claim, Commit, LeftOut, Plan, Staged, Step
 from lake.plan_store import PlanStore
 from lake.ports import Rewrite, SparkProvider, TableFormat, TableWriter
 
@@ -109,27 +108,26 @@ class _Run:
         self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
         self._milliseconds = dict(claim.milliseconds)
         self._left = Leftovers(claim, format_)
-        #: some attempt of the plan has come as far as its commit: from then on no answer of the table is none
-        self._may_have_landed = claim.epoch > 1
+        self._landing = Landing(claim, format_, lease, ask_again)
+        self._recovery = Recovery(
+            claim, store, observer, lease, self._left, self._landing, ask_again, self._milliseconds
+        )
         #: how long nobody else may take the plan over once its commit is to begin
         self._lasts = timedelta()
-        #: the commit that names our plan, as soon as it is known
-        self._landed: Commit | None = None
 
     def run(self) -> Outcome:
         try:
-            self._landed = self._ask()
-            if self._landed is None:
+            self._landing.commit = self._ask()
+            if self._landing.commit is None:
                 with self._opened() as writer:
                     try:
                         self._admit()
                         self._change(writer)
                     except Exception as error:
-                        if self._landed is None or isinstance(error, LeaseLost):
+                        if self._landing.commit is None or isinstance(error, LeaseLost):
                             return self._give_up(error)
                         log.warning("plan %s: after its commit: %s", self._plan_id, one_line(error))
-            assert self._landed is not None
-            return self._record(self._landed)
+            return self._record()
         except Exception as error:
             return self._give_up(error)
 
@@ -137,9 +135,9 @@ class _Run:
         silent = Transient(self._claim.error or "its executor stopped renewing its lease")
         self._left.taken_over = True
         try:
-            self._landed = self._ask()
-            if self._landed is not None:
-                return self._record(self._landed)
+            self._landing.commit = self._ask()
+            if self._landing.commit is not None:
+                return self._record()
             if not self._left.pending():
                 return self._give_up(silent)
             with self._opened():
@@ -222,22 +220,7 @@ class _Run:
 
     def _ask(self) -> Commit | None:
         with self._step(Step.ASK):
-            return self._committed()
-
-    def _committed(self) -> Commit | None:
-        try:
-            return self._format.committed(self._table, self._plan_id)
-        except Exception as error:
-            # A table that is not mounted, forbidden or missing says nothing of what it holds.
-            if not self._may_have_landed or (isinstance(error, TableGone) and self._is_to_be_cancelled()):
-                raise
-            given_up = f"; to give it up: lakefold plans cancel {self._plan_id}" * isinstance(error, TableGone)
-            unknown = f"the table can't be asked whether it holds the plan: {one_line(error)}{given_up}"
-            raise CommitUnknown(unknown) from error
-
-    def _is_to_be_cancelled(self) -> bool:
-        self._lease.hold()
-        return self._lease.cancel_requested
+            return self._landing.ask()
 
     def _admit(self) -> None:
         """Refuse what is refused today, whatever held when the plan was made. Raises Conflict, or what a scan would."""
@@ -297,23 +280,22 @@ class _Run:
         self._lease.renew(at_least=self._lasts)
         with self._step(Step.COMMIT):
             self._lease.renew_if_stale(at_least=self._lasts)
-            self._may_have_landed = True
+            self._landing.is_possible = True
             try:
-                self._landed = writer.commit(rewrite)
+                self._landing.commit = writer.commit(rewrite)
             except LeaseLost:
                 raise
             except (Transient, Conflict, Rejected, Integrity, CancelRequested) as error:
-                self._landed = self._ask_table(error, until_landed=False)
-                if self._landed is None:
+                self._landing.commit = self._landing.ask_after(error, until_landed=False)
+                if self._landing.commit is None:
                     raise
             except Exception as error:  # CommitUnknown, or a bug: either way nobody can tell yet
                 log.warning("plan %s: its commit may have landed: %s", self._plan_id, one_line(error))
-                self._landed = self._ask_table(error, until_landed=True)
+                self._landing.commit = self._landing.ask_after(error, until_landed=True)
 
-    def _ask_table(self, error: Exception, *, until_landed: bool) -> Commit | None:
-        return ask_table(self._format, self._claim.plan, error, waits=self._ask_again, until_landed=until_landed)
-
-    def _record(self, commit: Commit) -> Outcome:
+    def _record(self) -> Outcome:
+        commit = self._landing.commit
+        assert commit is not None
         failpoint("before_record")
         begun = time.monotonic()
         figures = figures_of(self._claim.plan, commit)
@@ -324,107 +306,20 @@ class _Run:
         try:
             patiently(self._plan_id, "recorded as completed", record, waits=self._ask_again)
         except LeaseLost as lost:
-            return self._lost(lost)
+            return self._recovery.lost(lost)
         except Exception as silent:
-            return self._stay(silent)
+            return self._recovery.stay(silent)
         self._milliseconds[Step.RECORD.value] = round((time.monotonic() - begun) * 1000)
         self._observer.step_finished(self._claim, Step.RECORD, time.monotonic() - begun)
         failpoint("after_record")
         log.info("%s", completed_line(self._claim.plan, commit, figures, self._milliseconds))
         outcome = Outcome(result=Result.COMPLETED, commit=commit, figures=figures, milliseconds=self._milliseconds)
-        return self._finished(outcome)
-
-    # What follows where a step failed.
-
-    def _give_up(self, error: Exception) -> Outcome:
-        if isinstance(error, LeaseLost):
-            return self._lost(error)
-        if self._landed is not None or isinstance(error, CommitUnknown):
-            return self._stay(error)
-        if not isinstance(error, LakefoldError):
-            log.error("plan %s of %s: unexpected error", self._plan_id, self._table.name, exc_info=error)
-        try:
-            patiently(self._plan_id, "held", self._lease.hold, waits=self._ask_again)
-        except LeaseLost as lost:
-            return self._lost(lost)
-        except Exception as silent:
-            # Without an answer somebody else may own the plan and its other instants by now.
-            self._left.withdraw_own()
-            return self._stay(silent)
-        # It is our plan, so whatever of it is pending goes. What stays could be committed by a sleeping executor.
-        if not self._left.withdraw_all() and self._left.pending():
-            return self._stay(error)
-        failpoint("withdrawn")
-        if self._may_have_landed:
-            # Only now is a denial the last word: what was pending when the table was asked may have landed since.
-            try:
-                self._landed = self._committed()
-            except CommitUnknown as unknown:
-                return self._stay(unknown)
-            except TableGone as gone:
-                error = gone
-            if self._landed is not None:
-                log.warning("plan %s: its commit landed, although: %s", self._plan_id, one_line(error))
-                return self._record(self._landed)
-        if self._lease.cancel_requested and isinstance(error, TableGone):
-            # Should the table come back with the commit of the plan, the sweep records it.
-            error = CancelRequested(f"cancelled as requested, the table is gone: {one_line(error)}")
-        elif self._lease.cancel_requested and not isinstance(error, (Conflict, Rejected, Integrity)):
-            error = CancelRequested("cancelled before its commit, as requested")
-        result = Result.INFLIGHT
-
-        def tell() -> None:
-            nonlocal result
-            result = self._tell(error)
-
-        try:
-            patiently(self._plan_id, f"told how it ended ({one_line(error)})", tell, waits=self._ask_again)
-        except LeaseLost as lost:
-            return self._lost(lost)
-        except Exception as silent:
-            return self._stay(silent)
-        level = logging.ERROR if result is Result.FAILED else logging.WARNING
-        log.log(level, "plan %s of %s %s: %s", self._plan_id, self._table.name, result, one_line(error))
-        return self._finished(self._ended(result, error))
-
-    def _tell(self, error: Exception) -> Result:
-        """The one consequence that each outcome has in the database."""
-        text = one_line(error)
-        if isinstance(error, (Conflict, CancelRequested)):
-            self._store.cancel(self._claim, text, actor=self._claim.executor)
-            return Result.CANCELLED
-        if isinstance(error, (Rejected, Integrity)):
-            self._store.fail(self._claim, text, halt=isinstance(error, Integrity))
-            return Result.FAILED
-        if self._store.requeue(self._claim, text):
-            return Result.REQUEUED
-        cancelled = self._store.plan_state(self._plan_id) is PlanState.CANCELLED
-        return Result.CANCELLED if cancelled else Result.FAILED
-
-    def _stay(self, error: Exception) -> Outcome:
-        log.error("plan %s of %s stays inflight: %s", self._plan_id, self._table.name, one_line(error))
-        with suppress(Exception):  # without the database it is in the log only
-            self._store.stay(self._claim, one_line(error))
-        return self._ended(Result.INFLIGHT, error)
-
-    def _lost(self, error: LeaseLost) -> Outcome:
-        """Nothing is told to the store; only the instant of this very epoch is withdrawn: nobody else may know it."""
-        self._left.withdraw_own()
-        log.info("plan %s of %s: %s", self._plan_id, self._table.name, one_line(error))
-        return self._ended(Result.LOST, error)
-
-    def _ended(self, result: Result, error: Exception) -> Outcome:
-        return Outcome(
-            result=result,
-            reason=type(error).__name__,
-            error=one_line(error),
-            commit=self._landed,
-            milliseconds=self._milliseconds,
-        )
-
-    def _finished(self, outcome: Outcome) -> Outcome:
         self._observer.plan_finished(self._claim, outcome)
         return outcome
+
+    def _give_up(self, error: Exception) -> Outcome:
+        ended = self._recovery.give_up(error)
+        return self._record() if ended is None else ended
 
     def _leave_out(self, items: Sequence[LeftOut], numbers: Sequence[int]) -> None:
         """Record groups left out; ``numbers`` are the claim's numbers of the groups that ``items`` count by."""

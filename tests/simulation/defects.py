@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
+import executors.landing
 import executors.rescue
 import executors.run
 from executors.leftovers import Leftovers
@@ -98,8 +99,8 @@ def _no(*_: object) -> bool:
 
 @contextmanager
 def _asked_once() -> Iterator[None]:
-    never = property(_no, lambda run, value: None)
-    with patch.object(executors.run._Run, "_may_have_landed", never, create=True):
+    never = property(_no, lambda landing, value: None)
+    with patch.object(executors.landing.Landing, "is_possible", never, create=True):
         yield
 
 

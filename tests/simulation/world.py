@@ -15,6 +15,7 @@ from typing import Any
 import executors.cleaner
 import executors.lease
 import executors.patience
+import executors.recovery
 import executors.rescue
 import executors.run
 import executors.worker
@@ -36,7 +37,8 @@ _RESTART_SECONDS = 8.0
 _SLOW_ANSWERS = 0.3
 _THREADS = Threads()
 _CORE = (
-    executors.cleaner, executors.lease, executors.patience, executors.rescue, executors.run, executors.worker,
+    executors.cleaner, executors.lease, executors.patience, executors.recovery, executors.rescue, executors.run,
+    executors.worker,
 )  # fmt: skip
 
 
