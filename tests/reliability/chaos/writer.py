@@ -25,6 +25,8 @@ _BATCH_KEY = "chaos.step"
 _ATTEMPTS = 3
 #: what Hudi 1.2.0 says of every write in a JVM whose first one compacted the metadata table; another JVM can go on
 _BROKEN = "ArrayIndexOutOfBoundsException: Index 7 out of bounds for length 7"
+#: what Hudi says of a restore to before the oldest base file of the metadata table
+_TOO_FAR_BACK = "delete metadata table and retry"
 
 
 class Gone(Exception):
@@ -44,7 +46,7 @@ class Writer:
         for step in self._ledger.pending():
             if step.operation == "restore":
                 # Its process ended in it: what it has taken back of the commits and what not, nobody can tell.
-                self._client().restoreToSavepoint(step.instant)
+                self._restore_to(step.instant)
             landed = self._landed(step)
             say("settled", step=step.label, landed=landed)
             (self._ledger.confirm if landed else self._ledger.withdraw)(step)
@@ -92,7 +94,7 @@ class Writer:
         if self.state.savepoints:
             step = Step(number=self._ledger.next_number(), operation="restore", instant=max(self.state.savepoints))
             self._ledger.propose(step)
-            self._client().restoreToSavepoint(step.instant)
+            self._restore_to(step.instant)
             self._kept(step)
 
     def remove_savepoint(self) -> None:
@@ -140,16 +142,35 @@ class Writer:
             return any(self._timeline.glob(f"{step.instant}*.savepoint")) == (step.operation == "savepoint")
         return any(step.label.encode() in path.read_bytes() for path in self._completed())
 
-    def _client(self) -> Any:
-        """Hudi's write client with the table's own settings, for what the data source can't do."""
+    def _restore_to(self, instant: str) -> None:
+        """Restore a savepoint. Where the metadata table does not reach back as far it goes, as Hudi asks.
+
+        The next write makes it anew; a restore that did so itself would make one that reaches back no further.
+        """
+        try:
+            self._client().restoreToSavepoint(instant)
+        except Exception as failure:  # py4j's types
+            if _TOO_FAR_BACK not in _cause(failure):
+                raise
+            jvm, context = self._session._jvm, self._session.sparkContext._jsc
+            engine = jvm.org.apache.hudi.client.common.HoodieSparkEngineContext(context)
+            jvm.org.apache.hudi.metadata.HoodieTableMetadataUtil.deleteMetadataTable(self._meta(), engine, False)
+            self._client({"hoodie.metadata.enable": "false"}).restoreToSavepoint(instant)
+
+    def _meta(self) -> Any:
         jvm, context = self._session._jvm, self._session.sparkContext._jsc
         hudi = jvm.org.apache.hudi
         conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(context.hadoopConfiguration())
-        meta = (
+        return (
             hudi.common.table.HoodieTableMetaClient.builder().setConf(conf).setBasePath(f"file://{self._table}").build()
         )
+
+    def _client(self, other: Mapping[str, str] | None = None) -> Any:
+        """Hudi's write client with the table's own settings and ``other``, for what the data source can't do."""
+        jvm, context = self._session._jvm, self._session.sparkContext._jsc
+        hudi, meta = jvm.org.apache.hudi, self._meta()
         properties = jvm.java.util.HashMap()
-        for key, value in self._options.items():
+        for key, value in {**self._options, **(other or {})}.items():
             properties.put(key, value)
         config = hudi.config.HoodieWriteConfig.newBuilder().withPath(f"file://{self._table}")
         config = config.withProps(meta.getTableConfig().getProps()).withProps(properties).build()
