@@ -15,7 +15,7 @@ import pytest
 
 from contract.case import Case
 from contract.plans import plan_all
-from lake.errors import Conflict, LakefoldError
+from lake.errors import Conflict, LakefoldError, Transient
 from lake.model import SLICES_SCHEMA, TableRef
 from lake.optional import FindsStaged, HasTimeline, pending
 from lake.plan import Commit, Plan, Staged
@@ -135,11 +135,11 @@ class PortContract:
 
         def fails(staged: Staged) -> None:
             journal.append(staged)
-            raise RuntimeError("the database went away")
+            raise Transient("the database went away")
 
         with attempt(case, plan_all(case.format, table, "p")) as one:
             one.writer.journal = fails
-            with pytest.raises(RuntimeError):
+            with pytest.raises(Transient):
                 one.prepared()
         assert (case.stored(table), staged_on(case, table, journal)) == (before, set())
 

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is staged on tables that do not tell: the database alone knows of it, and the sweep finds it there."""
 
+import time
+
 import pytest
 from toys.bench import Bench
 
+from contract.port import attempt
 from executors.outcome import Result
 from lake.errors import LakefoldError
 from lake.plan import Staged
@@ -74,3 +77,21 @@ def test_p2_the_files_of_a_commit_are_never_taken_for_left_over(bench: Bench):
     assert outcome is not None
     assert outcome.result is Result.COMPLETED
     assert (bench.state(plan), bench.sweep(), bench.rows(), staged(bench)) == ("completed", 0, before, [])
+
+
+def test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tables(bench: Bench):
+    before, files, plan = bench.rows(), bench.stored(), bench.request()
+    with attempt(bench.case, plan) as sleeper:
+        rewrite = sleeper.rewritten()
+
+        def sleep() -> None:
+            bench.format.hooks.clear()
+            time.sleep(1.2 * sleeper.writer.commit_takes.total_seconds())
+            with attempt(bench.case, plan, 2) as successor:
+                successor.journal = sleeper.journal
+                assert successor.discarded(None) == 1
+
+        bench.format.hooks["in_commit"] = sleep
+        with pytest.raises(LakefoldError):
+            sleeper.writer.commit(rewrite)
+    assert (bench.stored(), bench.commits(plan), bench.rows()) == (files, 0, before)

@@ -2,22 +2,13 @@
 """What a format declares is what its objects have, and what it does not have is refused by name."""
 
 import pytest
+from contract.capabilities import ASKED
 
 from lake import optional
 from lake.errors import Rejected
 from lake.formats import FORMATS, load_format
 from lake.model import TableRef
-from lake.optional import FindsResurrected, HasTimeline, MergedReads, RollsBack, RunsServices, TakesOut
 from lake.ports import Capability
-
-#: what a capability asks of a format, and of its writer
-ASKED = {
-    Capability.ADOPTION: (HasTimeline, object),
-    Capability.TABLE_SERVICES: (object, RunsServices),
-    Capability.ROLL_BACK: (HasTimeline, RollsBack),
-    Capability.MERGED_READS: (object, MergedReads),
-    Capability.REPAIR: (FindsResurrected, TakesOut),
-}
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -53,6 +53,12 @@ class _ToyCase:
         self.change(table, partition, without_first_row)
         return True
 
+    def save(self, table: TableRef) -> None:
+        (base(table) / "savepoint").write_text(" ".join(item["path"] for item in self.format.live(table)))
+
+    def release(self, table: TableRef) -> None:
+        (base(table) / "savepoint").unlink()
+
     def add(self, table: TableRef, partition: str, data: pa.Table) -> None:
         raise NotImplementedError
 
@@ -74,6 +80,14 @@ class TimelineCase(_ToyCase):
 
     def create(self, location: Path, *, name: str) -> TableRef:
         return timeline_tables.create(location, name=name)
+
+    def schedule(self, table: TableRef) -> str:
+        timeline_tables.schedule(table, "7")
+        return "7"
+
+    def abandon(self, table: TableRef) -> str:
+        (base(table) / "pending" / "8.json").write_text(json.dumps({"plan_id": None, "epoch": 1}))
+        return "8"
 
     def add(self, table: TableRef, partition: str, data: pa.Table) -> None:
         timeline_tables.write(table, partition, data)

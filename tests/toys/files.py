@@ -220,6 +220,8 @@ class FilesWriter:
         live = {item["path"] for item in self._format.live(self._table)}
         if any(v.path in live for v in versions):
             raise Conflict("a version is live")
+        if any(v.path in words(self._base / "savepoint") for v in versions):
+            raise Conflict("a version is kept by a savepoint")
         freed, left = 0, {}
         for index, version in enumerate(versions):
             path = self._base / version.path

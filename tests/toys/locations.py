@@ -98,7 +98,7 @@ class LocationsWriter(FilesWriter):
         if self.look(evidence) != evidence:
             raise Conflict("a writer changed a partition before the commit")
         document = self._document(rewrite, evidence)
-        self._format.hook("call")
+        self._format.hook("in_commit")
         failpoint("in_commit")
 
         def swap(now: dict[str, Any]) -> None:

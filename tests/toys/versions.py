@@ -99,7 +99,7 @@ class VersionsWriter(FilesWriter):
             }
 
         self.fence()
-        document = create_version(self._table, next_version, before=lambda: self._format.hook("create"))
+        document = create_version(self._table, next_version, before=lambda: self._format.hook("in_commit"))
         self._format.hook("landed")
         return commit_of(document)
 

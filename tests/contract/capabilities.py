@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The promise of each ``Capability``: who declares it has what it asks for and does it, who does not is refused.
+
+A format is put under it by a class of its own that has the fixture ``case``; for some capabilities the case brings one
+more thing that only others can do to a table, named with its exercise.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from contract.case import Case
+from contract.plans import plan_all
+from contract.port import attempt, live, run
+from lake.errors import Conflict, Rejected
+from lake.formats import FORMATS
+from lake.model import TableRef
+from lake.optional import (
+    FindsResurrected,
+    FindsStaged,
+    HasTimeline,
+    MergedReads,
+    RollsBack,
+    RunsServices,
+    TakesOut,
+    require,
+    unfinished,
+)
+from lake.plan import PlanKind
+from lake.ports import Capability, TableFormat
+from planner.offers import not_offered
+from planner.policy import SizingPolicy
+
+ASKED = {
+    Capability.ADOPTION: (HasTimeline, object),
+    Capability.TABLE_SERVICES: (object, RunsServices),
+    Capability.ROLL_BACK: (HasTimeline, RollsBack),
+    Capability.MERGED_READS: (object, MergedReads),
+    Capability.REPAIR: (FindsResurrected, TakesOut),
+}
+"""The protocols that a capability asks of a format, and of its writer."""
+
+
+def _compaction(case: Any, table: TableRef) -> None:
+    """Updates of a writer stand beside the base files until a plan folds them in."""
+    case.update(table, "dt=0")
+    rows, plan = case.rows(table), plan_all(case.format, table, "p")
+    groups = tuple(replace(g, slices=(s,)) for g in plan.groups for s in g.slices if s.log_files)
+    assert {group.partition for group in groups} == {"dt=0"}
+    assert all(group.slices[0].log_bytes > 0 for group in groups)
+    run(case, replace(plan, kind=PlanKind.COMPACTION, groups=groups))
+    slices = case.format.snapshot(table).slices.to_pylist()
+    assert [row["log_files"] for row in slices] == [[]] * len(slices)
+    assert case.rows(table) == rows
+
+
+def _adoption(case: Any, table: TableRef) -> None:
+    """``case.schedule(table)``: another process schedules a rewrite of all slices; its token."""
+    token, rows = case.schedule(table), case.rows(table)
+    (entry,) = unfinished(case.format, table)
+    assert (entry.instant, entry.begun, entry.plan_id, entry.refusal) == (token, False, None, None)
+    plan = replace(plan_all(case.format, table, "p"), adopted=token, kind=entry.kind, groups=entry.groups)
+    with attempt(case, plan) as one:
+        one.rewritten()
+        assert [begun.begun for begun in unfinished(case.format, table)] == [True]
+        one.writer.discard("p", None, staged=one.journal, adopted=token)
+        assert [(back.instant, back.begun) for back in unfinished(case.format, table)] == [(token, False)]
+    assert run(case, plan, 2).instant == token
+    assert (list(unfinished(case.format, table)), case.rows(table)) == ([], rows)
+
+
+def _table_services(case: Any, table: TableRef) -> None:
+    rows, commit = case.rows(table), run(case, plan_all(case.format, table, "p"))
+    stored = case.stored(table)
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        told = writer.maintain(case.format.services, commit.superseded)
+    assert all(isinstance(line, str) for line in told)
+    assert (case.rows(table), case.stored(table)) == (rows, stored), "what is retained stays"
+
+
+def _roll_back(case: Any, table: TableRef) -> None:
+    """``case.abandon(table)``: another process begins a write and dies; its token."""
+    token, rows = case.abandon(table), case.rows(table)
+    (entry,) = unfinished(case.format, table)
+    assert (entry.instant, entry.begun, entry.dead) == (token, True, True)
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        assert isinstance(writer.roll_back(token), str)
+    assert (list(unfinished(case.format, table)), case.rows(table)) == ([], rows)
+
+
+def _savepoints(case: Any, table: TableRef) -> None:
+    """``case.save(table)`` and ``case.release(table)``: the owner keeps the table as it is now, and no longer."""
+    case.save(table)
+    commit = run(case, plan_all(case.format, table, "p"))
+    assert None not in case.format.superseded_deletable(table, commit.superseded).values()
+    stored = case.stored(table)
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        with pytest.raises(Conflict):
+            writer.delete(commit.superseded)
+        assert case.stored(table) == stored
+        case.release(table)
+        assert set(case.format.superseded_deletable(table, commit.superseded).values()) == {None}
+        assert writer.delete(commit.superseded).bytes_freed > 0
+
+
+def _merged_reads(case: Any, table: TableRef) -> None:
+    case.update(table, "dt=0")
+    case.delete(table, "dt=0")
+    rows = len(case.rows(table))
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        rewrite = one.rewritten()
+        read = Counter[str]()
+        for partition in ("dt=0", "dt=1"):
+            for batch in one.writer.read_inputs(rewrite.prepared, partition):
+                read[partition] += batch.num_rows
+        written = Counter[str]()
+        for output in rewrite.outputs:
+            written[output.partition] += output.rows
+        assert (read, read.total()) == (written, rows)
+        one.discarded(None)
+
+
+def _repair(case: Any, table: TableRef) -> None:
+    run(case, plan_all(case.format, table, "p"))
+    stored = case.stored(table)
+    assert list(case.format.resurrected(table)) == []
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        assert list(writer.take_out()) == []
+    assert case.stored(table) == stored
+
+
+def _table_lock(case: Any, table: TableRef) -> None:
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        assert not writer.commit_takes, "whoever has the lock has it until the commit has ended"
+
+
+def _native_groups(case: Any, table: TableRef) -> None:
+    assert list(not_offered(SizingPolicy(strategy=case.format.name), case.format)) == []
+
+
+def _sorting(case: Any, table: TableRef) -> None:
+    commit = run(case, plan_all(case.format, table, "p", sort_columns=("id",)))
+    for output in commit.outputs:
+        ids = pq.read_table(Path(table.location) / output.path, partitioning=None)["id"].to_pylist()
+        assert ids == sorted(ids)
+
+
+EXERCISES: Mapping[Capability, Callable[[Any, TableRef], None]] = MappingProxyType(
+    {
+        Capability.COMPACTION: _compaction,
+        Capability.ADOPTION: _adoption,
+        Capability.TABLE_SERVICES: _table_services,
+        Capability.ROLL_BACK: _roll_back,
+        Capability.SAVEPOINTS: _savepoints,
+        Capability.MERGED_READS: _merged_reads,
+        Capability.REPAIR: _repair,
+        Capability.TABLE_LOCK: _table_lock,
+        Capability.NATIVE_GROUPS: _native_groups,
+        Capability.SORTING: _sorting,
+    }
+)
+"""What is done with a table of a format that declares the capability."""
+
+
+def _strategy(format_: TableFormat) -> str:
+    """The strategy named after the format, and of one that the planner has never heard of some other format's."""
+    return format_.name if format_.name in FORMATS else FORMATS[0]
+
+
+SETTINGS: Mapping[Capability, Callable[[TableFormat], dict[str, Any]]] = MappingProxyType(
+    {
+        Capability.NATIVE_GROUPS: lambda format_: {"strategy": _strategy(format_)},
+        Capability.SORTING: lambda format_: {"sort_columns": ("id",)},
+        Capability.TABLE_SERVICES: lambda format_: {"table_services": format_.services or ("clean",)},
+        Capability.ADOPTION: lambda format_: {"adopt_pending": True},
+    }
+)
+"""What a policy sets that only tables with the capability can honour."""
+
+
+class CapabilityContract:
+    """What every format declares, has and does."""
+
+    @pytest.fixture
+    def table(self, case: Case, tmp_path: Path) -> TableRef:
+        return case.create(tmp_path / "lake" / "t", name="t")
+
+    @pytest.mark.parametrize("capability", ASKED)
+    def test_it_has_the_protocols_of_a_capability_if_and_only_if_it_declares_it(
+        self, case: Case, table: TableRef, capability: Capability
+    ):
+        writer = case.format.writer(table, case.spark, case.engines)
+        of_format, of_writer = ASKED[capability]
+        has = isinstance(case.format, of_format) and isinstance(writer, of_writer)
+        assert has == (capability in case.format.capabilities)
+
+    def test_what_is_staged_can_be_found_on_the_table_or_by_what_the_journal_knows(self, case: Case):
+        assert isinstance(case.format, (HasTimeline, FindsStaged))
+
+    @pytest.mark.parametrize("capability", Capability)
+    def test_it_does_what_it_declares_and_is_refused_the_rest(
+        self, case: Case, table: TableRef, capability: Capability
+    ):
+        if capability in case.format.capabilities:
+            require(case.format, table, capability)
+            EXERCISES[capability](case, table)
+            assert live(case, table), "it is a table still"
+        else:
+            with pytest.raises(Rejected, match=rf"^t: {case.format.name} tables have no "):
+                require(case.format, table, capability)
+
+    @pytest.mark.parametrize("capability", SETTINGS)
+    def test_a_setting_that_it_can_not_honour_is_refused_with_that_reason(self, case: Case, capability: Capability):
+        lines = list(not_offered(SizingPolicy(**SETTINGS[capability](case.format)), case.format))
+        assert [f"{case.format.name} tables" in line for line in lines] == [True] * len(lines)
+        assert len(lines) == (0 if capability in case.format.capabilities else 1)

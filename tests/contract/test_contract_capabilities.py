@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three formats of the tests do what they declare."""
+
+import pytest
+from toys.cases import CASES
+
+from contract.capabilities import EXERCISES, CapabilityContract
+from contract.case import Case
+from lake.ports import Capability
+
+
+class TestCapabilities(CapabilityContract):
+    """Every capability, of each of them."""
+
+    @pytest.fixture(params=CASES)
+    def case(self, request: pytest.FixtureRequest) -> Case:
+        return CASES[request.param]()
+
+
+def test_every_capability_has_an_exercise():
+    assert set(EXERCISES) == set(Capability)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planted defects: each makes the suite red, in the promise that it breaks."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from toys import locations, versions
+from toys.bench import Bench
+from toys.files import FilesWriter
+from toys.timeline import ToyWriter
+
+from contract.port import PortContract
+from contract.run import RunContract
+from contract.test_contract_staged import (
+    test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tables as withdrawn_under_way,
+)
+from lake.plan import Staged, SupersededVersion
+from service.store import superseded
+from service.store.models import SupersededRow
+
+PORT, RUN = PortContract(), RunContract()
+WRITERS = {"toy": ToyWriter, "locations": locations.LocationsWriter, "versions": versions.VersionsWriter}
+
+
+@contextmanager
+def red(saying: str) -> Iterator[None]:
+    """The suite fails within this block, ``saying`` what is wrong."""
+    with pytest.raises((AssertionError, pytest.fail.Exception), match=saying):
+        yield
+
+
+def writer_of(bench: Bench) -> Any:
+    return WRITERS[bench.format.name]
+
+
+@pytest.mark.parametrize("bench", ["locations-sqlite", "versions-sqlite"], indirect=True)
+def test_staging_that_is_not_journalled_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    writer = writer_of(bench)
+    prepare = writer.prepare
+
+    def silent(one: Any, *arguments: Any) -> Any:
+        with patch.object(one, "journal", lambda staged: None):
+            return prepare(one, *arguments)
+
+    monkeypatch.setattr(writer, "prepare", silent)
+    with red("told once"):
+        PORT.test_what_is_staged_is_told_before_the_first_file_of_it_exists(bench.case, bench.table)
+    with red(r"\.parquet"):
+        RUN.test_whatever_a_killed_executor_left_its_successor_lands_the_plan_once(bench, "before_commit")
+
+
+@pytest.mark.parametrize("bench", ["locations-sqlite", "versions-sqlite"], indirect=True)
+def test_staging_that_is_journalled_once_it_exists_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    writer = writer_of(bench)
+    prepare, rewrite = writer.prepare, writer.rewrite
+    late: list[Staged] = []
+
+    def prepare_first(one: Any, *arguments: Any) -> Any:
+        with patch.object(one, "journal", late.append):
+            return prepare(one, *arguments)
+
+    def then_told(one: Any, *arguments: Any) -> Any:
+        done = rewrite(one, *arguments)
+        one.journal(late.pop())
+        return done
+
+    monkeypatch.setattr(writer, "prepare", prepare_first)
+    monkeypatch.setattr(writer, "rewrite", then_told)
+    with red("told before"):
+        PORT.test_what_is_staged_is_told_before_the_first_file_of_it_exists(bench.case, bench.table)
+
+
+@pytest.mark.parametrize("bench", ["timeline-sqlite", "locations-sqlite", "versions-sqlite"], indirect=True)
+def test_a_deletion_by_a_process_that_slept_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    never = property(lambda writer: lambda: None, lambda writer, fence: None)
+    monkeypatch.setattr(FilesWriter, "fence", never, raising=False)
+    with red(r"\(\[6\], 5\)"):
+        RUN.test_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the_paths_now(bench)
+
+
+@pytest.mark.parametrize("bench", ["timeline-sqlite", "locations-sqlite", "versions-sqlite"], indirect=True)
+def test_a_deletion_that_looks_at_paths_only_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(SupersededVersion, "differs", lambda version, *found: None)
+    with red(r"set\(\) == \{0\}"):
+        PORT.test_a_path_that_holds_another_file_by_now_stays_with_a_reason(bench.case, bench.table)
+
+
+@pytest.mark.parametrize("bench", ["timeline-sqlite", "locations-sqlite", "versions-sqlite"], indirect=True)
+def test_a_commit_without_its_epoch_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    writer = writer_of(bench)
+    commit = writer.commit
+    monkeypatch.setattr(
+        writer, "commit", lambda one, done: commit(one, replace(done, prepared=replace(done.prepared, epoch=None)))
+    )
+    with red(r"\(\'p\', None\)"):
+        PORT.test_a_commit_replaces_the_inputs_and_names_its_plan_and_epoch(bench.case, bench.table)
+
+
+@pytest.mark.parametrize("bench", ["versions-sqlite"], indirect=True)
+def test_an_order_by_the_text_of_commits_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    waiting = superseded._waiting
+    monkeypatch.setattr(
+        superseded, "_waiting", lambda table: waiting(table).order_by(None).order_by(SupersededRow.instant)
+    )
+    with red("At index 0 diff"):
+        RUN.test_files_go_in_the_order_in_which_they_were_superseded_whatever_the_commits_are_called(bench, monkeypatch)
+
+
+@pytest.mark.parametrize("write", ["append", "update"])
+@pytest.mark.parametrize("bench", ["locations-sqlite"], indirect=True)
+def test_evidence_that_is_not_compared_is_found(bench: Bench, write: str, monkeypatch: pytest.MonkeyPatch):
+    look = locations.LocationsWriter.look
+
+    def as_it_was(writer: Any, partitions: Any) -> Any:
+        return partitions if isinstance(partitions, dict) else look(writer, partitions)
+
+    monkeypatch.setattr(locations.LocationsWriter, "look", as_it_was)
+    with red("'id'" if write == "append" else "not True or"):
+        PORT.test_a_writer_that_comes_in_between_loses_no_row(bench.case, bench.table, write)
+
+
+@pytest.mark.parametrize("bench", ["versions-sqlite"], indirect=True)
+def test_a_withdrawal_that_keeps_no_sleeper_from_its_commit_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    create = versions.create_version
+
+    def unless_withdrawn(table: Any, change: Any, **named: Any) -> Any:
+        document = change(versions.newest(table))
+        return document if "withdrawn" in document else create(table, change, **named)
+
+    monkeypatch.setattr(versions, "create_version", unless_withdrawn)
+    with red("DID NOT RAISE"):
+        withdrawn_under_way(bench)
+
+
+@pytest.mark.parametrize("bench", ["locations-sqlite"], indirect=True)
+def test_a_commit_that_takes_longer_than_it_says_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(locations.time, "monotonic", lambda: 0.0)
+    with red("DID NOT RAISE"):
+        withdrawn_under_way(bench)
