@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lake.errors import Rejected
-from lake.plan import Progress, RewriteOptions
-
-AUTO = "auto"
+from lake.plan import AUTO, Progress, RewriteOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,12 @@ TRANSITIONS: Mapping[PlanState, frozenset[PlanState]] = MappingProxyType(
 )
 LIVE_STATES = frozenset({PlanState.REQUESTED, PlanState.INFLIGHT})
 
+AUTO = "auto"
+"""The engine of a plan for which the executor chooses, for each group."""
+
+WATCHED_FOR = timedelta(days=7)
+"""How long what an attempt may have left is looked for: whoever slept for longer is not waited for."""
+
 
 class KeeperKind(StrEnum):
     """Who besides a live plan may hold partitions for a while."""
@@ -83,7 +89,7 @@ class RewriteOptions:
     """What an executor needs to know of the policy that made the plan."""
 
     target_file_max_bytes: int
-    engine: str = "auto"
+    engine: str = AUTO
     compression: str | None = None
     sort_columns: tuple[str, ...] = ()
     layout: str = "linear"

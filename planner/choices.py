@@ -3,7 +3,9 @@
 
 from enum import StrEnum
 
-ENGINES = ("auto", "stitch", "arrow", "spark")
+from lake.plan import AUTO
+
+ENGINES = (AUTO, "stitch", "arrow", "spark")
 LAYOUTS = ("linear", "zorder", "hilbert")
 COMPRESSIONS = ("uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli")
 SORT_FIELDS = ("size", "instant_time")

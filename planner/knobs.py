@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from lake.formats import FORMATS
-from lake.plan import ReceiptLevel, RewriteOptions
+from lake.plan import AUTO, ReceiptLevel, RewriteOptions
 from planner.choices import BALANCED, PartitionFilter, RewriteFirst
 
 MIB = 1 << 20
@@ -96,7 +96,7 @@ class Sizing:
     )
 
     # rewriting
-    engine: str = field(default="auto", metadata={"meaning": "which engine rewrites: `auto`, `stitch`, `spark`"})
+    engine: str = field(default=AUTO, metadata={"meaning": "which engine rewrites: `auto`, `stitch`, `spark`"})
     compression: str | None = field(
         default=None,
         metadata={"meaning": "`zstd`, `snappy`, `gzip`, `lz4`, `brotli`, `uncompressed`; unset: the table's own"},

@@ -18,7 +18,7 @@ from executors.observer import Observer
 from executors.outcome import Outcome, Result
 from lake.errors import Transient
 from lake.formats import FORMATS
-from lake.plan import Claim, PlanKind, Step
+from lake.plan import AUTO, Claim, PlanKind, Step
 from lake.version import __version__
 from planner.candidates import Reason
 from service.leadership import CLEAN_ROLE, SCAN_ROLE, SWEEP_ROLE
@@ -28,7 +28,6 @@ from service.observability.stored_metrics import StoredFigures
 #: the results with which a plan is at its end
 OUTCOMES = (Result.COMPLETED, Result.FAILED, Result.CANCELLED)
 _LEFT_ALONE = tuple(reason for reason in Reason if reason is not Reason.CHOSEN)
-_ENGINE = "auto"
 
 
 class Metrics(Observer):
@@ -82,9 +81,7 @@ class Metrics(Observer):
             for kind in PlanKind:
                 self._histogram("plan_wait_seconds", format=format_, kind=kind)
                 for step in Step:
-                    self._histogram(
-                        "plan_stage_duration_seconds", format=format_, kind=kind, engine=_ENGINE, stage=step
-                    )
+                    self._histogram("plan_stage_duration_seconds", format=format_, kind=kind, engine=AUTO, stage=step)
 
     def _counter(self, name: str, **labels: str) -> Counter:
         counter = self._counters[f"lakefold_{name}"]
@@ -112,7 +109,7 @@ class Metrics(Observer):
         for table in set(planned) - self._started:
             self._started.add(table)
             where = {"table": table, "format": tables[table]}
-            self._plans_start_at_zero(**where, kind=PlanKind.CLUSTERING, engine=_ENGINE)
+            self._plans_start_at_zero(**where, kind=PlanKind.CLUSTERING, engine=AUTO)
             self._counter("cleaner_deleted_bytes_total", **where)
             self._counter("cleaner_deleted_files_total", **where)
             self._counter("cleaner_failures_total", **where, reason=Transient.__name__)

@@ -6,19 +6,15 @@ left, and goes on looking for ``WATCHED_FOR``, since one that only slept may wri
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
 
 from sqlalchemy import Connection, select, update
 
 from lake.model import TableRef
-from lake.plan import Claim, Commit, PlanState, Staged
+from lake.plan import WATCHED_FOR, Claim, Commit, PlanState, Staged
 from lake.plan_store import Leftover
 from service.store.base import StorePart, hold, insert_if_absent
 from service.store.clock import db_now, milliseconds
 from service.store.models import PlanRow, StagedRow
-
-#: how long after it was staged an attempt that is over is looked at: whoever slept for longer is not waited for
-WATCHED_FOR = timedelta(days=7)
 
 
 class StagedParts(StorePart):

@@ -20,7 +20,7 @@ from lake.formats.hudi.plans.publication import publish
 from lake.formats.hudi.plans.withdrawal import discard, remove_late
 from lake.formats.hudi.timeline.archive import ArchivedInstant
 from lake.formats.hudi.timeline.timeline import Timeline
-from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
+from lake.plan import WATCHED_FOR, ClusteringGroup, Plan, PlanKind, RewriteOptions
 from lake.ports import Prepared
 
 
@@ -139,7 +139,7 @@ def test_looks_grow_rarer_with_the_time_since_the_instant_was_over_and_end_after
     aged(table, T4, 10)  # withdrawn just now
     assert looked()
     count, age = 0, 30.0
-    while age < late_files.PATIENCE.total_seconds():
+    while age < WATCHED_FOR.total_seconds():
         count, age = count + 1, max(age, late_files._FIRST_LOOKS.total_seconds()) * late_files._GROWTH
     assert count < 50
     aged(table, T4, 8 * 86400)

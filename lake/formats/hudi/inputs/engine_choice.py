@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from lake.errors import Rejected
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.inputs.footers import Footer, read_footers
-from lake.plan import ClusteringGroup, Plan, PlanKind
+from lake.plan import AUTO, ClusteringGroup, Plan, PlanKind
 from lake.units import format_bytes
 
 #: A group whose row groups are smaller on average is decoded and encoded anew. Of files stitched from row groups of
@@ -100,8 +100,8 @@ def _only_copy(plan: Plan, storage: Storage, numbers: str, *, merge_on_read: boo
     """The copy that keeps ``numbers``; raises Rejected where there is none."""
     if plan.kind is PlanKind.COMPACTION:
         obstacle: str | None = _MERGED
-    elif plan.options.engine not in {"auto", "stitch"}:
-        obstacle = f"engine = {plan.options.engine} is set; set engine = auto"
+    elif plan.options.engine not in {AUTO, "stitch"}:
+        obstacle = f"engine = {plan.options.engine} is set; set engine = {AUTO}"
     else:
         obstacle = _obstacle(plan, merge_on_read=merge_on_read, can_copy=can_copy)
         obstacle = obstacle or _differing(_footers(plan, storage))

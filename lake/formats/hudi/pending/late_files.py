@@ -24,12 +24,11 @@ from lake.errors import LakefoldError
 from lake.formats.hudi.files.names import data_file, join
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline, write_stats
+from lake.plan import WATCHED_FOR
 
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/instants"
 MARKERS = ".hoodie/.temp"
-#: how long after lakefold last did something with an instant files of it are still looked for
-PATIENCE = timedelta(days=7)
 #: the first looks are so far apart, later ones a quarter of the time since then: some fifty in all
 _FIRST_LOOKS = timedelta(seconds=24)
 _GROWTH = 1.25
@@ -59,10 +58,10 @@ def path_of(instant: str) -> str:
 
 
 def note(storage: Storage, timeline: Timeline, instant: str, partitions: Collection[str]) -> None:
-    """Note an instant that is about to be published or begun, and forget what is past ``PATIENCE``; under the lock."""
+    """Note an instant that is about to be published or begun, and forget those past ``WATCHED_FOR``; under the lock."""
     pending = {entry.time for entry in timeline.pending}
     for time, noted_at in _noted(storage):
-        if time not in pending and datetime.now(UTC) - noted_at > PATIENCE:
+        if time not in pending and datetime.now(UTC) - noted_at > WATCHED_FOR:
             storage.delete(path_of(time))
     _write(storage, Note(instant=instant, partitions=tuple(sorted(partitions))))
 
@@ -118,7 +117,7 @@ def find_late(storage: Storage, timeline: Timeline) -> list[str]:
     for time, noted_at in _noted(storage):
         age = max(timedelta(), datetime.now(UTC) - noted_at)
         key = storage.location, time
-        if time in pending or age > PATIENCE or not _is_due(key, noted_at, age):
+        if time in pending or age > WATCHED_FOR or not _is_due(key, noted_at, age):
             continue
         known = read(storage, time)
         if known is not None and (late_files(storage, timeline, known) or _has_markers(storage, time)):
