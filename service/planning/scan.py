@@ -19,6 +19,7 @@ from lake.formats import load_format
 from lake.model import Snapshot
 from lake.optional import Unfinished
 from lake.plan import Plan, PlanKind
+from lake.ports import Capability
 from lake.version import __version__
 from planner.candidates import Reason
 from planner.offers import not_offered
@@ -66,11 +67,13 @@ def scan_and_plan(
     and no more plans are stored than executors can take up soon. A request plans all that is free; it raises
     CommandError where the table may not be planned, a partition does not exist or all of them are taken. A dry run
     plans whatever the mode is and stores no plan. ``unfinished`` saves reading the table's timeline for the caller who
-    reads it as well. Raises OverrideError for bad overrides, and the outcomes of
-    ``lake.errors`` where the table can't be read, after recording that as the table's last scan.
+    reads it as well. Raises OverrideError for bad overrides, Rejected for a kind of plan that its format has not, and
+    the outcomes of ``lake.errors`` where the table can't be read, after recording that as the table's last scan.
     """
     if request is not None and request.overrides:
         table = configure(config, table.ref, request.overrides)
+    if request is not None and request.kind is PlanKind.COMPACTION:
+        optional.require(load_format(table.ref.format), table.ref, Capability.COMPACTION)
     dry_run = dry_run or (request is not None and request.dry_run)
     state = _registered(store, table)
     refused = None if dry_run else refusal(config, store, table, state)

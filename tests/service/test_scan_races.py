@@ -13,7 +13,8 @@ from toys.timeline_tables import create
 
 from executors.outcome import Result
 from executors.worker import Worker
-from lake.plan import PlanState
+from lake.errors import Rejected
+from lake.plan import PlanKind, PlanState
 from service.config.loader import load
 from service.config.tables import configure
 from service.planning.scan import scan_and_plan
@@ -81,3 +82,13 @@ def test_p5_a_table_that_was_made_anew_is_known_from_the_next_scan_on_and_its_pl
     claim = store.claim("test")
     assert (store.table_state("t1").ref.identity, claim.plan.table.identity) == ("new", "new")
     assert {due.identity for due in store.superseded(ref)} == {"old"}
+
+
+def test_a_compaction_is_refused_to_a_table_whose_format_has_none(toys, tmp_path, store, monkeypatch):
+    ref = create(tmp_path / "lake" / "t1", name="t1")
+    config = load(write_config(tmp_path))
+    request_id = store.add_request("t1", actor="test", kind=PlanKind.COMPACTION)
+    monkeypatch.setattr(toys, "capabilities", frozenset())
+    with pytest.raises(Rejected, match=r"^t1: toy tables have no compaction, lakefold can't do that here$"):
+        scan_and_plan(config, store, configure(config, ref), request=store.request(request_id), actor="test")
+    assert store.plans() == []
