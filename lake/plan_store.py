@@ -90,14 +90,18 @@ class PlanStore(Protocol):
     ) -> None:
         """One transaction: completed, figures, superseded versions, partitions freed. Raises LeaseLost.
 
-        Idempotent: a second call of the same claim with the same commit, as after a lost answer, changes nothing.
+        Halts the table where the commit's epoch is one that the plan has not come to here. Idempotent: a second call of
+        the same claim with the same commit, as after a lost answer, changes nothing.
         """
 
     def uncommitted(self, table: TableRef) -> Collection[str]:
         """Plans of the table that somebody claimed once and that ended cancelled or failed."""
 
     def complete_late(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
-        """Complete a plan that ended cancelled or failed although its table holds ``commit``; False for any other."""
+        """Complete a plan that ended cancelled or failed although its table holds ``commit``; False for any other.
+
+        Halts the table as ``complete`` does.
+        """
 
     def requeue(self, claim: Claim, error: str) -> bool:
         """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False)."""

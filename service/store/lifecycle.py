@@ -209,8 +209,7 @@ class Lifecycle(StorePart):
             late = "" if row.cancel_requested_at_ms is None else "; the cancel came too late"
             reason = f"committed as {commit.instant}{by}{late}"
             self._leave_inflight(connection, claim, PlanState.COMPLETED, values, claim.executor, reason)
-            _supersede(connection, row.table_name, commit)
-            clear_committed(connection, commit, claim.epoch)
+            self._superseded_by(connection, row, commit)
 
     def uncommitted(self, table: TableRef) -> Collection[str]:
         """Plans of the table that somebody claimed once and that ended cancelled or failed."""
@@ -239,8 +238,7 @@ class Lifecycle(StorePart):
                 connection, row.id, PlanState(row.state), PlanState.COMPLETED, epoch=row.epoch, actor="sweep",
                 reason=reason,
             )  # fmt: skip
-            _supersede(connection, row.table_name, commit)
-            clear_committed(connection, commit, row.epoch)
+            self._superseded_by(connection, row, commit)
             self._tell_end(connection, plan, PlanState.COMPLETED, row.epoch, row.attempts, values, reason)
             return True
 
@@ -282,24 +280,43 @@ class Lifecycle(StorePart):
             values = {"error": storable(error), "failure": Failure.REJECTED}
             self._leave_inflight(connection, claim, PlanState.FAILED, values, claim.executor, error)
             if halt:
-                # A second integrity error keeps the first one's reason: that is where the search begins.
-                why = f"plan {row.id}: {error}"
-                halted = connection.execute(
-                    update(TableRow)
-                    .where(TableRow.name == row.table_name, TableRow.halted_at_ms.is_(None))
-                    .values(halted_at_ms=db_now(), halted_reason=storable(why))
-                )
-                if halted.rowcount:
-                    tell(
-                        connection, self._settings, "table.halted", table=row.table_name, plan=row.id,
-                        epoch=claim.epoch, reason=why,
-                    )  # fmt: skip
+                self._halt(connection, row, error)
 
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
         """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
         with self._database.write() as connection:
             hold(connection, claim)
             self._leave_inflight(connection, claim, PlanState.CANCELLED, {"error": storable(reason)}, actor, reason)
+
+    def _superseded_by(self, connection: Connection, row: Row[Any], commit: Commit) -> None:
+        """What the commit of the plan ``row`` replaced, and no longer leaves over.
+
+        The table is halted where an attempt made it that this database has no memory of: then it was set back, which
+        the plan's record puts right, or somebody runs plans from a copy of it, and goes on doing so.
+        """
+        _supersede(connection, row.table_name, commit)
+        clear_committed(connection, commit, row.epoch)
+        if commit.epoch is not None and commit.epoch > row.epoch:
+            self._halt(
+                connection, row,
+                f"attempt {commit.epoch} committed {commit.instant}, and this database knows of {row.epoch} only: it "
+                "was set back to an earlier state, or another lakefold runs on a copy of it; make sure that none does, "
+                f"then lakefold resume {row.table_name}",
+            )  # fmt: skip
+
+    def _halt(self, connection: Connection, row: Row[Any], error: str) -> None:
+        """Halt the table of the plan ``row``. A second error keeps the first reason: there the search begins."""
+        why = f"plan {row.id}: {error}"
+        halted = connection.execute(
+            update(TableRow)
+            .where(TableRow.name == row.table_name, TableRow.halted_at_ms.is_(None))
+            .values(halted_at_ms=db_now(), halted_reason=storable(why))
+        )
+        if halted.rowcount:
+            tell(
+                connection, self._settings, "table.halted", table=row.table_name, plan=row.id, epoch=row.epoch,
+                reason=why,
+            )  # fmt: skip
 
     def _leave_inflight(
         self, connection: Connection, claim: Claim, to: PlanState, values: Mapping[str, Any], actor: str, reason: str

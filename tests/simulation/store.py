@@ -210,6 +210,9 @@ class ModelStore:
     def _complete(self, row: Row, commit: Commit) -> None:
         row.instant, row.cancel_asked = commit.instant, False
         self._move(row, PlanState.COMPLETED)
+        if commit.epoch is not None and commit.epoch > row.epoch:
+            table = self.tables[row.plan.table.name]
+            table.halted = table.halted or f"attempt {commit.epoch} of {row.epoch} committed {commit.instant}"
         for version in self.replaced(commit):
             number = len(self.rows)
             self.rows.append(

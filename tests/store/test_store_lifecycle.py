@@ -123,6 +123,32 @@ def test_an_executor_with_the_right_epoch_but_another_name_touches_no_row(store:
     assert everything(database_url) == before
 
 
+@pytest.mark.parametrize(("epoch", "halts"), [(None, False), (1, False), (2, False), (3, True)])
+def test_a_commit_of_an_attempt_that_the_database_has_no_memory_of_is_recorded_and_halts_its_table(
+    store: Store, database_url: str, epoch: int | None, halts: bool
+) -> None:
+    plan = add(store, "dt=1")
+    lease_runs_out(database_url, claimed(store).plan.plan_id)
+    claim = store.expired("executor-2")
+    assert claim is not None
+    store.complete(claim, replace(commit_of(plan, "7"), epoch=epoch), figures_of(plan), {})
+    assert (store.plan(plan.plan_id).state, len(store.superseded(TRIPS))) == (PlanState.COMPLETED, 2)
+    reason = (
+        f"plan {plan.plan_id}: attempt 3 committed 7, and this database knows of 2 only: it was set back to an earlier "
+        "state, or another lakefold runs on a copy of it; make sure that none does, then lakefold resume demo.trips"
+    )
+    assert store.table_state(TRIPS.name).halted_reason == (reason if halts else None)
+
+
+@pytest.mark.parametrize(("epoch", "halts"), [(None, False), (1, False), (2, True)])
+def test_so_does_one_that_is_found_after_its_plan_has_ended(store: Store, epoch: int | None, halts: bool) -> None:
+    plan = add(store, "dt=1")
+    store.fail(claimed(store), "no space left")
+    assert store.complete_late(replace(commit_of(plan), epoch=epoch), figures_of)
+    assert store.plan(plan.plan_id).state is PlanState.COMPLETED
+    assert store.table_state(TRIPS.name).halted is halts
+
+
 def test_completing_records_figures_and_superseded_versions_and_frees_the_partitions(store: Store) -> None:
     plan = add(store, "dt=1", "dt=2")
     claim = claimed(store)
