@@ -49,6 +49,7 @@ class Capability(StrEnum):
     ADOPTION = "adoption"  #: rewrites that another process scheduled on the table can be executed as a plan
     TABLE_SERVICES = "table_services"  #: clean, archival and rollback of the table itself can be run for it
     ROLL_BACK = "roll_back"  #: what another process began on the table and left can be taken back
+    SAVEPOINTS = "savepoints"  #: owners can keep versions of the table, which nothing deletes
     MERGED_READS = "merged_reads"  #: rows are told by merging a slice's files, not by the data files alone
     REPAIR = "repair"  #: replaced files can become live again, and are then found and taken out
     TABLE_LOCK = "table_lock"  #: a lock of the table keeps apart whoever changes it, lakefold's own processes included

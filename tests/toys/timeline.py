@@ -43,7 +43,7 @@ class ToyFormat(FilesFormat):
     capabilities = frozenset(
         {
             Capability.COMPACTION, Capability.ADOPTION, Capability.TABLE_SERVICES, Capability.ROLL_BACK,
-            Capability.MERGED_READS, Capability.TABLE_LOCK,
+            Capability.SAVEPOINTS, Capability.MERGED_READS, Capability.TABLE_LOCK,
         }
     )  # fmt: skip
     services = ("clean", "archive", "rollback")

@@ -30,7 +30,7 @@ class VersionsFormat(FilesFormat):
     """Observes such tables; adds ``lake.optional.FindsStaged``."""
 
     name = "versions"
-    capabilities = frozenset[Capability]()
+    capabilities = frozenset({Capability.SAVEPOINTS})
 
     def live(self, table: TableRef) -> list[Item]:
         files: list[Item] = newest(table)["files"]
