@@ -11,7 +11,7 @@ from simulation.world import World, simulated
 
 _LAST_EVENTS = 40
 #: a run leaves cycles only; so many are kept before they are looked for
-_RUNS_AT_ONCE = 4
+_RUNS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)

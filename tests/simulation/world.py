@@ -381,9 +381,15 @@ def copy_of(store: ModelStore) -> ModelStore:
 
 @contextmanager
 def simulated() -> Iterator[None]:
-    """Within this block the executors' modules have simulated threads and time, and a receipt of rows in memory."""
+    """Within this block the executors' modules have simulated threads, time and names, and prove rows in memory."""
     time, was = Time(_THREADS), logging.root.manager.disable
-    stand_ins: dict[str, Any] = {"threading": _THREADS, "time": time, "prove": prove, "failpoint": lambda name: None}
+    stand_ins: dict[str, Any] = {
+        "threading": _THREADS,
+        "time": time,
+        "prove": prove,
+        "failpoint": lambda name: None,
+        "executor_name": lambda: _THREADS.scheduler.current.process.name,
+    }
     taken: list[tuple[ModuleType, str, Any]] = []
     for module in _CORE:
         for name, stand_in in stand_ins.items():
