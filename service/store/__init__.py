@@ -2,6 +2,7 @@
 """The database of plans: SQLite or PostgreSQL, one ``Store`` for executors, scheduler and command line."""
 
 from service.store import schema
+from service.store.claims import Claims
 from service.store.engine import Database, Watcher
 from service.store.errors import (
     Ambiguous,
@@ -83,6 +84,7 @@ __all__ = [
 
 
 class Store(
+    Claims,
     Lifecycle,
     StagedParts,
     Superseded,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every part of the store stands on."""
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select, insert, literal, select
+from sqlalchemy import Connection, Row, Select, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase
 
@@ -88,3 +89,9 @@ def hold(connection: Connection, claim: Claim) -> Row[Any]:
     if row is None:
         raise lost(claim)
     return row
+
+
+def fenced_update(connection: Connection, claim: Claim, values: Mapping[str, Any]) -> None:
+    """Change the plan's row while it is the claim's. Raises LeaseLost."""
+    if connection.execute(update(PlanRow).where(*fence(claim)).values(**values)).rowcount != 1:
+        raise lost(claim)

@@ -16,7 +16,7 @@ from support import needs_server
 from lake.identity import Process, executor_name, is_gone
 from lake.plan import Plan
 from service.store import ConstraintViolated, Store
-from service.store.lifecycle import ADOPTED_SILENCE
+from service.store.claims import ADOPTED_SILENCE
 
 
 @pytest.fixture

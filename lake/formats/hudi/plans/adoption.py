@@ -12,7 +12,7 @@ attempts have one instant, so what keeps two of them apart can't be its name, as
 - What is left is a sleeper in the middle of its job, which writes for a moment after it woke up, until its heartbeat
   tells it that the plan is lost. A file it begins in that moment would carry the instant of its successor's commit.
   That is why the database hands such a plan on only from an executor that is known to be gone, or that has been
-  silent for half an hour (``service.store.lifecycle.ADOPTED_SILENCE``).
+  silent for half an hour (``service.store.claims.ADOPTED_SILENCE``).
 
 The request itself is never touched: it belongs to whoever wrote it.
 """

@@ -1,220 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the database. What must never be false is a key or a CHECK here, or a trigger in ``triggers.py``.
+"""Plans, what they are made of, what they hold and what they have replaced."""
 
-Times are integers, milliseconds since 1970 in UTC: the same arithmetic on SQLite and PostgreSQL, always taken
-from the database's own clock (``clock.db_now``).
-"""
-
-import json
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
-    Dialect,
     ForeignKey,
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     String,
     Text,
     UniqueConstraint,
     text,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.orm import Mapped, mapped_column
 
 from lake.plan import LIVE_STATES, KeeperKind, PlanKind, PlanState
+from service.store.models.columns import Base, Json, RowId, one_of
 
-#: the row of ``table_state`` whose pause holds every table
-ALL_TABLES = "*"
-#: what stands for a whole table where partitions are reported
-ALL_PARTITIONS = "*"
-
-
-class Json(TypeDecorator[Any]):
-    """A small JSON document as text, compact and with sorted keys, so that equal documents are equal texts."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        """See SQLAlchemy."""
-        return None if value is None else json.dumps(value, separators=(",", ":"), sort_keys=True)
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        """See SQLAlchemy."""
-        return None if value is None else json.loads(value)
-
-
-#: 64 bits on both; SQLite numbers rows by itself only in a column declared INTEGER
-RowId = BigInteger().with_variant(Integer, "sqlite")
-
-
-def _one_of(column: str, values: Any) -> str:
-    return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
-
-
-class Base(DeclarativeBase):
-    """Names every constraint, so that a migration can name what it changes."""
-
-    metadata = MetaData(
-        naming_convention={
-            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-            "ck": "ck_%(table_name)s_%(constraint_name)s",
-            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
-            "pk": "pk_%(table_name)s",
-        }
-    )
-
-
-class TableRow(Base):
-    """A registered table, and what operators and integrity errors did to it."""
-
-    __tablename__ = "table_state"
-    __table_args__ = (
-        CheckConstraint(_one_of("mode", ("observe", "compact", "off")), name="mode_known"),
-        CheckConstraint("(halted_at_ms IS NULL) = (halted_reason IS NULL)", name="halted_with_reason"),
-        CheckConstraint("(paused_at_ms IS NULL) = (paused_by IS NULL)", name="paused_by_somebody"),
-    )
-
-    name: Mapped[str] = mapped_column(String, primary_key=True)
-    format: Mapped[str] = mapped_column(String)
-    location: Mapped[str] = mapped_column(String)
-    #: the fields of a ``CatalogRef``
-    catalog: Mapped[Any] = mapped_column(Json, nullable=True)
-    #: of the table that the last scan found there
-    identity: Mapped[str | None] = mapped_column(String)
-    concurrency: Mapped[str] = mapped_column(String)
-    on_conflict: Mapped[str | None] = mapped_column(String)
-    write_options: Mapped[Any] = mapped_column(Json)
-    mode: Mapped[str] = mapped_column(String)
-    paused_by: Mapped[str | None] = mapped_column(String)
-    paused_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    paused_reason: Mapped[str | None] = mapped_column(Text)
-    halted_reason: Mapped[str | None] = mapped_column(Text)
-    halted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    quarantined: Mapped[Any] = mapped_column(Json, server_default="{}")
-    registered_at_ms: Mapped[int] = mapped_column(BigInteger)
-    last_scan_id: Mapped[int | None] = mapped_column(BigInteger)
-    last_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
-    #: the oldest scan that succeeded: what the table was like before; it is never forgotten
-    first_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
-
-
-class ScanRow(Base):
-    """What a scan found; the newest ``scans_kept`` of each table."""
-
-    __tablename__ = "scan_history"
-    __table_args__ = (
-        CheckConstraint(_one_of("outcome", ("ok", "error")), name="outcome_known"),
-        CheckConstraint("(outcome = 'error') = (error IS NOT NULL)", name="error_told"),
-        Index(None, "table_name", "id"),
-    )
-
-    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
-    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
-    taken_at_ms: Mapped[int] = mapped_column(BigInteger)
-    outcome: Mapped[str] = mapped_column(String)
-    error: Mapped[str | None] = mapped_column(Text)
-    record: Mapped[Any] = mapped_column(Json)
-
-
-class PartitionLayoutRow(Base):
-    """The partitions of a table as its last scan found them: one compressed columnar blob, replaced by the next."""
-
-    __tablename__ = "partition_layout"
-
-    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"), primary_key=True)
-    taken_at_ms: Mapped[int] = mapped_column(BigInteger)
-    partitions: Mapped[bytes] = mapped_column(LargeBinary)
-
-
-class WrittenPartitionRow(Base):
-    """A partition that a writer says it has written and that waits for its scan; a burst of reports is one row."""
-
-    __tablename__ = "written_partition"
-    __table_args__ = (Index(None, "due_at_ms"),)
-
-    table_name: Mapped[str] = mapped_column(String, primary_key=True)
-    #: ``ALL_PARTITIONS`` where the writer named none
-    partition_path: Mapped[str] = mapped_column(String, primary_key=True)
-    reported_at_ms: Mapped[int] = mapped_column(BigInteger)
-    reported_by: Mapped[str] = mapped_column(String)
-    due_at_ms: Mapped[int] = mapped_column(BigInteger)
-
-
-class TokenRow(Base):
-    """A bearer token of the HTTP API; the token itself is never stored."""
-
-    __tablename__ = "api_token"
-    __table_args__ = (
-        CheckConstraint(_one_of("scope", ("read", "write")), name="scope_known"),
-        UniqueConstraint("digest"),
-    )
-
-    name: Mapped[str] = mapped_column(String, primary_key=True)
-    #: hexadecimal SHA-256; a token has 256 random bits, so that nothing slower is needed
-    digest: Mapped[str] = mapped_column(String)
-    scope: Mapped[str] = mapped_column(String)
-    created_at_ms: Mapped[int] = mapped_column(BigInteger)
-    created_by: Mapped[str] = mapped_column(String)
-    expires_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    revoked_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    last_used_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-
-
-class NotificationRow(Base):
-    """A message to the webhook, until it is delivered or given up (dead)."""
-
-    __tablename__ = "notification"
-    __table_args__ = (
-        CheckConstraint("delivered_at_ms IS NULL OR dead_at_ms IS NULL", name="one_end"),
-        Index("ix_notification_waiting", "not_before_ms", "id",
-              sqlite_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL"),
-              postgresql_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL")),
-    )  # fmt: skip
-
-    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
-    event: Mapped[str] = mapped_column(String)
-    body: Mapped[Any] = mapped_column(Json)
-    created_at_ms: Mapped[int] = mapped_column(BigInteger)
-    attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    not_before_ms: Mapped[int] = mapped_column(BigInteger)
-    delivered_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    dead_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    error: Mapped[str | None] = mapped_column(Text)
-
-
-class RequestRow(Base):
-    """A wish for plans, and the scheduler's answer."""
-
-    __tablename__ = "plan_request"
-    __table_args__ = (
-        CheckConstraint("(answered_at_ms IS NULL) = (answer IS NULL)", name="answered_with_answer"),
-        UniqueConstraint("idempotency_key"),
-        Index("ix_plan_request_open", "id", sqlite_where=text("answered_at_ms IS NULL"),
-              postgresql_where=text("answered_at_ms IS NULL")),
-    )  # fmt: skip
-
-    id: Mapped[str] = mapped_column(String, primary_key=True)
-    table_name: Mapped[str] = mapped_column(String)
-    partitions: Mapped[Any] = mapped_column(Json, nullable=True)
-    overrides: Mapped[Any] = mapped_column(Json)
-    dry_run: Mapped[bool] = mapped_column()
-    kind: Mapped[str | None] = mapped_column(String)
-    traceparent: Mapped[str | None] = mapped_column(String)
-    idempotency_key: Mapped[str | None] = mapped_column(String)
-    actor: Mapped[str] = mapped_column(String)
-    created_at_ms: Mapped[int] = mapped_column(BigInteger)
-    answered_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    plan_ids: Mapped[Any] = mapped_column(Json, server_default="[]")
-    answer: Mapped[Any] = mapped_column(Json, nullable=True)
-
-
-_IS_LIVE = _one_of("state", sorted(LIVE_STATES))
+_IS_LIVE = one_of("state", sorted(LIVE_STATES))
+_BY_PLAN = "holder_kind = 'plan'"
 
 
 class PlanRow(Base):
@@ -222,8 +29,8 @@ class PlanRow(Base):
 
     __tablename__ = "plan"
     __table_args__ = (
-        CheckConstraint(_one_of("state", PlanState), name="state_known"),
-        CheckConstraint(_one_of("kind", PlanKind), name="kind_known"),
+        CheckConstraint(one_of("state", PlanState), name="state_known"),
+        CheckConstraint(one_of("kind", PlanKind), name="kind_known"),
         CheckConstraint(f"(finalized_at_ms IS NULL) = ({_IS_LIVE})", name="finalized_iff_not_live"),
         CheckConstraint("(lease_until_ms IS NOT NULL) = (state = 'inflight')", name="leased_iff_inflight"),
         CheckConstraint("state <> 'inflight' OR executor IS NOT NULL", name="inflight_has_executor"),
@@ -338,15 +145,12 @@ class GroupRow(Base):
     left_out: Mapped[str | None] = mapped_column(Text)
 
 
-_BY_PLAN = "holder_kind = 'plan'"
-
-
 class LivePartitionRow(Base):
     """A partition and its one holder: a plan for as long as it lives, or for some minutes a ``lake.plan.Keeper``."""
 
     __tablename__ = "live_partition"
     __table_args__ = (
-        CheckConstraint(_one_of("holder_kind", ("plan", *KeeperKind)), name="holder_known"),
+        CheckConstraint(one_of("holder_kind", ("plan", *KeeperKind)), name="holder_known"),
         CheckConstraint(f"({_BY_PLAN}) = (plan_id IS NOT NULL)", name="plan_held_by_it"),
         CheckConstraint(f"({_BY_PLAN}) = (keeper IS NULL)", name="keeper_named"),
         CheckConstraint(f"({_BY_PLAN}) = (expires_at_ms IS NULL)", name="keeper_expires"),
@@ -387,8 +191,8 @@ class EventRow(Base):
 
     __tablename__ = "plan_event"
     __table_args__ = (
-        CheckConstraint(_one_of("to_state", PlanState), name="to_state_known"),
-        CheckConstraint(f"from_state IS NULL OR {_one_of('from_state', PlanState)}", name="from_state_known"),
+        CheckConstraint(one_of("to_state", PlanState), name="to_state_known"),
+        CheckConstraint(f"from_state IS NULL OR {one_of('from_state', PlanState)}", name="from_state_known"),
         Index(None, "plan_id", "id"),
     )
 
@@ -431,14 +235,3 @@ class SupersededRow(Base):
     deleting_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     deleted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     closed_reason: Mapped[str | None] = mapped_column(Text)
-
-
-class LeaderRow(Base):
-    """Who runs a loop that must run once, until when."""
-
-    __tablename__ = "leader"
-
-    role: Mapped[str] = mapped_column(String, primary_key=True)
-    holder: Mapped[str] = mapped_column(String)
-    acquired_at_ms: Mapped[int] = mapped_column(BigInteger)
-    expires_at_ms: Mapped[int] = mapped_column(BigInteger)

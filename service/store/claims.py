@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking a plan and keeping it: which one is free, whose it is, and until when.
+
+A claim is taken by compare-and-set, each with a new epoch; everything its holder writes names that epoch, see
+``lifecycle``.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, case, func, literal, select, update
+
+from lake.identity import is_gone
+from lake.plan import Claim, PlanState, Progress
+from service.store.base import StorePart, fenced_update, locked, record_event
+from service.store.clock import db_now, milliseconds, moment
+from service.store.models import GroupRow, PlanRow, TableRow
+from service.store.rows import load_plan, obsolete
+from service.store.staged import staged_by
+from service.store.tables import served
+
+#: a claim that lost a race looks again; another plan of a crowded queue is free long before this
+_CLAIM_ATTEMPTS = 50
+#: the grace of an adopted plan: its next attempt has to use the same instant, on which a sleeper may go on working
+ADOPTED_SILENCE = timedelta(minutes=30)
+_GRACE = case((PlanRow.adopted.is_(None), 0), else_=milliseconds(ADOPTED_SILENCE))
+
+
+class Claims(StorePart):
+    """The part of ``lake.plan_store.PlanStore`` by which executors get plans and keep them."""
+
+    def claim(self, executor: str) -> Claim | None:
+        """Take the oldest due requested plan by compare-and-set; None when there is none.
+
+        Skips paused and halted tables and tables at ``max_inflight_per_table``. Increments epoch and attempt.
+        """
+        for _ in range(_CLAIM_ATTEMPTS):
+            with self._database.read() as connection:
+                candidate = connection.execute(self._claimable().limit(1)).one_or_none()
+            if candidate is None:
+                return None
+            with self._database.write() as connection:
+                # Two claims of one table take turns on its row, or both would count the same plans inflight.
+                connection.execute(locked(select(TableRow.name).where(TableRow.name == candidate.table_name)))
+                free = connection.execute(self._claimable().where(PlanRow.id == candidate.id)).one_or_none()
+                taken = free and connection.execute(
+                    update(PlanRow)
+                    .where(PlanRow.id == candidate.id, PlanRow.state == PlanState.REQUESTED)
+                    .values(
+                        state=PlanState.INFLIGHT, epoch=PlanRow.epoch + 1, attempts=PlanRow.attempts + 1,
+                        executor=executor, lease_until_ms=db_now() + self._lease_ms, heartbeat_at_ms=db_now(),
+                        grace_ms=_GRACE, claimed_at_ms=db_now(), step=None, error=None, milliseconds={},
+                        progress_bytes_done=0, progress_bytes_total=PlanRow.input_bytes, progress_rows_done=0,
+                        spark_ui=None,
+                    )
+                )  # fmt: skip
+                if taken is None or taken.rowcount != 1:
+                    continue
+                connection.execute(update(GroupRow).where(GroupRow.plan_id == candidate.id).values(left_out=None))
+                row = _claimed_row(connection, candidate.id, PlanState.REQUESTED, executor, "claimed")
+            return self._claim_of(row)
+        return None
+
+    def expired(self, executor: str) -> Claim | None:
+        """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none.
+
+        The plan stays inflight: whoever takes it over asks the table first whether it committed. During its grace,
+        after the lease, a plan is taken over only from ``executor`` itself or a process that is known to be gone.
+        """
+        for _ in range(_CLAIM_ATTEMPTS):
+            with self._database.read() as connection:
+                candidates = connection.execute(
+                    select(
+                        PlanRow.id, PlanRow.epoch, PlanRow.executor,
+                        (PlanRow.lease_until_ms + PlanRow.grace_ms <= db_now()).label("free"),
+                    )
+                    .where(PlanRow.state == PlanState.INFLIGHT, PlanRow.lease_until_ms <= db_now())
+                    .order_by(PlanRow.lease_until_ms)
+                ).all()  # fmt: skip
+            silent = next((c for c in candidates if c.free or c.executor == executor or is_gone(c.executor)), None)
+            if silent is None:
+                return None
+            with self._database.write() as connection:
+                taken = connection.execute(
+                    update(PlanRow)
+                    .where(
+                        PlanRow.id == silent.id, PlanRow.epoch == silent.epoch, PlanRow.state == PlanState.INFLIGHT,
+                        PlanRow.lease_until_ms <= db_now(),
+                    )
+                    .values(
+                        epoch=PlanRow.epoch + 1, executor=executor, heartbeat_at_ms=db_now(),
+                        lease_until_ms=db_now() + self._lease_ms, grace_ms=_GRACE,
+                    )
+                )  # fmt: skip
+                if taken.rowcount != 1:
+                    continue
+                reason = f"the lease of {silent.executor} ran out; taken over"
+                row = _claimed_row(connection, silent.id, PlanState.INFLIGHT, executor, reason)
+            return self._claim_of(row)
+        return None
+
+    def due_in(self) -> timedelta | None:
+        """How long until a requested plan is due or an inflight lease runs out; zero when that is now.
+
+        None when no plan is live but those of paused and halted tables. A requested plan whose table is at
+        ``max_inflight_per_table`` is due when a lease there runs out.
+        """
+        backoff = self._waiting().order_by(None).with_only_columns(func.min(PlanRow.not_before_ms))
+        lease = select(func.min(PlanRow.lease_until_ms)).where(
+            PlanRow.state == PlanState.INFLIGHT, served(PlanRow.table_name)
+        )
+        with self._database.read() as connection:
+            if connection.execute(self._claimable().limit(1)).one_or_none() is not None:
+                return timedelta()
+            moments = [connection.execute(query).scalar_one() for query in (backoff, lease)]
+            now = connection.execute(select(db_now())).scalar_one()
+        known = [ms for ms in moments if ms is not None]
+        return timedelta(milliseconds=max(min(known) - now, 0)) if known else None
+
+    def heartbeat(self, claim: Claim, progress: Progress | None = None, *, at_least: timedelta = timedelta()) -> bool:
+        """Extend the lease, ``at_least`` for so long; True when a cancel was requested. Raises LeaseLost.
+
+        A lease never becomes shorter, and neither does the grace after its end, which is ``at_least`` too.
+        """
+        values: dict[str, Any] = {
+            "lease_until_ms": _later(PlanRow.lease_until_ms, db_now() + max(self._lease_ms, milliseconds(at_least))),
+            "grace_ms": _later(PlanRow.grace_ms, literal(milliseconds(at_least))),
+            "heartbeat_at_ms": db_now(),
+        }
+        if progress is not None:
+            values |= {
+                "progress_bytes_done": progress.bytes_done,
+                "progress_bytes_total": progress.bytes_total,
+                "progress_rows_done": progress.rows_done,
+                "spark_ui": progress.spark_ui,
+            }
+        with self._database.write(urgent=True) as connection:
+            fenced_update(connection, claim, values)
+            asked = select(PlanRow.cancel_requested_at_ms).where(PlanRow.id == claim.plan.plan_id)
+            return connection.execute(asked).scalar_one() is not None
+
+    @property
+    def _lease_ms(self) -> int:
+        return milliseconds(self._settings.lease)
+
+    def _waiting(self) -> Any:
+        """Requested plans, due or not, of tables that may have one more inflight, oldest first."""
+        busy = (
+            select(PlanRow.table_name)
+            .where(PlanRow.state == PlanState.INFLIGHT)
+            .group_by(PlanRow.table_name)
+            .having(func.count() >= self._settings.max_inflight_per_table)
+        )
+        return (
+            select(PlanRow.id, PlanRow.table_name)
+            .where(PlanRow.state == PlanState.REQUESTED, served(PlanRow.table_name), PlanRow.table_name.not_in(busy))
+            .order_by(PlanRow.id)
+        )
+
+    def _claimable(self) -> Any:
+        return self._waiting().where(PlanRow.not_before_ms <= db_now())
+
+    def _claim_of(self, row: Row[Any]) -> Claim:
+        # In a transaction of its own: unpacking long lists of files must not hold SQLite's one write lock.
+        with self._database.read() as connection:
+            plan, refusal = load_plan(connection, row), obsolete(connection, row)
+            staged = staged_by(connection, row.id)
+        return Claim(
+            plan=plan,
+            epoch=row.epoch,
+            attempt=row.attempts,
+            executor=row.executor,
+            lease_until=moment(row.lease_until_ms),
+            staged=staged,
+            milliseconds=row.milliseconds,
+            error=row.error,
+            traceparent=row.traceparent,
+            obsolete=refusal,
+        )
+
+
+def _claimed_row(connection: Connection, plan_id: str, before: PlanState, executor: str, reason: str) -> Row[Any]:
+    row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
+    record_event(connection, plan_id, before, PlanState.INFLIGHT, epoch=row.epoch, actor=executor, reason=reason)
+    return row
+
+
+def _later(known: Any, wanted: Any) -> Any:
+    return case((known > wanted, known), else_=wanted)

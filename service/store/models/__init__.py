@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the database. What must never be false is a key or a CHECK here, or a trigger in ``triggers.py``.
+
+Times are integers, milliseconds since 1970 in UTC: the same arithmetic on SQLite and PostgreSQL, always taken
+from the database's own clock (``clock.db_now``).
+"""
+
+from service.store.models.columns import Base
+from service.store.models.people import LeaderRow, NotificationRow, RequestRow, TokenRow
+from service.store.models.plans import (
+    EventRow,
+    GroupRow,
+    LivePartitionRow,
+    PlanRow,
+    PlanTotalRow,
+    StagedRow,
+    SupersededRow,
+)
+from service.store.models.tables import (
+    ALL_PARTITIONS,
+    ALL_TABLES,
+    PartitionLayoutRow,
+    ScanRow,
+    TableRow,
+    WrittenPartitionRow,
+)
+
+__all__ = [
+    "ALL_PARTITIONS",
+    "ALL_TABLES",
+    "Base",
+    "EventRow",
+    "GroupRow",
+    "LeaderRow",
+    "LivePartitionRow",
+    "NotificationRow",
+    "PartitionLayoutRow",
+    "PlanRow",
+    "PlanTotalRow",
+    "RequestRow",
+    "ScanRow",
+    "StagedRow",
+    "SupersededRow",
+    "TableRow",
+    "TokenRow",
+    "WrittenPartitionRow",
+]

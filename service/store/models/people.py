@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people and other programs ask for, who works on it, who may ask, and who is told."""
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Index,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.store.models.columns import Base, Json, RowId, one_of
+
+
+class RequestRow(Base):
+    """A wish for plans, and the scheduler's answer."""
+
+    __tablename__ = "plan_request"
+    __table_args__ = (
+        CheckConstraint("(answered_at_ms IS NULL) = (answer IS NULL)", name="answered_with_answer"),
+        UniqueConstraint("idempotency_key"),
+        Index("ix_plan_request_open", "id", sqlite_where=text("answered_at_ms IS NULL"),
+              postgresql_where=text("answered_at_ms IS NULL")),
+    )  # fmt: skip
+
+    id: Mapped[str] = mapped_column(String, primary_key=True)
+    table_name: Mapped[str] = mapped_column(String)
+    partitions: Mapped[Any] = mapped_column(Json, nullable=True)
+    overrides: Mapped[Any] = mapped_column(Json)
+    dry_run: Mapped[bool] = mapped_column()
+    kind: Mapped[str | None] = mapped_column(String)
+    traceparent: Mapped[str | None] = mapped_column(String)
+    idempotency_key: Mapped[str | None] = mapped_column(String)
+    actor: Mapped[str] = mapped_column(String)
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    answered_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    plan_ids: Mapped[Any] = mapped_column(Json, server_default="[]")
+    answer: Mapped[Any] = mapped_column(Json, nullable=True)
+
+
+class LeaderRow(Base):
+    """Who runs a loop that must run once, until when."""
+
+    __tablename__ = "leader"
+
+    role: Mapped[str] = mapped_column(String, primary_key=True)
+    holder: Mapped[str] = mapped_column(String)
+    acquired_at_ms: Mapped[int] = mapped_column(BigInteger)
+    expires_at_ms: Mapped[int] = mapped_column(BigInteger)
+
+
+class TokenRow(Base):
+    """A bearer token of the HTTP API; the token itself is never stored."""
+
+    __tablename__ = "api_token"
+    __table_args__ = (
+        CheckConstraint(one_of("scope", ("read", "write")), name="scope_known"),
+        UniqueConstraint("digest"),
+    )
+
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    #: hexadecimal SHA-256; a token has 256 random bits, so that nothing slower is needed
+    digest: Mapped[str] = mapped_column(String)
+    scope: Mapped[str] = mapped_column(String)
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    created_by: Mapped[str] = mapped_column(String)
+    expires_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    revoked_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    last_used_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class NotificationRow(Base):
+    """A message to the webhook, until it is delivered or given up (dead)."""
+
+    __tablename__ = "notification"
+    __table_args__ = (
+        CheckConstraint("delivered_at_ms IS NULL OR dead_at_ms IS NULL", name="one_end"),
+        Index("ix_notification_waiting", "not_before_ms", "id",
+              sqlite_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL"),
+              postgresql_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL")),
+    )  # fmt: skip
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    event: Mapped[str] = mapped_column(String)
+    body: Mapped[Any] = mapped_column(Json)
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    not_before_ms: Mapped[int] = mapped_column(BigInteger)
+    delivered_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    dead_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    error: Mapped[str | None] = mapped_column(Text)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the tables of the lake: registered, scanned, written."""
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    String,
+    Text,
+)
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.store.models.columns import Base, Json, RowId, one_of
+
+#: the row of ``table_state`` whose pause holds every table
+ALL_TABLES = "*"
+#: what stands for a whole table where partitions are reported
+ALL_PARTITIONS = "*"
+
+
+class TableRow(Base):
+    """A registered table, and what operators and integrity errors did to it."""
+
+    __tablename__ = "table_state"
+    __table_args__ = (
+        CheckConstraint(one_of("mode", ("observe", "compact", "off")), name="mode_known"),
+        CheckConstraint("(halted_at_ms IS NULL) = (halted_reason IS NULL)", name="halted_with_reason"),
+        CheckConstraint("(paused_at_ms IS NULL) = (paused_by IS NULL)", name="paused_by_somebody"),
+    )
+
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    format: Mapped[str] = mapped_column(String)
+    location: Mapped[str] = mapped_column(String)
+    #: the fields of a ``CatalogRef``
+    catalog: Mapped[Any] = mapped_column(Json, nullable=True)
+    #: of the table that the last scan found there
+    identity: Mapped[str | None] = mapped_column(String)
+    concurrency: Mapped[str] = mapped_column(String)
+    on_conflict: Mapped[str | None] = mapped_column(String)
+    write_options: Mapped[Any] = mapped_column(Json)
+    mode: Mapped[str] = mapped_column(String)
+    paused_by: Mapped[str | None] = mapped_column(String)
+    paused_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    paused_reason: Mapped[str | None] = mapped_column(Text)
+    halted_reason: Mapped[str | None] = mapped_column(Text)
+    halted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    quarantined: Mapped[Any] = mapped_column(Json, server_default="{}")
+    registered_at_ms: Mapped[int] = mapped_column(BigInteger)
+    last_scan_id: Mapped[int | None] = mapped_column(BigInteger)
+    last_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
+    #: the oldest scan that succeeded: what the table was like before; it is never forgotten
+    first_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class ScanRow(Base):
+    """What a scan found; the newest ``scans_kept`` of each table."""
+
+    __tablename__ = "scan_history"
+    __table_args__ = (
+        CheckConstraint(one_of("outcome", ("ok", "error")), name="outcome_known"),
+        CheckConstraint("(outcome = 'error') = (error IS NOT NULL)", name="error_told"),
+        Index(None, "table_name", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
+    taken_at_ms: Mapped[int] = mapped_column(BigInteger)
+    outcome: Mapped[str] = mapped_column(String)
+    error: Mapped[str | None] = mapped_column(Text)
+    record: Mapped[Any] = mapped_column(Json)
+
+
+class PartitionLayoutRow(Base):
+    """The partitions of a table as its last scan found them: one compressed columnar blob, replaced by the next."""
+
+    __tablename__ = "partition_layout"
+
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"), primary_key=True)
+    taken_at_ms: Mapped[int] = mapped_column(BigInteger)
+    partitions: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class WrittenPartitionRow(Base):
+    """A partition that a writer says it has written and that waits for its scan; a burst of reports is one row."""
+
+    __tablename__ = "written_partition"
+    __table_args__ = (Index(None, "due_at_ms"),)
+
+    table_name: Mapped[str] = mapped_column(String, primary_key=True)
+    #: ``ALL_PARTITIONS`` where the writer named none
+    partition_path: Mapped[str] = mapped_column(String, primary_key=True)
+    reported_at_ms: Mapped[int] = mapped_column(BigInteger)
+    reported_by: Mapped[str] = mapped_column(String)
+    due_at_ms: Mapped[int] = mapped_column(BigInteger)
