@@ -3,15 +3,7 @@
 
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    ForeignKey,
-    Index,
-    LargeBinary,
-    String,
-    Text,
-)
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, LargeBinary, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.store.models.columns import Base, Json, RowId, one_of

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lake.formats.hudi.files.names import DataFile, data_file
-from lake.formats.hudi.timeline.history import Group
+from lake.formats.hudi.files.names import DataFile, Group, data_file
 from lake.formats.hudi.timeline.timeline import planned_slices, write_stats
 
 #: commits that only write rows anew; a compaction of what was replaced meanwhile loses nothing

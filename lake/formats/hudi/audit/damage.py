@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lake.errors import Transient
-from lake.formats.hudi.files.names import DataFile, data_file, join
+from lake.formats.hudi.files.names import DataFile, Group, data_file, join
 from lake.formats.hudi.files.storage import OnDisk, Storage
 from lake.formats.hudi.read.slices import Slice, latest_slices, possible_partitions
 from lake.formats.hudi.timeline.archive import ArchiveUnreadable
-from lake.formats.hudi.timeline.history import Expected, Group, History, Wrote, active_history, with_archived
+from lake.formats.hudi.timeline.history import Expected, History, Wrote, active_history, with_archived
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import Damage, Fault, FileSlice
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lake.formats.hudi.audit.damage import damage_of
-from lake.formats.hudi.files.names import data_file, join
+from lake.formats.hudi.files.names import Group, data_file, join
 from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.read.slices import Group, Slice, busy_groups, latest_slices
+from lake.formats.hudi.read.slices import Slice, busy_groups, latest_slices
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLANNED_KINDS, Timeline, write_stats
 from lake.optional import Resurrected
 

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.audit.accounting import Accounting
 from lake.formats.hudi.audit.damage import Comparison, is_current
-from lake.formats.hudi.files.names import data_file, join
+from lake.formats.hudi.files.names import Group, data_file, join
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.read.hudi_rs import HudiRsReader, NotMerged
 from lake.formats.hudi.read.slices import Slice, latest_slices
-from lake.formats.hudi.timeline.history import Group, History, active_history, record_of
+from lake.formats.hudi.timeline.history import History, active_history, record_of
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Timeline, write_stats
 from lake.model import Fault
 from lake.plan import SupersededVersion

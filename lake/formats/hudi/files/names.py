@@ -8,6 +8,10 @@ _BASE = re.compile(r"(?P<file_id>.+)_[^_]+_(?P<instant>\d+)\.parquet")
 _LOG = re.compile(r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_[\d-]+?)?(?P<cdc>[.-]cdc)?")
 
 
+Group = tuple[str, str]
+"""What is one over all its versions: partition and file id."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
     """A base or log file's name taken apart.
@@ -26,8 +30,8 @@ class DataFile:
     log_version: int = 0
 
     @property
-    def group(self) -> tuple[str, str]:
-        """Partition and file id."""
+    def group(self) -> Group:
+        """Which one the file is a part of."""
         return self.partition, self.file_id
 
 

@@ -95,7 +95,7 @@ def _check_inputs(client: HudiClient, plan: Plan) -> None:
     live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     for group in plan.groups:
         for slice_ in group.slices:
-            reason = stale_reason(slice_, slice_.partition, live)
+            reason = stale_reason(slice_, live)
             if reason:
                 stale = f"{plan.kind} {plan.adopted} of another process is stale and left to it"
                 raise Conflict(f"{plan.table.name}: {stale}: {reason}")

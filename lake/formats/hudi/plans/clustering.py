@@ -6,11 +6,10 @@ from typing import Any
 
 from lake.errors import Conflict
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import join
+from lake.formats.hudi.files.names import Group, join
 from lake.formats.hudi.pending.late_files import note
 from lake.formats.hudi.plans.freshness import (
     LiveSlice,
-    SliceKey,
     live_slices,
     pending_groups,
     stale_reason,
@@ -26,12 +25,12 @@ _STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExec
 
 
 def examine(
-    plan: Plan, live: Mapping[SliceKey, LiveSlice], held: Mapping[SliceKey, str]
+    plan: Plan, live: Mapping[Group, LiveSlice], held: Mapping[Group, str]
 ) -> tuple[tuple[int, ...], tuple[LeftOut, ...]]:
     """Indices of the groups that can still be rewritten, and the others with their first reason."""
     kept: list[int] = []
     left_out: list[LeftOut] = []
-    seen: set[SliceKey] = set()
+    seen: set[Group] = set()
     for index, group in enumerate(plan.groups):
         reason = None
         for slice_ in group.slices:
@@ -41,7 +40,7 @@ def examine(
             elif key in seen:
                 reason = f"file group {slice_.file_id} is in two groups of the plan"
             else:
-                reason = stale_reason(slice_, slice_.partition, live)
+                reason = stale_reason(slice_, live)
             seen.add(key)
             if reason:
                 break
@@ -68,7 +67,7 @@ def slice_record(client: HudiClient, slice_: FileSlice, base: str | None, logs: 
     }
 
 
-def _group_record(client: HudiClient, group: ClusteringGroup, live: Mapping[SliceKey, LiveSlice]) -> dict[str, Any]:
+def _group_record(client: HudiClient, group: ClusteringGroup, live: Mapping[Group, LiveSlice]) -> dict[str, Any]:
     now = [(s, live[s.partition, s.file_id]) for s in group.slices]
     return {
         "numOutputFileGroups": group.output_files,
@@ -124,6 +123,6 @@ def unchanged(client: HudiClient, rewrite: Rewrite) -> None:
     live = live_slices(client, [slice_ for group in groups for slice_ in group.slices])
     for group in groups:
         for slice_ in group.slices:
-            reason = stale_reason(slice_, slice_.partition, live)
+            reason = stale_reason(slice_, live)
             if reason:
                 raise Conflict(f"{plan.table.name}: {reason}")

@@ -14,18 +14,11 @@ from typing import Any
 from lake.errors import Conflict
 from lake.formats.hudi.audit.damage import as_listed, damage_of
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import data_file, join
+from lake.formats.hudi.files.names import Group, data_file, join
 from lake.formats.hudi.pending.attempts import refuse_living
 from lake.formats.hudi.pending.late_files import note
 from lake.formats.hudi.pending.unfinished import must_stay
-from lake.formats.hudi.plans.freshness import (
-    LiveSlice,
-    SliceKey,
-    live_slices,
-    pending_groups,
-    still_pending,
-    still_there,
-)
+from lake.formats.hudi.plans.freshness import LiveSlice, live_slices, pending_groups, still_pending, still_there
 from lake.formats.hudi.plans.rollback import roll_back
 from lake.formats.hudi.read.slices import replaced_groups
 from lake.formats.hudi.timeline.timeline import (
@@ -104,7 +97,7 @@ def _request_of(timeline: Timeline, plan_id: str) -> tuple[Instant, Mapping[str,
 
 def _prepared_from(client: HudiClient, plan: Plan, epoch: int, instant: Instant, record: Mapping[str, Any]) -> Prepared:
     """The same instant again, with the very slices that it names."""
-    logs: dict[SliceKey, tuple[str, ...]] = {(s.partition, s.file_id): s.logs for s in planned_slices(record)}
+    logs: dict[Group, tuple[str, ...]] = {(s.partition, s.file_id): s.logs for s in planned_slices(record)}
     groups, kept, left_out = list(plan.groups), [], []
     for index, group in enumerate(plan.groups):
         names = logs.get((group.partition, group.slices[0].file_id))

@@ -12,20 +12,14 @@ from dataclasses import dataclass, replace
 from lake.errors import Conflict
 from lake.formats.hudi.audit.damage import damage_of, is_current
 from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.names import Group
 from lake.formats.hudi.read.slices import Slice
-from lake.formats.hudi.timeline.timeline import (
-    PLAN_KEY,
-    Timeline,
-    extra_metadata,
-    planned_slices,
-)
+from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline, extra_metadata, planned_slices
 from lake.model import FileSlice
 from lake.ports import Prepared, Rewrite
 
 #: a difference seen while a commit or a clean came in between is looked at again
 _LOOKS = 3
-SliceKey = tuple[str, str]
-"""Partition and file id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,7 @@ class LiveSlice:
     damage: str | None = None
 
 
-def live_slices(client: HudiClient, planned: Iterable[FileSlice]) -> dict[SliceKey, LiveSlice]:
+def live_slices(client: HudiClient, planned: Iterable[FileSlice]) -> dict[Group, LiveSlice]:
     """Latest slices of the partitions of ``planned`` by Hudi's own view, those of pending plans included.
 
     The groups of ``planned`` are compared with what the commits say; one that is damaged is always among them.
@@ -58,21 +52,21 @@ def live_slices(client: HudiClient, planned: Iterable[FileSlice]) -> dict[SliceK
     return found
 
 
-def _named(key: SliceKey, now: LiveSlice | None) -> Slice | None:
+def _named(key: Group, now: LiveSlice | None) -> Slice | None:
     if now is None:
         return None
     sizes = (0,) * len(now.logs)
     return Slice(partition=key[0], file_id=key[1], base=now.base, bytes=0, logs=now.logs, log_sizes=sizes)
 
 
-def _slices_of_view(client: HudiClient, partitions: Collection[str]) -> dict[SliceKey, LiveSlice]:
+def _slices_of_view(client: HudiClient, partitions: Collection[str]) -> dict[Group, LiveSlice]:
     hudi = client.jvm.org.apache.hudi
     metadata = hudi.common.config.HoodieMetadataConfig.newBuilder().enable(client.has_metadata_table).build()
     view = hudi.common.table.view.FileSystemViewManager.createInMemoryFileSystemView(
         client.context, client.meta, metadata
     )
     collectors = client.jvm.java.util.stream.Collectors
-    found: dict[SliceKey, LiveSlice] = {}
+    found: dict[Group, LiveSlice] = {}
     try:
         ordered = sorted(partitions)
         wanted = client.jvm.java.util.ArrayList()
@@ -92,18 +86,18 @@ def _slices_of_view(client: HudiClient, partitions: Collection[str]) -> dict[Sli
     return found
 
 
-def pending_groups(timeline: Timeline) -> dict[SliceKey, str]:
+def pending_groups(timeline: Timeline) -> dict[Group, str]:
     """File groups of every pending clustering, compaction and log compaction, with what holds them."""
-    held: dict[SliceKey, str] = {}
+    held: dict[Group, str] = {}
     for instant, plan in timeline.pending_plans():
         for entry in planned_slices(plan):
             held[entry.partition, entry.file_id] = f"pending {instant.kind} {instant.time}"
     return held
 
 
-def stale_reason(slice_: FileSlice, partition: str, live: Mapping[SliceKey, LiveSlice]) -> str | None:
+def stale_reason(slice_: FileSlice, live: Mapping[Group, LiveSlice]) -> str | None:
     """Why a planned slice can't be rewritten as planned; None when it is what the table has now."""
-    now = live.get((partition, slice_.file_id))
+    now = live.get((slice_.partition, slice_.file_id))
     if now is not None and now.damage is not None:
         return now.damage
     if now is None:

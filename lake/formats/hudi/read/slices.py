@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.files.names import DataFile, data_file, join, log_order
+from lake.formats.hudi.files.names import DataFile, Group, data_file, join, log_order
 from lake.formats.hudi.files.storage import OnDisk, Storage
 from lake.formats.hudi.timeline.timeline import (
     COMMIT_ACTIONS,
@@ -31,9 +31,6 @@ from lake.formats.hudi.timeline.timeline import (
     write_stats,
 )
 from lake.model import SLICES_SCHEMA, DeltaKind
-
-Group = tuple[str, str]
-"""Partition and file id."""
 
 _KEY_GENERATORS = ("hoodie.table.keygenerator.class", "hoodie.table.keygenerator.type")
 #: hudi-rs compares every partition with every value; for more than so many the whole listing is as fast

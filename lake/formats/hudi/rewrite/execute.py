@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +28,15 @@ from lake.formats.hudi.plans.clustering import unchanged
 from lake.formats.hudi.plans.freshness import still_pending
 from lake.formats.hudi.plans.withdrawal import remove_data_files
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
+from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, write_stats
-from lake.plan import ClusteringGroup, Commit, OutputFile, PlanKind, Progress, SupersededVersion
+from lake.plan import ClusteringGroup, Commit, OutputFile, PlanKind, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 log = logging.getLogger(__name__)
-_REPORT_SECONDS = 0.5
 #: how long tasks of a failed job may take to notice
 _TASKS_END_SECONDS = 10.0
 _WATCH_SECONDS = 0.5
@@ -51,72 +51,6 @@ class Written:
 
     rewrite: Rewrite
     java: Any
-
-
-class ProgressReporter:
-    """Reports how many input bytes the jobs of one tag have read, about twice a second, from its own thread.
-
-    The figure never falls and never passes the total; the total itself is reported by ``finish``.
-    """
-
-    def __init__(self, spark: "SparkSession", tag: str, bytes_total: int, report: Report) -> None:
-        self._spark = spark
-        self._tag = tag
-        self._report = report
-        self._last = Progress(bytes_done=0, bytes_total=bytes_total, spark_ui=spark.sparkContext.uiWebUrl)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"progress {tag}", daemon=True)
-
-    def __enter__(self) -> "ProgressReporter":
-        self._report(self._last)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def finish(self, rows: int) -> None:
-        """Everything is read and written."""
-        self._stop.set()
-        self._thread.join()
-        total = self._last.bytes_total
-        self._report(replace(self._last, bytes_done=total, rows_done=max(rows, self._last.rows_done)))
-
-    def _run(self) -> None:
-        while not self._stop.wait(_REPORT_SECONDS):
-            # Spark may be stopping, or may have forgotten a stage: then this round has no news.
-            with contextlib.suppress(Exception):
-                self._report(self._next())
-
-    def _next(self) -> Progress:
-        context = self._spark.sparkContext._jsc.sc()
-        tracker, store = context.statusTracker(), context.statusStore()
-        bytes_read = rows_read = 0
-        for job in tracker.getJobIdsForTag(self._tag):
-            info = tracker.getJobInfo(job)
-            for stage in info.get().stageIds() if info.isDefined() else ():
-                with contextlib.suppress(Exception):
-                    data = store.lastStageAttempt(stage)
-                    bytes_read += data.inputBytes()
-                    rows_read += data.inputRecords()
-        self._last = replace(
-            self._last,
-            bytes_done=min(self._last.bytes_total, max(self._last.bytes_done, bytes_read)),
-            rows_done=max(self._last.rows_done, rows_read),
-        )
-        return self._last
-
-
-@contextlib.contextmanager
-def _tagged(spark: "SparkSession", tag: str) -> Iterator[None]:
-    context = spark.sparkContext
-    context.addJobTag(tag)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(Exception):
-            context.removeJobTag(tag)
 
 
 def write(
@@ -139,7 +73,7 @@ def write(
         raise CancelRequested(f"{plan.table.name}: cancelled before the rewrite")
     total = sum(group.bytes for group in groups)
     try:
-        with _tagged(client.spark, tag), ProgressReporter(client.spark, tag, total, report) as progress:
+        with tagged(client.spark, tag), ProgressReporter(client.spark, tag, total, report) as progress:
             with _watched(client, prepared.instant, tag):
                 java = _begin(client, prepared, groups) if begun is None else begun
                 stats = _force(client, java)

@@ -11,11 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from lake.formats.hudi.files.names import data_file, join, log_order
+from lake.formats.hudi.files.names import Group, data_file, join, log_order
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline, write_stats
-
-Group = tuple[str, str]
-"""Partition and file id."""
 
 #: files of which commits are kept in memory, of all tables together: some 100 MB, or one table that has more
 _MOST_FILES_KEPT = 300_000

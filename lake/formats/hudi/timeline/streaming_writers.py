@@ -9,10 +9,9 @@ metadata table begins while such a writer lives.
 
 from collections.abc import Callable
 
-from lake.formats.hudi.files.storage import PROPERTIES, Storage
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.timeline import Timeline
-
-METADATA_TABLE = ".hoodie/metadata"
 
 
 def streaming_writer(storage: Storage, timeline: Timeline, is_dead: Callable[[str], bool]) -> str | None:
@@ -20,7 +19,7 @@ def streaming_writer(storage: Storage, timeline: Timeline, is_dead: Callable[[st
 
     ``is_dead`` says of an instant whether its writer's heartbeat has expired.
     """
-    if not storage.is_file(f"{METADATA_TABLE}/{PROPERTIES}"):
+    if not metadata_table.is_there(storage):
         return None
-    parts = {instant.time for instant in Timeline(storage.below(METADATA_TABLE)).pending}
+    parts = {instant.time for instant in Timeline(storage.below(metadata_table.DIRECTORY)).pending}
     return next((i.time for i in timeline.pending if i.time in parts and not is_dead(i.time)), None)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the jobs of a rewrite are, as Spark counts them."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lake.plan import Progress
+from lake.ports import Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_REPORT_SECONDS = 0.5
+
+
+class ProgressReporter:
+    """Reports how many input bytes the jobs of one tag have read, about twice a second, from its own thread.
+
+    The figure never falls and never passes the total; the total itself is reported by ``finish``.
+    """
+
+    def __init__(self, spark: "SparkSession", tag: str, bytes_total: int, report: Report) -> None:
+        self._spark = spark
+        self._tag = tag
+        self._report = report
+        self._last = Progress(bytes_done=0, bytes_total=bytes_total, spark_ui=spark.sparkContext.uiWebUrl)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"progress {tag}", daemon=True)
+
+    def __enter__(self) -> "ProgressReporter":
+        self._report(self._last)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def finish(self, rows: int) -> None:
+        """Everything is read and written."""
+        self._stop.set()
+        self._thread.join()
+        total = self._last.bytes_total
+        self._report(replace(self._last, bytes_done=total, rows_done=max(rows, self._last.rows_done)))
+
+    def _run(self) -> None:
+        while not self._stop.wait(_REPORT_SECONDS):
+            # Spark may be stopping, or may have forgotten a stage: then this round has no news.
+            with contextlib.suppress(Exception):
+                self._report(self._next())
+
+    def _next(self) -> Progress:
+        context = self._spark.sparkContext._jsc.sc()
+        tracker, store = context.statusTracker(), context.statusStore()
+        bytes_read = rows_read = 0
+        for job in tracker.getJobIdsForTag(self._tag):
+            info = tracker.getJobInfo(job)
+            for stage in info.get().stageIds() if info.isDefined() else ():
+                with contextlib.suppress(Exception):
+                    data = store.lastStageAttempt(stage)
+                    bytes_read += data.inputBytes()
+                    rows_read += data.inputRecords()
+        self._last = replace(
+            self._last,
+            bytes_done=min(self._last.bytes_total, max(self._last.bytes_done, bytes_read)),
+            rows_done=max(self._last.rows_done, rows_read),
+        )
+        return self._last
+
+
+@contextlib.contextmanager
+def tagged(spark: "SparkSession", tag: str) -> Iterator[None]:
+    """Within this block jobs of this thread have the tag, by which they are counted and cancelled."""
+    context = spark.sparkContext
+    context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):
+            context.removeJobTag(tag)
