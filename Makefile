@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 # Where it is set every process that a test starts compiles all it imports: seconds of CPU, hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface openapi metrics-doc config-doc lock clean
+.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface openapi metrics-doc config-doc formats-doc lock clean
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -72,6 +72,9 @@ metrics-doc: $(READY) ## renew docs/metrics.md
 
 config-doc: $(READY) ## renew the tables of docs/configuration.md
 	@$(BIN)/python -m service.config.reference_doc
+
+formats-doc: $(READY) ## renew the feature matrix of docs/formats.md
+	@$(BIN)/python -m lake.formats_doc
 
 lock: $(READY) ## renew requirements/*.lock
 	@for set in runtime dev; do \

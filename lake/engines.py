@@ -54,7 +54,11 @@ class Engine(Protocol):
         report: Callable[[Progress], None],
         cancelled: threading.Event,
     ) -> Iterator[Written]:
-        """Write every output of ``tasks``; raises what a ``TableWriter.rewrite`` does. Stops once ``cancelled``."""
+        """Write every output of ``tasks``; raises what a ``TableWriter.rewrite`` does. Stops once ``cancelled``.
+
+        A Conflict for an input that can't be read has ``LeftOut`` groups too, with paths as the tasks have them: the
+        format puts the names of its own in their place, which are what the planner knows.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

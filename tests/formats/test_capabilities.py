@@ -7,6 +7,7 @@ from contract.capabilities import ASKED
 from lake import optional
 from lake.errors import Rejected
 from lake.formats import FORMATS, load_format
+from lake.formats_doc import MEANINGS, PAGE, render
 from lake.model import TableRef
 from lake.ports import Capability
 
@@ -31,3 +32,14 @@ def test_p3_what_a_format_can_not_do_is_refused_by_name():
     with pytest.raises(Rejected, match=r"demo\.trips: plain tables have no roll back, lakefold can't do that here"):
         optional.require(Plain(), table, Capability.ROLL_BACK)
     assert (optional.pending(Plain(), table), optional.unfinished(Plain(), table)) == ({}, ())
+
+
+def test_the_page_shows_what_each_shipped_format_declares():
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == render(page), "run: make formats-doc"
+    with pytest.raises(ValueError, match="no place"):
+        render(page.replace("<!-- generated: capabilities -->", ""))
+
+
+def test_every_capability_is_explained_to_its_users():
+    assert set(MEANINGS) == set(Capability)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renews the feature matrix of docs/formats.md from what formats declare: ``python -m lake.formats_doc``.
+
+It stands between ``<!-- generated: capabilities -->`` and ``<!-- end -->``; everything else is written by hand.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from lake.formats import FORMATS, load_format
+from lake.ports import Capability
+
+PAGE = Path(__file__).parents[1] / "docs" / "formats.md"
+
+_TABLE = re.compile(r"(?<=<!-- generated: capabilities -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+MEANINGS: Mapping[Capability, str] = MappingProxyType(
+    {
+        Capability.COMPACTION: "updates and deletes that stand beside the data files are folded into them",
+        Capability.ADOPTION: "rewrites that writers schedule are executed (`adopt_pending`)",
+        Capability.TABLE_SERVICES: "the table's own services are run (`table_services`)",
+        Capability.ROLL_BACK: "what a dead process began is taken back (`lakefold tables rollback`)",
+        Capability.SAVEPOINTS: "versions that the owner keeps are never deleted",
+        Capability.MERGED_READS: "the receipt compares rows as a reader of the table merges them",
+        Capability.REPAIR: "replaced files that are read again are found and taken out (`lakefold tables repair`)",
+        Capability.TABLE_LOCK: "a lock of the table keeps everybody apart who changes it",
+        Capability.NATIVE_GROUPS: "files are grouped as the format's own service does (`strategy`)",
+        Capability.SORTING: "rows are sorted by a rewrite (`sort_columns`, `layout`)",
+    }
+)
+"""What each capability is good for, in a user's words."""
+
+
+def table() -> str:
+    """The capabilities, each with the formats that have it. KeyError for one without a meaning."""
+    formats = [load_format(name) for name in FORMATS]
+    head = ["capability", "what it is good for", *(format_.name for format_ in formats)]
+    rows = [f"| {' | '.join(head)} |\n", f"|{'---|' * len(head)}\n"]
+    for capability in Capability:
+        has = ["yes" if capability in format_.capabilities else "–" for format_ in formats]
+        rows.append(f"| {' | '.join([capability.value.replace('_', ' '), MEANINGS[capability], *has])} |\n")
+    return "".join(rows)
+
+
+def render(page: str) -> str:
+    """``page`` with the matrix renewed. ValueError unless it has one place for it."""
+    if len(_TABLE.findall(page)) != 1:
+        raise ValueError("the page has no place, or several, for the table of capabilities")
+    return _TABLE.sub(lambda place: f"\n{table()}\n", page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
