@@ -134,11 +134,11 @@ class Patient:
         file = Random(f"damage/{self._seed}/{name}").choice(files)
         with self._done(damage, file):
             self._treat(name, damage, home, base)
-        for reader, (schema, rows) in {
+        for reader, found in {
             "Spark": in_spark(self._spark, base, self.state),
             "hudi-rs": in_hudi_rs(base, self.state),
         }.items():
-            if wrong := differences(self.state, schema, rows):
+            if found is not None and (wrong := differences(self.state, *found)):
                 self.problems.append(f"{name} ({file}), undone, {reader}: {wrong}")
         return file.name
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from chaos.ledger import State, multiset
 
+#: what hudi-rs 0.5 says of a slice with logs from before a column was widened, which Hudi's own readers read
+_OLD_LOGS = re.compile(r"partial-update column '\w+' has type|incompatible with target")
 _DATA = re.compile(r"(?P<group>.+)_[^_]+_(?P<instant>\d{17})\.parquet")
 
 
@@ -58,11 +60,16 @@ def in_spark(spark: Any, base: Path, expected: State) -> tuple[pa.Schema, Counte
     return pa.schema(types), rows
 
 
-def in_hudi_rs(base: Path, expected: State) -> tuple[pa.Schema, Counter[str]]:
-    """The newest snapshot in hudi-rs."""
+def in_hudi_rs(base: Path, expected: State) -> tuple[pa.Schema, Counter[str]] | None:
+    """The newest snapshot in hudi-rs; None where it can't merge logs from before a column was widened."""
     from hudi import HudiTableBuilder
 
-    batches = HudiTableBuilder.from_base_uri(str(base)).build().read()
+    try:
+        batches = HudiTableBuilder.from_base_uri(str(base)).build().read()
+    except Exception as error:
+        if expected.evolutions and _OLD_LOGS.search(str(error)):
+            return None
+        raise
     table = pa.Table.from_batches([pa.record_batch(batch) for batch in batches]) if batches else None
     return _as(expected.schema.empty_table() if table is None else table, expected)
 

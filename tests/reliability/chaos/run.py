@@ -65,7 +65,7 @@ class Chaos:
         self.setting = Setting.of(cell, seed)
         self.base = home / "lake" / "trips"
         self.ledger = Ledger(home / "ledger")
-        self.comparisons, self._damages = 0, damages
+        self.comparisons, self._half_compared, self._damages = 0, 0, damages
         self.plans: Counter[str] = Counter()
         self._rest_seconds = 0.0
         self._seconds, self._check_every, self._spark = seconds, check_every, spark
@@ -252,6 +252,7 @@ class Chaos:
             readers["DuckDB"] = lambda: in_duckdb(self.base, expected)
         for name, read in readers.items():
             found = self._read(name, read)
+            self._half_compared += found is None
             if found is not None and (wrong := differences(expected, *found)):
                 copy = self.home / "evidence"
                 shutil.copytree(self.base, copy, dirs_exist_ok=True)
@@ -379,6 +380,7 @@ class Chaos:
                 "kinds of damage": counts["damage"],
                 **{f"plans {state}": count for state, count in self.plans.items()},
                 "comparisons": self.comparisons,
+                "of these in Spark alone": self._half_compared,
             }
         )
 
