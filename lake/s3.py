@@ -125,21 +125,15 @@ class S3Access:
             retry_config={"max_retries": 3, "retry_timeout": _PATIENCE},
         )
 
-    def export(self) -> None:
-        """Put the settings into the environment of this process, for a reader that hands its options on to no other.
-
-        Of a bucket in a store of one's own it would ask Amazon, and for minutes where Amazon can't be reached. It takes
-        what the environment has.
-        """
+    def environment(self) -> dict[str, str]:
+        """The same for what takes its settings from the environment, where there is one place for all buckets."""
         options = self._object_store_options(self.endpoint)
         if self.endpoint is not None:
             # The bucket is not known here, so that it can't be a part of the host.
             options["aws_virtual_hosted_style_request"] = "false"
         if self.region is not None or self.endpoint is not None:
             options["aws_region"] = self.region or _DEFAULT_REGION
-        for key, value in options.items():
-            if os.environ.get(key.upper()) != value:
-                os.environ[key.upper()] = value
+        return {key.upper(): value for key, value in options.items()}
 
     def _object_store_options(self, host: str | None) -> dict[str, str]:
         options = {

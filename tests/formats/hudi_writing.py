@@ -15,6 +15,7 @@ from hudi_tables import FS_LOCK, METADATA, SMALL_BLOOM, STATISTICS, copy, rows, 
 from lake.formats.hudi.files.names import data_file
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.format import HudiFormat
+from lake.formats.hudi.read.hudi_rs import open_table
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.formats.hudi.writer import HudiWriter
 from lake.model import Concurrency, FileSlice, OnConflict, TableRef
@@ -164,7 +165,7 @@ class Table:
 
     def other_rows(self) -> tuple[pa.Schema, Counter[str]]:
         """What hudi-rs reads, as a multiset, and its types."""
-        batches = Storage(str(self.base)).hudi_rs_table().read()
+        batches = open_table(Storage(str(self.base))).read()
         table = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
         table = table.drop_columns(["_hoodie_file_name"])
         return table.schema.remove_metadata(), Counter(repr(row) for row in table.to_pylist())

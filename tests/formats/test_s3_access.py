@@ -20,6 +20,7 @@ from lake.filesystems import file_of
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.jvm.outcomes import translate
 from lake.formats.hudi.locks.providers import lock_file
+from lake.formats.hudi.read.hudi_rs import open_table
 from lake.locations import bucket_and_key, canonical_location, file_at
 from lake.model import Concurrency, TableRef
 from lake.s3 import S3Access
@@ -83,9 +84,7 @@ def test_settings_of_s3a_become_those_of_hudi_rs_for_a_table_and_in_the_environm
         "aws_region": "us-east-1",
     }
     assert S3Access.of("mine", settings).object_store_options("mine") == expected
-    with mock.patch.dict(os.environ, {"AWS_REGION": "elsewhere"}):
-        S3Access.of("mine", settings).export()
-        assert {key.upper(): value for key, value in expected.items()}.items() <= os.environ.items()
+    assert S3Access.of("mine", settings).environment() == {key.upper(): value for key, value in expected.items()}
     other = {"endpoint": "store.example", "path.style.access": "false", "endpoint.region": "here"}
     assert S3Access.of("other", settings | other).object_store_options("other") == keys | {
         "aws_endpoint": "https://other.store.example",
@@ -194,6 +193,16 @@ def test_a_store_that_asks_to_slow_down_or_is_not_there_is_tried_again_later(ans
     s3.configure({f"{s3.PREFIX}{key}": value for key, value in (KEYS | {"endpoint": "http://127.0.0.1:9"}).items()})
     with pytest.raises(Transient, match=r"s3://b/t: .*connect"):
         Storage("s3a://b/t").children("")
+
+
+@pytest.mark.usefixtures("answers")
+def test_hudi_rs_finds_the_settings_in_the_environment_too_whatever_that_says() -> None:
+    with mock.patch.dict(os.environ, {"AWS_REGION": "elsewhere"}):
+        with pytest.raises(Exception, match=r"AccessDenied|403|Forbidden"):
+            open_table(Storage("s3://b/t"))
+        expected = s3.access("b").environment()
+        assert expected["AWS_REGION"] == "us-east-1"
+        assert expected.items() <= os.environ.items()
 
 
 def put_table(server: S3Server, location: str, *partitions: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 from pyarrow import fs as pafs
@@ -19,7 +19,7 @@ from pyarrow import fs as pafs
 from lake import s3
 from lake.errors import Rejected, TableGone, Transient
 from lake.filesystems import filesystem_of
-from lake.locations import bucket_and_key, canonical_location, is_local
+from lake.locations import canonical_location, is_local
 
 PROPERTIES = ".hoodie/hoodie.properties"
 #: a text file, or since Hudi 0.11 one in the format of base files with its extension
@@ -76,18 +76,6 @@ class Storage:
     def below(self, relative: str) -> "Storage":
         """The directory ``relative`` by itself."""
         return Storage(f"{self.location}/{relative}")
-
-    def hudi_rs_table(self) -> Any:
-        """The Hudi table here as hudi-rs opens it; raises what hudi-rs raises."""
-        import hudi
-
-        if self.is_local:
-            return hudi.HudiTableBuilder.from_base_uri(self.base).build()
-        bucket, _ = bucket_and_key(self.location)
-        access = s3.access(bucket)
-        access.export()  # hudi-rs opens the metadata table without the options it was given for the table
-        options = access.object_store_options(bucket)
-        return hudi.HudiTableBuilder.from_base_uri(self.location).with_storage_options(options).build()
 
     def each(self, look: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
         """``look`` at every item, in their order; several at once where each is a request over a network."""

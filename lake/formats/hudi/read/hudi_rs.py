@@ -6,14 +6,41 @@ of logs only, and none of whose records it can't run the merger: payload classes
 of some columns, and whatever else it says it does not know. Those Hudi itself reads, see ``rewrite.merged_rows``.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from lake import s3
 from lake.errors import Transient
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.timeline.records import is_whole
+from lake.locations import bucket_and_key
+
+
+def open_table(storage: Storage) -> Any:
+    """The table at ``storage`` as hudi-rs opens it; raises what hudi-rs raises."""
+    import hudi
+
+    if storage.is_local:
+        return hudi.HudiTableBuilder.from_base_uri(storage.base).build()
+    bucket, _ = bucket_and_key(storage.location)
+    access = s3.access(bucket)
+    _set(access.environment())
+    options = access.object_store_options(bucket)
+    return hudi.HudiTableBuilder.from_base_uri(storage.location).with_storage_options(options).build()
+
+
+def _set(environment: Mapping[str, str]) -> None:
+    """Set what of the process's environment is not so yet.
+
+    hudi-rs opens the metadata table without the options that it was given for the table. Of a bucket in a store of
+    one's own it would ask Amazon, and for minutes where Amazon can't be reached.
+    """
+    for key, value in environment.items():
+        if os.environ.get(key) != value:
+            os.environ[key] = value
 
 
 class NotMerged(Exception):
@@ -35,7 +62,7 @@ class HudiRsReader:
         begun = False
         try:
             if self._reader is None:
-                self._reader = self._storage.hudi_rs_table().create_file_group_reader_with_options()
+                self._reader = open_table(self._storage).create_file_group_reader_with_options()
             for batch in self._reader.read_file_slice_from_paths_stream(base, list(logs)):
                 begun = True
                 yield pa.record_batch(batch)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.files.names import DataFile, Group, data_file, join, log_order
 from lake.formats.hudi.files.storage import OnDisk, Storage
+from lake.formats.hudi.read.hudi_rs import open_table
 from lake.formats.hudi.timeline.timeline import (
     COMMIT_ACTIONS,
     PLANNED_KINDS,
@@ -143,7 +144,7 @@ def _slices_by_metadata(storage: Storage, timeline: Timeline, partitions: Collec
 
 def _ask_hudi_rs(storage: Storage, question: Callable[[Any], Any]) -> Any:
     try:
-        return question(storage.hudi_rs_table())
+        return question(open_table(storage))
     except Exception as error:
         raise Transient(f"{storage.location}: hudi-rs can't list the table ({str(error).splitlines()[0]})") from error
     except BaseException as error:
