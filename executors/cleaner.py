@@ -8,24 +8,23 @@ between question and deletion learns that another one was there.
 """
 
 import logging
-import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
+from executors.keeping import Keeping
 from executors.observer import Observer
 from executors.outcome import one_line
 from executors.rescue import Formats
 from lake.errors import Conflict
 from lake.formats import load_format
-from lake.identity import executor_name
 from lake.model import TableRef
 from lake.optional import Fenced, identified, made_anew
-from lake.plan import Keeper, KeeperKind, SupersededVersion
+from lake.plan import KeeperKind, SupersededVersion
 from lake.plan_store import Due, PlanStore
-from lake.ports import Capability, Deletion, SparkProvider, TableFormat
+from lake.ports import Deletion, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 
@@ -146,8 +145,7 @@ class _Round:
         self._bytes_freed = 0
         self._kept: list[Kept] = []
         self._closed: list[Kept] = []
-        #: holds the partitions that are cleaned, where no lock of the table keeps plans away
-        self._keeper = Keeper(kind=KeeperKind.CLEANER, name=f"{executor_name()}/{uuid.uuid4().hex[:8]}")
+        self._keeping = Keeping(KeeperKind.CLEANER, table, format_, store)
         #: rows looked at that are still due: kept ones, and in a dry run all
         self._seen: set[int] = set()
 
@@ -230,25 +228,14 @@ class _Round:
             self._observer.clean_failed(self._table.name, type(error).__name__)
             return error
         finally:
-            self._release()
+            self._keeping.release()
         return None
-
-    def _release(self) -> None:
-        """Give partitions back to the planner at once; without an answer they are free in some minutes."""
-        if Capability.TABLE_LOCK in self._format.capabilities:
-            return
-        try:
-            self._store.release(self._keeper)
-        except Exception as error:
-            log.warning("table %s: its partitions stay with the cleaner: %s", self._table.name, one_line(error))
 
     def _mark(self, batch: Sequence[Due]) -> None:
         """Tell the store that a deletion begins. Raises Conflict where somebody else works on a partition or a file."""
-        if Capability.TABLE_LOCK not in self._format.capabilities:
-            partitions = {d.version.partition for d in batch}
-            taken = partitions - frozenset(self._store.keep(self._table, partitions, self._keeper))
-            if taken:
-                raise Conflict(f"partition {min(taken)} is held by a plan or the sweep")
+        taken = self._keeping.taken({d.version.partition for d in batch})
+        if taken:
+            raise Conflict(f"partition {min(taken)} is held by a plan or the sweep")
         rows = [d.row_id for d in batch]
         if len(self._store.begin_deleting(rows)) < len(rows):
             raise Conflict("another process has deleted some of these files meanwhile")

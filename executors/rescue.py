@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
+from executors.keeping import Keeping
 from executors.observer import Observer
 from executors.outcome import Outcome, Result, figures_of, one_line
 from executors.run import ASK_AGAIN_SECONDS, HEARTBEAT, settle
@@ -14,7 +15,7 @@ from lake.errors import Rejected
 from lake.logfields import about
 from lake.model import TableRef
 from lake.optional import FindsLateFiles, FindsStaged, RemovesLateFiles, pending, unfinished
-from lake.plan import LIVE_STATES, Claim, PlanKind, PlanState
+from lake.plan import LIVE_STATES, Claim, KeeperKind, PlanKind, PlanState
 from lake.plan_store import PlanStore
 from lake.ports import SparkProvider, TableFormat
 
@@ -91,7 +92,11 @@ def _withdraw(table: TableRef, nobodys: Mapping[str, Sequence[str]], format_: Ta
 
 
 def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, spark: SparkProvider) -> int:
-    """Withdraw what ended attempts left on a table that does not tell; forget what nobody is to write to by now."""
+    """Withdraw what ended attempts left on a table that does not tell; forget what nobody is to write to by now.
+
+    A partition that a live plan has is left alone: a run of that plan withdraws what its earlier attempts left, and
+    what is left of others waits until it has ended.
+    """
     if not isinstance(format_, FindsStaged):
         return 0
     known = store.leftovers(table)
@@ -99,11 +104,15 @@ def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, sp
         return 0
     left, withdrawn = frozenset(format_.left_of(table, [entry.staged for entry in known])), 0
     if left:
-        with format_.writer(table, spark) as writer:
-            for entry in known:
-                if entry.staged.token in left:
-                    log.warning("plan %s of %s left %s: withdrawn", entry.plan_id, table.name, entry.staged.token)
-                    withdrawn += writer.discard(entry.plan_id, (entry.staged.token,), staged=(entry.staged,))
+        keeping = Keeping(KeeperKind.SWEEP, table, format_, store)
+        try:
+            with format_.writer(table, spark) as writer:
+                for entry in known:
+                    if entry.staged.token in left and not keeping.taken(entry.partitions):
+                        log.warning("plan %s of %s left %s: withdrawn", entry.plan_id, table.name, entry.staged.token)
+                        withdrawn += writer.discard(entry.plan_id, (entry.staged.token,), staged=(entry.staged,))
+        finally:
+            keeping.release()
     store.nothing_left([entry for entry in known if entry.is_old and entry.staged.token not in left])
     return withdrawn
 

@@ -38,9 +38,13 @@ class Due:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """What an attempt staged on which no executor works any more. ``is_old``: nobody is to write to it by now."""
+    """What an attempt staged on which no executor works any more, and the partitions of its plan.
+
+    ``is_old``: nobody is to write to it by now.
+    """
 
     plan_id: str
+    partitions: Collection[str]
     staged: Staged
     is_old: bool
 

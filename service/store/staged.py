@@ -5,6 +5,7 @@ A table without a timeline does not tell what was begun on it. So the sweep lear
 left, and goes on looking for ``WATCHED_FOR``, since one that only slept may write on.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Connection, select, update
@@ -14,7 +15,7 @@ from lake.plan import WATCHED_FOR, Claim, Commit, PlanState, Staged
 from lake.plan_store import Leftover
 from service.store.base import StorePart, hold, insert_if_absent
 from service.store.clock import db_now, milliseconds
-from service.store.models import PlanRow, StagedRow
+from service.store.models import GroupRow, PlanRow, StagedRow
 
 
 class StagedParts(StorePart):
@@ -39,18 +40,36 @@ class StagedParts(StorePart):
         Without what an executor that holds its plan works on.
         """
         worked_on = (PlanRow.state == PlanState.INFLIGHT) & (PlanRow.epoch == StagedRow.epoch)
+        left = StagedRow.table_name == table.name, StagedRow.cleared_at_ms.is_(None), ~worked_on
         is_old = StagedRow.staged_at_ms <= db_now() - milliseconds(WATCHED_FOR)
         query = (
             select(StagedRow.plan_id, StagedRow.token, StagedRow.paths, is_old.label("is_old"))
             .join(PlanRow, PlanRow.id == StagedRow.plan_id)
-            .where(StagedRow.table_name == table.name, StagedRow.cleared_at_ms.is_(None), ~worked_on)
+            .where(*left)
             .order_by(StagedRow.staged_at_ms, StagedRow.token)
         )
+        groups = (
+            select(GroupRow.plan_id, GroupRow.partition_path)
+            .join(PlanRow, PlanRow.id == GroupRow.plan_id)
+            .join(StagedRow, StagedRow.plan_id == GroupRow.plan_id)
+            .where(*left)
+            .distinct()
+            .order_by(GroupRow.partition_path)
+        )
+        partitions: dict[str, list[str]] = defaultdict(list)
         with self._database.read() as connection:
-            return [
-                Leftover(plan_id=row.plan_id, staged=_staged(row.token, row.paths), is_old=bool(row.is_old))
-                for row in connection.execute(query)
-            ]
+            rows = connection.execute(query).all()
+            for group in connection.execute(groups):
+                partitions[group.plan_id].append(group.partition_path)
+        return [
+            Leftover(
+                plan_id=row.plan_id,
+                partitions=partitions[row.plan_id],
+                staged=_staged(row.token, row.paths),
+                is_old=bool(row.is_old),
+            )
+            for row in rows
+        ]
 
     def nothing_left(self, leftovers: Collection[Leftover]) -> None:
         """Record that nothing is left of these, and nothing will come."""

@@ -9,7 +9,8 @@ from toys.bench import Bench
 from contract.port import attempt
 from executors.outcome import Result
 from lake.errors import LakefoldError
-from lake.plan import Staged
+from lake.plan import Plan, Staged
+from service.store.errors import PartitionsTaken
 
 pytestmark = pytest.mark.parametrize("bench", ["locations-sqlite", "versions-sqlite"], indirect=True)
 WEEK_MS = 7 * 24 * 3_600_000
@@ -95,3 +96,46 @@ def test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tab
         with pytest.raises(LakefoldError):
             sleeper.writer.commit(rewrite)
     assert (bench.stored(), bench.commits(plan), bench.rows()) == (files, 0, before)
+
+
+def given_up_by_a_dead_executor(bench: Bench) -> Plan:
+    """A cancelled plan of which an attempt left files."""
+    plan = bench.request()
+    bench.format.hooks["rewritten"] = die
+    with pytest.raises(Killed):
+        bench.run()
+    bench.format.hooks.clear()
+    bench.expire()
+    bench.store.request_cancel(plan.plan_id, "ada")
+    bench.rescue()
+    assert bench.state(plan) == "cancelled"
+    return plan
+
+
+def test_the_sweep_holds_the_partitions_of_what_it_withdraws(bench: Bench):
+    files, _ = bench.stored(), given_up_by_a_dead_executor(bench)
+    refused = []
+
+    def plan_meanwhile() -> None:
+        with pytest.raises(PartitionsTaken) as taken:
+            bench.request()
+        refused.append(taken.value.keepers)
+
+    bench.format.hooks["discard"] = plan_meanwhile
+    assert bench.sweep() == 1
+    bench.format.hooks.clear()
+    assert [(sorted(keepers), {text.split(" (")[0] for text in keepers.values()}) for keepers in refused] == [
+        (["dt=0", "dt=1"], {"the sweep"})
+    ]
+    assert bench.stored() == files
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+
+
+def test_what_was_left_in_partitions_of_a_live_plan_waits_until_that_has_ended(bench: Bench):
+    before, files, _ = bench.rows(), bench.stored(), given_up_by_a_dead_executor(bench)
+    left = bench.stored().keys() - files.keys()
+    bench.request()
+    assert (bench.sweep(), bench.stored().keys() - files.keys()) == (0, left)
+    assert bench.run().result is Result.COMPLETED
+    assert (bench.sweep(), bench.stored().keys() & left, bench.rows()) == (1, set(), before)

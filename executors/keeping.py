@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partitions that a round of the cleaner or the sweep holds, where no lock of the table keeps plans away."""
+
+import logging
+import uuid
+from collections.abc import Collection
+
+from executors.outcome import one_line
+from lake.identity import executor_name
+from lake.model import TableRef
+from lake.plan import Keeper, KeeperKind
+from lake.plan_store import PlanStore
+from lake.ports import Capability, TableFormat
+
+log = logging.getLogger(__name__)
+
+
+class Keeping:
+    """One round's hold on partitions of one table; ``release`` ends it, and without that it ends in some minutes."""
+
+    def __init__(self, kind: KeeperKind, table: TableRef, format_: TableFormat, store: PlanStore) -> None:
+        self._table, self._store = table, store
+        self._is_needed = Capability.TABLE_LOCK not in format_.capabilities
+        self._keeper = Keeper(kind=kind, name=f"{executor_name()}/{uuid.uuid4().hex[:8]}")
+
+    def taken(self, partitions: Collection[str]) -> Collection[str]:
+        """Hold, or go on holding, ``partitions``; those of them that a plan or another round holds."""
+        if not self._is_needed:
+            return frozenset()
+        return frozenset(partitions) - frozenset(self._store.keep(self._table, partitions, self._keeper))
+
+    def release(self) -> None:
+        """Give partitions back to the planner at once."""
+        if not self._is_needed:
+            return
+        try:
+            self._store.release(self._keeper)
+        except Exception as error:
+            log.warning("table %s: its partitions stay with %s: %s", self._table.name, self._keeper, one_line(error))
