@@ -5,7 +5,7 @@ import logging
 
 from executors.outcome import one_line
 from lake.errors import TableGone
-from lake.optional import pending, unfinished
+from lake.optional import TakesBack, pending, unfinished
 from lake.plan import Claim, Staged
 from lake.ports import TableFormat, TableWriter
 
@@ -15,38 +15,47 @@ log = logging.getLogger(__name__)
 class Leftovers:
     """What is pending of one claimed plan. ``writer`` is the run's, while it is open."""
 
+    #: whether groups may be left out and the others executed
+    is_divisible = True
+
     def __init__(self, claim: Claim, format_: TableFormat) -> None:
         self._claim, self._format = claim, format_
         self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
         self.writer: TableWriter | None = None
-        #: what this very run published, or began of an adopted plan
+        #: what this very run published, or began
         self.instant: str | None = None
         #: what this very run staged, or was about to
-        self.own: list[Staged] = []
+        self._own: list[Staged] = []
         #: the claim's executor is not the one that ran the plan
         self.taken_over = False
 
+    def may_begin(self) -> None:
+        """Note that this run may make something of the plan's from now on."""
+
+    def stages(self, staged: Staged) -> None:
+        """Note what this run is about to stage."""
+        self._own.append(staged)
+        self.instant = staged.token
+
+    def withdraw_earlier(self, writer: TableWriter) -> None:
+        """Discard what earlier attempts left, before this run makes something itself."""
+        withdrawn = self.discard(writer, None) if self._claim.epoch > 1 else 0
+        if withdrawn:
+            log.info("plan %s: withdrew %d instants of earlier attempts", self._plan_id, withdrawn)
+
     def withdraw_own(self) -> None:
-        """Discard the instant of this very run: nobody else may know it. An adopted one is its owner's."""
-        if self.instant is not None and self._claim.plan.adopted is None:
+        """Discard the instant of this very run: nobody else may know it."""
+        if self.instant is not None:
             self._withdraw((self.instant,))
 
     def withdraw_all(self) -> bool:
-        """Discard all that is pending of the plan; False where it may be that something stays.
-
-        An adopted instant that this run did not begin is somebody else's work, but for the one of a silent executor.
-        """
-        if self._claim.plan.adopted is not None:
-            return self._withdraw(None) if self.instant is not None or self.taken_over else True
+        """Discard all that is pending of the plan; False where it may be that something stays."""
         return self._withdraw(None) or self._claim.epoch == 1
 
     def pending(self) -> bool:
         """Whether something of the plan is pending on its table, as far as can be told: no answer means yes."""
-        adopted = self._claim.plan.adopted
         try:
-            if adopted is not None:
-                return any(entry.instant == adopted and entry.begun for entry in unfinished(self._format, self._table))
-            return self._plan_id in pending(self._format, self._table).values()
+            return self._is_pending()
         except TableGone:
             return False
         except Exception as error:
@@ -55,10 +64,11 @@ class Leftovers:
 
     def discard(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
         """Discard ``instants``, None for all of the plan's; how many were withdrawn."""
-        staged = [one for one in (*self._claim.staged, *self.own) if instants is None or one.token in instants]
-        return writer.discard(
-            self._plan_id, instants, staged=staged, adopted=self._claim.plan.adopted, epoch=self._claim.epoch
-        )
+        staged = [one for one in (*self._claim.staged, *self._own) if instants is None or one.token in instants]
+        return writer.discard(self._plan_id, instants, staged=staged, epoch=self._claim.epoch)
+
+    def _is_pending(self) -> bool:
+        return self._plan_id in pending(self._format, self._table).values()
 
     def _withdraw(self, instants: tuple[str, ...] | None) -> bool:
         """``discard``, and whether that went well. The sweep finds what it did not."""
@@ -70,3 +80,48 @@ class Leftovers:
             log.warning("plan %s: its files stay for now: %s", self._plan_id, one_line(error))
             return False
         return True
+
+
+class AdoptedLeftovers(Leftovers):
+    """What is pending of a plan that another process scheduled: one instant for all attempts, and its owner's.
+
+    It is executed whole or not at all, and what was begun of it is taken back, but the instant stays.
+    """
+
+    is_divisible = False
+
+    def __init__(self, claim: Claim, format_: TableFormat, adopted: str) -> None:
+        super().__init__(claim, format_)
+        self._adopted = adopted
+
+    def may_begin(self) -> None:
+        """What is there of the instant from now on is ours to take back, even where ``prepare`` fails half-way."""
+        self.instant = self._adopted
+
+    def stages(self, staged: Staged) -> None:
+        """Nothing to note: all attempts have the one instant, which this run may not have begun yet."""
+
+    def withdraw_earlier(self, writer: TableWriter) -> None:
+        """Nothing to discard: this run goes on with the same instant."""
+
+    def withdraw_own(self) -> None:
+        """Nothing to discard: the instant is its owner's, and a successor's work may be under it by now."""
+
+    def withdraw_all(self) -> bool:
+        """Take back what was begun; but what this run did not begin is somebody else's, unless a silent executor's."""
+        return self._withdraw(None) if self.instant is not None or self.taken_over else True
+
+    def discard(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
+        """Take back what was begun; 1 where that was something."""
+        if not isinstance(writer, TakesBack):
+            return 0
+        return int(writer.take_back(self._adopted, self._plan_id, epoch=self._claim.epoch))
+
+    def _is_pending(self) -> bool:
+        return any(entry.instant == self._adopted and entry.begun for entry in unfinished(self._format, self._table))
+
+
+def leftovers_of(claim: Claim, format_: TableFormat) -> Leftovers:
+    """What is pending of the plan of ``claim``."""
+    adopted = claim.plan.adopted
+    return Leftovers(claim, format_) if adopted is None else AdoptedLeftovers(claim, format_, adopted)

@@ -22,7 +22,7 @@ from functools import partial
 
 from executors.landing import Landing
 from executors.lease import Lease
-from executors.leftovers import Leftovers
+from executors.leftovers import leftovers_of
 from executors.observer import Observer, observed
 from executors.outcome import Outcome, Result, completed_line, figures_of, left_out_of, one_line
 from executors.patience import patiently
@@ -107,7 +107,7 @@ class _Run:
         self._observer, self._lease, self._ask_again, self._engines = observer, lease, ask_again, engines
         self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
         self._milliseconds = dict(claim.milliseconds)
-        self._left = Leftovers(claim, format_)
+        self._left = leftovers_of(claim, format_)
         self._landing = Landing(claim, format_, lease, ask_again)
         self._recovery = Recovery(
             claim, store, observer, lease, self._left, self._landing, ask_again, self._milliseconds
@@ -171,9 +171,7 @@ class _Run:
             raise
         except Exception as silent:
             raise Transient(f"whose plan it is can't be learned: {one_line(silent)}") from silent
-        if self._claim.plan.adopted is not None:
-            # What is there of it from now on is ours to take back, even where ``prepare`` fails half-way.
-            self._left.instant = self._claim.plan.adopted
+        self._left.may_begin()
 
     def _journal(self, staged: Staged) -> None:
         """Have the database know what is about to be staged, before anything of it exists."""
@@ -183,9 +181,7 @@ class _Run:
             raise
         except Exception as silent:
             raise Transient(f"what is to be staged can't be recorded: {one_line(silent)}") from silent
-        self._left.own.append(staged)
-        if self._claim.plan.adopted is None:
-            self._left.instant = staged.token
+        self._left.stages(staged)
         failpoint("staged")
 
     @contextmanager
@@ -232,10 +228,7 @@ class _Run:
             raise Conflict(another)
 
     def _change(self, writer: TableWriter) -> None:
-        if self._claim.epoch > 1 and self._claim.plan.adopted is None:
-            withdrawn = self._left.discard(writer, None)
-            if withdrawn:
-                log.info("plan %s: withdrew %d instants of earlier attempts", self._plan_id, withdrawn)
+        self._left.withdraw_earlier(writer)
         plan, numbers = self._claim.plan, tuple(range(len(self._claim.plan.groups)))
         while True:
             try:
@@ -247,8 +240,8 @@ class _Run:
                 self._leave_out(unreadable, numbers)
                 gone = {item.group for item in unreadable}
                 kept = [index for index in range(len(numbers)) if index not in gone]
-                if not kept or len(kept) == len(numbers) or plan.adopted is not None:
-                    raise  # somebody else's plan is executed as a whole
+                if not kept or len(kept) == len(numbers) or not self._left.is_divisible:
+                    raise
                 log.warning("plan %s goes on without %d groups: %s", self._plan_id, len(gone), one_line(error))
                 if self._left.instant is not None:
                     self._left.discard(writer, (self._left.instant,))

@@ -87,6 +87,18 @@ class RollsBack(Protocol):
 
 
 @runtime_checkable
+class TakesBack(Protocol):
+    """What a ``TableWriter`` adds where it executes what another process scheduled (``Capability.ADOPTION``)."""
+
+    def take_back(self, instant: str, plan_id: str, *, epoch: int | None = None) -> bool:
+        """Take back what was begun of an adopted plan and remove its files; whether something was begun.
+
+        The instant stays scheduled: it belongs to whoever scheduled it. ``epoch`` is the caller's. Idempotent; never
+        touches a completed instant, nor the work of another attempt that has begun since under the same instant.
+        """
+
+
+@runtime_checkable
 class MergedReads(Protocol):
     """What a ``TableWriter`` adds when its data files do not always tell the rows that a reader of the table sees.
 

@@ -162,22 +162,17 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         instants: Collection[str] | None,
         *,
         staged: Collection[Staged] = (),
-        adopted: str | None = None,
         epoch: int | None = None,
     ) -> int:
         """Withdraw what ``instants`` of this plan left uncommitted; the number of instants for which that did anything.
 
         ``staged`` is what the database knows of them: a format without a timeline withdraws these, and nothing else.
 
-        ``adopted`` is the instant of an adopted plan. What was begun of it is taken back and its files are removed,
-        but the instant stays scheduled: it belongs to whoever scheduled it.
-
         ``None`` means every pending instant of the table that names ``plan_id``, recorded or not: what a take-over
         needs, because a killed executor may have published an instant that it could not record any more. ``epoch`` is
         the caller's: what an executor that took the plan over since is working on stays. Of an instant that is gone
         already the files are removed that this writer's own job wrote after that.
-        Idempotent; never touches a completed instant, nor the work of another attempt that has begun since, where
-        attempts share an instant.
+        Idempotent; never touches a completed instant.
         """
 
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:

@@ -28,6 +28,7 @@ from lake.optional import (
     MergedReads,
     RollsBack,
     RunsServices,
+    TakesBack,
     TakesOut,
     require,
     unfinished,
@@ -38,7 +39,7 @@ from planner.offers import not_offered
 from planner.policy import SizingPolicy
 
 ASKED = {
-    Capability.ADOPTION: (HasTimeline, object),
+    Capability.ADOPTION: (HasTimeline, TakesBack),
     Capability.TABLE_SERVICES: (object, RunsServices),
     Capability.ROLL_BACK: (HasTimeline, RollsBack),
     Capability.MERGED_READS: (object, MergedReads),
@@ -69,7 +70,7 @@ def _adoption(case: Any, table: TableRef) -> None:
     with attempt(case, plan) as one:
         one.rewritten()
         assert [begun.begun for begun in unfinished(case.format, table)] == [True]
-        one.writer.discard("p", None, staged=one.journal, adopted=token)
+        one.writer.take_back(token, "p")
         assert [(back.instant, back.begun) for back in unfinished(case.format, table)] == [(token, False)]
     assert run(case, plan, 2).instant == token
     assert (list(unfinished(case.format, table)), case.rows(table)) == ([], rows)

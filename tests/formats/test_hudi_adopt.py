@@ -111,7 +111,7 @@ def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(
     with table.writer() as dead, table.writer() as successor:
         written = dead.rewrite(dead.prepare(plan, 1), ignore)
         assert table.rows() == before
-        assert successor.discard(plan.plan_id, None, adopted=plan.adopted) == 1
+        assert successor.take_back(plan.adopted, plan.plan_id)
         (entry,) = FORMAT.unfinished(table.ref)
         assert (entry.instant, entry.begun) == (plan.adopted, False)
         assert not [path for path in table.files_of(entry.instant) if path.endswith(".parquet")]
@@ -141,7 +141,7 @@ def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(
         written = sleeper.rewrite(sleeper.prepare(plan, 1), ignore)
         (begun,) = FORMAT.unfinished(table.ref)
         assert (begun.begun, begun.alive, begun.dead) == (True, True, False)
-        assert successor.discard(plan.plan_id, None, adopted=plan.adopted) == 1
+        assert successor.take_back(plan.adopted, plan.plan_id)
         assert (table.files_of(begun.instant), table.temporary()) == (set(), [])
         (entry,) = FORMAT.unfinished(table.ref)
         assert (entry.instant, entry.begun, entry.groups) == (plan.adopted, False, plan.groups)
@@ -156,7 +156,7 @@ def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(
         commit = successor.commit(again)
         with pytest.raises(Conflict, match="took over"):
             sleeper.commit(written)
-        assert sleeper.discard(plan.plan_id, None, adopted=plan.adopted) == 0
+        assert not sleeper.take_back(plan.adopted, plan.plan_id)
     assert (table.rows(), commit.instant) == (before, plan.adopted)
     assert table.files_of(commit.instant) == {output.path for output in commit.outputs}
 

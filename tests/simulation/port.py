@@ -355,7 +355,6 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         instants: Collection[str] | None,
         *,
         staged: Collection[Staged] = (),
-        adopted: str | None = None,
         epoch: int | None = None,
     ) -> int:
         """See the port."""

@@ -142,7 +142,6 @@ class LocationsWriter(FilesWriter):
         instants: Collection[str] | None,
         *,
         staged: Collection[Staged] = (),
-        adopted: str | None = None,
         epoch: int | None = None,
     ) -> int:
         self._format.hook("discard")

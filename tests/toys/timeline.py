@@ -85,7 +85,7 @@ class ToyFormat(FilesFormat):
 
 
 class ToyWriter(FilesWriter):
-    """Changes one such table; implements ``MergedReads``, ``RunsServices`` and ``RollsBack`` too.
+    """Changes one such table; implements ``MergedReads``, ``RunsServices``, ``RollsBack`` and ``TakesBack`` too.
 
     Its ``fence`` is asked before it deletes only, so that tests can wake a sleeper anywhere.
     """
@@ -182,20 +182,12 @@ class ToyWriter(FilesWriter):
         instants: Collection[str] | None,
         *,
         staged: Collection[Staged] = (),
-        adopted: str | None = None,
         epoch: int | None = None,
     ) -> int:
         self._format.hook("discard")
         withdrawn = 0
         with locked(self._table):
             completed = {m.get("instant") for m in manifests(self._table)}
-            scheduled = self._base / "pending" / f"{adopted}.json"
-            if adopted is not None and scheduled.exists() and adopted not in completed:
-                for path in self._base.rglob(f"{adopted}-*.parquet"):
-                    path.unlink()
-                begun = json.loads(scheduled.read_text())["epoch"]
-                scheduled.write_text(json.dumps(SCHEDULED))
-                return int(bool(begun))
             for instant, owner in self._format.pending(self._table).items():
                 if owner != plan_id or (instants is not None and instant not in instants):
                     continue
@@ -205,6 +197,18 @@ class ToyWriter(FilesWriter):
                     withdrawn += 1
                 (self._base / "pending" / f"{instant}.json").unlink()
         return withdrawn
+
+    def take_back(self, instant: str, plan_id: str, *, epoch: int | None = None) -> bool:
+        self._format.hook("discard")
+        with locked(self._table):
+            scheduled = self._base / "pending" / f"{instant}.json"
+            if not scheduled.exists() or instant in {m.get("instant") for m in manifests(self._table)}:
+                return False
+            for path in self._base.rglob(f"{instant}-*.parquet"):
+                path.unlink()
+            begun = json.loads(scheduled.read_text())["epoch"]
+            scheduled.write_text(json.dumps(SCHEDULED))
+            return bool(begun)
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
         self._format.hook("maintain")

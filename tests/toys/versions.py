@@ -109,7 +109,6 @@ class VersionsWriter(FilesWriter):
         instants: Collection[str] | None,
         *,
         staged: Collection[Staged] = (),
-        adopted: str | None = None,
         epoch: int | None = None,
     ) -> int:
         self._format.hook("discard")

@@ -85,6 +85,12 @@ class HudiWriter:
             self._client = HudiClient(self.table, self._provider(), plan)
         return self._client
 
+    def _open_as_it_is(self) -> HudiClient:
+        """The open client; opened anew where the table has lost its metadata table, which would be in the way."""
+        if self._client is not None and self._client.has_metadata_table and not is_there(self._client.storage):
+            self._close()
+        return self._open()
+
     def _check_contents(self) -> None:
         """Raise Rejected where the table has come into a state in which it is not changed."""
         storage = Storage(self.table.location)
@@ -178,16 +184,16 @@ class HudiWriter:
         instants: Collection[str] | None,
         *,
         staged: Collection[Staged] = (),
-        adopted: str | None = None,
         epoch: int | None = None,
     ) -> int:
         """See ``TableWriter``: what is pending, and whose plan it is, the timeline tells."""
         with outcomes(self.table, "withdrawing a plan"):
-            if self._client is not None and self._client.has_metadata_table and not is_there(self._client.storage):
-                self._close()  # deleted since: it would be in the way
-            if adopted is not None:
-                return adoption.take_back(self._open(), adopted, plan_id, self._attempt, epoch)
-            return withdrawal.discard(self._open(), plan_id, instants, self._attempt, epoch)
+            return withdrawal.discard(self._open_as_it_is(), plan_id, instants, self._attempt, epoch)
+
+    def take_back(self, instant: str, plan_id: str, *, epoch: int | None = None) -> bool:
+        """See ``TakesBack``."""
+        with outcomes(self.table, "withdrawing a plan"):
+            return bool(adoption.take_back(self._open_as_it_is(), instant, plan_id, self._attempt, epoch))
 
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
         """See ``TableWriter``."""
