@@ -2,14 +2,12 @@
 """The loop of an executor: claim, run, repeat; rescue the plans of silent ones; end politely or at once."""
 
 import logging
-import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from types import FrameType
 
 from executors.observer import Observer
 from executors.outcome import Outcome, Result, one_line
@@ -93,24 +91,6 @@ class Worker:
         """Stop the current plans before their commits, discard what they wrote, requeue them, and return."""
         self._draining.set()
         self._aborting.set()
-
-    def install_signals(self) -> None:
-        """SIGTERM and SIGINT drain at first and abort when they come again. Main thread only."""
-
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            # In a thread of its own: the interrupted main thread may hold the very lock that setting an event needs.
-            threading.Thread(target=self._signalled, args=(signal.Signals(number).name,)).start()
-
-        signal.signal(signal.SIGTERM, on_signal)
-        signal.signal(signal.SIGINT, on_signal)
-
-    def _signalled(self, name: str) -> None:
-        if self._draining.is_set():
-            log.warning("%s again: stopping the current plans", name)
-            self.abort()
-        else:
-            log.info("%s: finishing the current plans; send it again to stop them", name)
-            self.drain()
 
     def _work(self, *, once: bool) -> Counter[Result]:
         self._tally.clear()

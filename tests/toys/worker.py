@@ -6,6 +6,7 @@ import sys
 from datetime import timedelta
 
 from executors.worker import Worker, WorkerSettings
+from service.daemon import signals
 from service.store import Store
 from service.store.views import StoreSettings
 from toys.cases import CASES
@@ -24,7 +25,7 @@ def main() -> None:
         engines=case.engines,
         settings=WorkerSettings(slots=int(slots), heartbeat=span / 4, idle=timedelta(seconds=0.1), patience=4 * span),
     )
-    worker.install_signals()
+    signals.install(drain=worker.drain, abort=worker.abort)
     print(dict(worker.run_once() if how == "once" else worker.run()), flush=True)
 
 
