@@ -16,9 +16,8 @@ from functools import partial
 
 from executors.keeping import Keeping
 from executors.observer import Observer
-from executors.outcome import one_line
 from executors.rescue import Formats
-from lake.errors import Conflict
+from lake.errors import Conflict, one_line
 from lake.formats import load_format
 from lake.model import TableRef
 from lake.optional import Fenced, identified, made_anew

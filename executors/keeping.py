@@ -5,7 +5,7 @@ import logging
 import uuid
 from collections.abc import Collection
 
-from executors.outcome import one_line
+from lake.errors import one_line
 from lake.identity import executor_name
 from lake.model import TableRef
 from lake.plan import Keeper, KeeperKind

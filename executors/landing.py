@@ -4,9 +4,8 @@
 from collections.abc import Sequence
 
 from executors.lease import Lease
-from executors.outcome import one_line
 from executors.patience import ask_table
-from lake.errors import CommitUnknown, TableGone
+from lake.errors import CommitUnknown, TableGone, one_line
 from lake.plan import Claim, Commit
 from lake.ports import TableFormat
 

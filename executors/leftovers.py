@@ -3,8 +3,7 @@
 
 import logging
 
-from executors.outcome import one_line
-from lake.errors import TableGone
+from lake.errors import TableGone, one_line
 from lake.optional import TakesBack, pending, unfinished
 from lake.plan import Claim, Staged
 from lake.ports import TableFormat, TableWriter

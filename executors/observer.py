@@ -4,7 +4,8 @@
 import logging
 from collections.abc import Callable
 
-from executors.outcome import Outcome, one_line
+from executors.outcome import Outcome
+from lake.errors import one_line
 from lake.plan import Claim, Step
 
 log = logging.getLogger(__name__)

@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lake.errors import Conflict, LakefoldError
+from lake.errors import Conflict
 from lake.plan import Commit, LeftOut, PartitionFigures, Plan, Step
-from lake.redaction import hide
 from lake.units import format_bytes
-
-_ERROR_CHARACTERS = 2000
 
 
 class Result(StrEnum):
@@ -71,13 +68,3 @@ def left_out_of(error: Conflict) -> tuple[LeftOut, ...]:
     """The groups that a Conflict names as unreadable, if it does."""
     named = error.args[1] if len(error.args) > 1 else ()
     return tuple(item for item in named if isinstance(item, LeftOut))
-
-
-def one_line(error: BaseException) -> str:
-    """What went wrong as one line without secrets; errors that lakefold did not raise on purpose with their class."""
-    ours = isinstance(error, LakefoldError)
-    # A Conflict carries the groups it leaves out as its second argument, which are not for a person.
-    text = hide(" ".join(str(error.args[0] if ours and error.args else error).split()))[:_ERROR_CHARACTERS]
-    if ours:
-        return text or type(error).__name__
-    return f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -5,8 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from executors.outcome import one_line
-from lake.errors import CommitUnknown, LeaseLost
+from lake.errors import CommitUnknown, LeaseLost, one_line
 from lake.plan import Commit, Plan
 from lake.ports import TableFormat
 

@@ -13,7 +13,7 @@ from executors.landing import Landing
 from executors.lease import Lease
 from executors.leftovers import Leftovers
 from executors.observer import Observer
-from executors.outcome import Outcome, Result, one_line
+from executors.outcome import Outcome, Result
 from executors.patience import patiently
 from lake.errors import (
     CancelRequested,
@@ -24,6 +24,7 @@ from lake.errors import (
     LeaseLost,
     Rejected,
     TableGone,
+    one_line,
 )
 from lake.failpoints import failpoint
 from lake.plan import Claim, PlanState

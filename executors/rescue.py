@@ -9,9 +9,9 @@ from functools import partial
 
 from executors.keeping import Keeping
 from executors.observer import Observer
-from executors.outcome import Outcome, Result, figures_of, one_line
+from executors.outcome import Outcome, Result, figures_of
 from executors.run import ASK_AGAIN_SECONDS, HEARTBEAT, settle
-from lake.errors import Rejected
+from lake.errors import Rejected, one_line
 from lake.logfields import about
 from lake.model import TableRef
 from lake.optional import FindsLateFiles, FindsStaged, RemovesLateFiles, pending, unfinished

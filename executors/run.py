@@ -24,7 +24,7 @@ from executors.landing import Landing
 from executors.lease import Lease
 from executors.leftovers import leftovers_of
 from executors.observer import Observer, observed
-from executors.outcome import Outcome, Result, completed_line, figures_of, left_out_of, one_line
+from executors.outcome import Outcome, Result, completed_line, figures_of, left_out_of
 from executors.patience import patiently
 from executors.receipt import prove
 from executors.recovery import Recovery
@@ -36,6 +36,7 @@ from lake.errors import (
     LeaseLost,
     Rejected,
     Transient,
+    one_line,
 )
 from lake.failpoints import failpoint
 from lake.optional import Fenced, identified, made_anew

@@ -6,8 +6,8 @@ import threading
 import time
 from typing import Any
 
-from executors.outcome import one_line
 from executors.spark import drop_dead_session
+from lake.errors import one_line
 from lake.ports import SparkProvider
 
 log = logging.getLogger(__name__)

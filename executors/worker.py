@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from executors.observer import Observer
-from executors.outcome import Outcome, Result, one_line
+from executors.outcome import Outcome, Result
 from executors.rescue import Formats, rescue_one, unservable
 from executors.run import HEARTBEAT, run_plan
 from executors.spark import drop_dead_session
 from lake.engines import Engine
-from lake.errors import Rejected
+from lake.errors import Rejected, one_line
 from lake.formats import load_format
 from lake.identity import executor_name
 from lake.logfields import about

@@ -5,6 +5,11 @@ Every error that an executor meets is turned into one of these before it leaves
 the format adapter, so that the worker decides by type and never by message.
 """
 
+from lake.redaction import hide
+
+#: an error of a JVM can be a page; the head of it names the cause
+_MOST_CHARACTERS = 2000
+
 
 class LakefoldError(Exception):
     """Base of every error lakefold raises on purpose; its text is one line for a person."""
@@ -43,3 +48,15 @@ class Integrity(LakefoldError):
 
 class CancelRequested(LakefoldError):
     """An operator asked to cancel the plan and its executor honours that before the commit."""
+
+
+def one_line(error: BaseException) -> str:
+    """``error`` as one line without secrets; what nobody wrote for a person has its class before it."""
+    if isinstance(error, OSError) and error.strerror:
+        return hide(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
+    ours = isinstance(error, LakefoldError)
+    # A Conflict carries the groups it leaves out as its second argument, which are not for a person.
+    text = hide(" ".join(str(error.args[0] if ours and error.args else error).split()))[:_MOST_CHARACTERS]
+    if ours:
+        return text or type(error).__name__
+    return f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -7,7 +7,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
-from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient
+from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient, one_line
 from lake.redaction import hide
 
 
@@ -117,14 +117,10 @@ def classify(error: BaseException) -> Problem:
     return ERROR
 
 
-def one_line(error: BaseException) -> str:
-    """The error on one line without secrets; its class name where it has no text or nobody wrote it for a person."""
-    text = hide(" ".join(str(error).split()))
-    if isinstance(error, (LakefoldError, ValueError)) or classify(error) is not ERROR:
-        return text or type(error).__name__
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+def in_words(error: BaseException) -> str:
+    """What is said of ``error`` to whoever asked; a ValueError is about what they wrote, so its text is for them."""
+    text = " ".join(str(error).split())
+    return hide(text) if text and isinstance(error, ValueError) else one_line(error)
 
 
 def problem_object(error: BaseException) -> dict[str, Any]:
@@ -134,7 +130,7 @@ def problem_object(error: BaseException) -> dict[str, Any]:
         "type": PROBLEM_BASE + problem.slug,
         "title": problem.title,
         "status": problem.status,
-        "detail": one_line(error),
+        "detail": in_words(error),
         "exit_code": problem.code.value,
         **(error.facts if isinstance(error, ServiceError) else {}),
     }

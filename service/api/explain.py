@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from lake.errors import one_line
 from service import problems
 from service.api.context import Here
 from service.api.paging import document
@@ -42,7 +43,7 @@ def explain(
     try:
         decided = scan.explain(here.store, found, None if partition is None else partition.strip("/"))
     except OSError as error:
-        why = f"{problems.one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
+        why = f"{one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
         raise CommandError(problems.TRANSIENT, f"{found.name} can't be listed here: {why}") from error
     finally:
         _listing.release()

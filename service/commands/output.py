@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from service.problems import one_line, problem_object
+from service.problems import in_words, problem_object
 from service.text import to_json
 
 Row = Sequence[Any]
@@ -78,7 +78,7 @@ class Output:
         if self.json:
             sys.stderr.write(f"{to_json(problem_object(error))}\n")
         else:
-            sys.stderr.write(f"lakefold: {one_line(error)}\n{hint}")
+            sys.stderr.write(f"lakefold: {in_words(error)}\n{hint}")
         sys.stderr.flush()
 
     def table(self, columns: Sequence[Column], rows: Iterable[Row], *, indent: str = "") -> None:

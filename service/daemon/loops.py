@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lake.errors import LakefoldError
-from service.problems import one_line
+from lake.errors import LakefoldError, one_line
 from service.store import DatabaseUnreachable, SchemaBehind
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
 from lake import optional
-from lake.errors import LakefoldError, Transient
+from lake.errors import LakefoldError, Transient, one_line
 from lake.formats import load_format
 from lake.logfields import log_fields
 from planner.candidates import Reason
@@ -23,7 +23,6 @@ from service.planning.adoption import DeadWork, abandoned
 from service.planning.answer import Answer
 from service.planning.requests import answer_request
 from service.planning.scan import Look, plan_written, scan_and_plan
-from service.problems import one_line
 from service.store import Request, ScanRecord, Store, StoreError, WrittenPartition
 
 logger = logging.getLogger(__name__)

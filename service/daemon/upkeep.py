@@ -10,13 +10,13 @@ from executors.cleaner import CleanJob, CleanReport, clean_tables
 from executors.observer import Observer
 from executors.rescue import sweep
 from lake import optional
+from lake.errors import one_line
 from lake.formats import load_format
 from lake.optional import RunsServices
 from lake.ports import Capability, SparkProvider
 from lake.units import format_bytes
 from service.config.loader import Config
 from service.config.tables import configure
-from service.problems import one_line
 from service.store import Figures, Store, StoreError, TableState
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
-from lake.errors import LeaseLost
+from lake.errors import LeaseLost, one_line
 from lake.plan import Claim, Commit, PartitionFigures, Progress
 from service.observability.metrics import Metrics
-from service.problems import one_line
 from service.store import DatabaseUnreachable, SchemaBehind, Store, StoreError, StoreSettings, Watcher
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lake.errors import one_line
 from lake.plan import PlanState
-from service.problems import one_line
 from service.store import Figures, Leader, PlanView, ScanRecord, Store
 
 logger = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lake import optional
-from lake.errors import LakefoldError
+from lake.errors import LakefoldError, one_line
 from lake.formats import load_format
 from service import documents
-from service.problems import DATABASE, classify, one_line
+from service.problems import DATABASE, classify
 
 if TYPE_CHECKING:
     from service.config.tables import ConfiguredTable

@@ -16,7 +16,7 @@ from service.config.loader import Config, ConfigError
 from service.config.notify import NotifySettings, signing_keys
 from service.notify.webhook import GONE, Answer, Webhook
 from service.observability.metrics import Metrics
-from service.problems import one_line
+from service.problems import in_words
 from service.store import Notification
 from service.store.notifications import Notifications
 
@@ -117,4 +117,4 @@ def _keys(config: Config) -> tuple[bytes, ...]:
         remember(text.split())
         return signing_keys(text)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"notify.webhook_secret_file = {path}: {one_line(error)}") from error
+        raise ConfigError(f"notify.webhook_secret_file = {path}: {in_words(error)}") from error

@@ -9,8 +9,8 @@ from datetime import timedelta
 import httpx
 from pydantic import SecretStr
 
+from lake.errors import one_line
 from lake.redaction import hide_address
-from service.problems import one_line
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import httpx
 
+from lake.errors import one_line
 from lake.redaction import hide_address
 from lake.version import __version__
-from service.problems import one_line
 
 GONE = 410
 #: a receiver may ask for more patience, but not for ever

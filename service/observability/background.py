@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from service.problems import one_line
+from lake.errors import one_line
 
 logger = logging.getLogger(__name__)
 

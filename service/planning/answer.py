@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
+from lake.errors import one_line
 from lake.plan import Plan
 from service import problems
 from service.problems import CommandError, Problem
@@ -54,7 +55,7 @@ class Answer:
         return cls(
             table=table,
             outcome="problem",
-            text=problems.one_line(error),
+            text=one_line(error),
             problem=problems.classify(error).slug,
             facts=dict(plain(getattr(error, "facts", {}))),
         )

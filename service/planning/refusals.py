@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from lake.errors import LakefoldError
+from lake.errors import LakefoldError, one_line
 from lake.formats import load_format
 from planner.offers import not_offered
 from service import problems
@@ -53,7 +53,7 @@ def refused_tables(tables: Collection[ConfiguredTable]) -> dict[str, str]:
             adapter = load_format(table.ref.format)
             adapter.check(table.ref)
         except (LakefoldError, OSError) as error:
-            return problems.one_line(error)
+            return one_line(error)
         return next((f"{table.name}: {problem}" for problem in not_offered(table.policy, adapter)), None)
 
     scanned = [table for table in tables if table.mode != "off"]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from uuid_utils import uuid7
 
 from lake import optional
-from lake.errors import LakefoldError, Rejected
+from lake.errors import LakefoldError, Rejected, one_line
 from lake.formats import load_format
 from lake.model import Snapshot
 from lake.optional import Unfinished
@@ -333,7 +333,7 @@ def _snapshot(
                     taken_at=datetime.now(UTC),
                     seconds=time.monotonic() - began,
                     outcome="error",
-                    error=problems.one_line(error),
+                    error=one_line(error),
                 )
             )
         raise

@@ -10,7 +10,7 @@ from planner.policy import KNOBS, setting_name
 from service import documents
 from service.config.loader import Config
 from service.config.tables import ConfiguredTable, OverrideError, configure
-from service.problems import one_line
+from service.problems import in_words
 from service.text import plural
 from service.web.rendering import table_path
 
@@ -50,7 +50,7 @@ def request_form(
     try:
         overrides = checked_overrides(config, table, keys, values)
     except OverrideError as error:
-        overrides, wrong = {}, one_line(error)
+        overrides, wrong = {}, in_words(error)
     first = {key: value for key, value in reversed(given) if key in OFFERED}
     others = [pair for pair in given if pair[0] not in OFFERED and any(pair)]
     return RequestForm(

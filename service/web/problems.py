@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from service import problems
 from service.api.problems import on_http_error
-from service.problems import CommandError, classify, one_line
+from service.problems import CommandError, classify, in_words
 from service.web.rendering import render
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def page_of_action(path: str) -> str:
 def problem_page(request: Request, error: Exception) -> Response:
     """``error`` as a page with its status."""
     problem = classify(error)
-    detail = one_line(error)
+    detail = in_words(error)
     if problem is problems.ERROR:  # its text may tell what is nobody's business
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         detail = "Nobody foresaw this error; the log of lakefold has it."

@@ -16,7 +16,7 @@ import typer
 
 from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.model import FileSlice, TableRef
-from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
+from lake.plan import ClusteringGroup, LeftOut, Plan, PlanKind, RewriteOptions
 from service import cli
 from service.commands.output import Column, Output, bar_chart
 from service.config.loader import ConfigError, load
@@ -28,7 +28,7 @@ from service.problems import (
     CommandError,
     ExitCode,
     classify,
-    one_line,
+    in_words,
     problem_object,
 )
 from service.store import Ambiguous, DatabaseUnreachable, NotFound, PartitionsTaken, SchemaBehind, WrongState
@@ -298,8 +298,10 @@ def test_each_error_has_its_exit_code_and_one_line():
         (KeyboardInterrupt(), 130), (RuntimeError("surprise"), 1),
     ):  # fmt: skip
         assert classify(error).code == code, error
-    assert one_line(RuntimeError("two\nlines")) == "RuntimeError: two lines"
-    assert one_line(PermissionError(13, "Permission denied", "/lake")) == "Permission denied: /lake"
+    assert in_words(RuntimeError("two\nlines")) == "RuntimeError: two lines"
+    assert in_words(PermissionError(13, "Permission denied", "/lake")) == "Permission denied: /lake"
+    assert in_words(ValueError("what you wrote")) == "what you wrote"
+    assert in_words(Conflict("changed meanwhile", (LeftOut(group=0, reason="gone"),))) == "changed meanwhile"
     assert problem_object(PartitionsTaken({"a": "p1"}))["holders"] == {"a": "p1"}
 
 

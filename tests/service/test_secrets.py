@@ -12,10 +12,9 @@ from api_toys import client_of
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 
-import executors.outcome
 import lake.formats
 from lake import redaction
-from lake.errors import Transient
+from lake.errors import Transient, one_line
 from service import cli
 from service.api.context import Context
 from service.api.tokens import TokenCache
@@ -160,7 +159,7 @@ def test_problems_and_the_database_s_texts_tell_no_secret(home):
     config = open_config()
     error = Transient("refused: " + " ".join(PLANTED.values()))
     assert planted_in(json.dumps(problem_object(error))) == []
-    assert planted_in(executors.outcome.one_line(error)) == [], "what a run and the cleaner report of themselves"
+    assert planted_in(one_line(error)) == [], "what a run and the cleaner report of themselves"
     Store(config.database.url.get_secret_value()).upgrade()
     store = open_store(config)
     ref = daemon_toys_ref(config)
