@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scan a table and plan it: the one function behind the scheduler's ticks, requests, dry runs and ``explain``."""
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from uuid_utils import uuid7
 
 from lake import optional
 from lake.errors import LakefoldError, Rejected, one_line
@@ -20,22 +18,21 @@ from lake.model import Snapshot
 from lake.optional import Unfinished
 from lake.plan import Plan, PlanKind
 from lake.ports import Capability
-from lake.version import __version__
 from planner.candidates import Reason
 from planner.offers import not_offered
 from planner.partitions import select_partitions
-from planner.planner import Planning, plan_table
+from planner.planner import Planning
 from service import problems
 from service.config.loader import Config
 from service.config.tables import ConfiguredTable, configure
-from service.planning.account import Account, Line, scan_record
+from service.planning.account import scan_record
 from service.planning.adoption import adopt
 from service.planning.answer import Answer, describe_plan
 from service.planning.refusals import refusal, taken
+from service.planning.rounds import Rounds, partitions_of
 from service.problems import CommandError
-from service.store.errors import PartitionsTaken
 from service.store.views import Request, ScanRecord, TableState
-from service.text import nearest, plain
+from service.text import nearest
 
 if TYPE_CHECKING:
     from service.store import Store
@@ -92,24 +89,26 @@ def scan_and_plan(
         adopted = adopt(store, table, pending, snapshot=snapshot.instant, actor=actor)
     held = store.held_partitions(table.name)
     kind = request.kind if request is not None else None
-    run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=ending | held, kind=kind)
-    run.plans += [describe_plan(plan, {}) for plan in adopted]
-    planning = run.plan()
+    rounds = Rounds(
+        store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=ending | held, kind=kind
+    )
+    rounds.plans += [describe_plan(plan, {}) for plan in adopted]
+    planning = rounds.plan()
     if request is None or not (request.overrides or request.partitions or request.kind):
-        account = run.account(planning)
+        account = rounds.account(planning)
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
         store.record_scan(scan_record(account, seconds), account.partitions)
     if refused is not None:
-        return run.answer(planning, "observed", refused.args[0])
+        return rounds.answer(planning, "observed", refused.args[0])
     most = _room(table, held) if request is None and not dry_run else MOST_PLANS_PER_REQUEST
-    planning = run.take(planning, most + len(adopted), dry_run=dry_run, request=request, actor=actor)
-    if run.plans:
-        return run.answer(planning, "dry_run" if dry_run else "planned", _made(run.plans, dry_run=dry_run))
+    planning = rounds.take(planning, most + len(adopted), dry_run=dry_run, request=request, actor=actor)
+    if rounds.plans:
+        return rounds.answer(planning, "dry_run" if dry_run else "planned", _made(rounds.plans, dry_run=dry_run))
     if request is not None and not dry_run:
-        holders = _holders(run, asked)
+        holders = rounds.holders()
         if holders:
             raise taken(table.name, holders)
-    return run.answer(planning, "nothing", f"nothing to do for {table.name}")
+    return rounds.answer(planning, "nothing", f"nothing to do for {table.name}")
 
 
 def explain(store: "Store", table: ConfiguredTable, partition: str | None = None) -> Planning:
@@ -121,11 +120,11 @@ def explain(store: "Store", table: ConfiguredTable, partition: str | None = None
     snapshot = _snapshot(store, table, remember=False, partitions=None if partition is None else [partition])
     if partition is not None and snapshot.slices.num_rows == 0:
         _partitions_asked(load_format(table.ref.format).snapshot(table.ref), None, [partition])
-    run = _Run(
+    rounds = Rounds(
         store=store, table=table, state=state, snapshot=snapshot, asked=None,
         held=store.held_partitions(table.name),
     )  # fmt: skip
-    return run.plan()
+    return rounds.plan()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +161,11 @@ def plan_written(
     narrow = None if table.policy.compares_partitions else sorted(partitions)
     snapshot = _snapshot(store, table, remember=False, partitions=narrow)
     table = _identified(store, table, snapshot, state)
-    selected = select_partitions(_partitions(snapshot), table.policy, now=snapshot.taken_at)
+    selected = select_partitions(partitions_of(snapshot), table.policy, now=snapshot.taken_at)
     asked = [name for name in selected if name in partitions]
-    run = _Run(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held)
-    last = run.take(run.plan(), room, dry_run=False, request=None, actor=actor)
-    plan_ids = tuple(plan["plan_id"] for plan in run.plans)
+    rounds = Rounds(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held)
+    last = rounds.take(rounds.plan(), room, dry_run=False, request=None, actor=actor)
+    plan_ids = tuple(plan["plan_id"] for plan in rounds.plans)
     return Look(looked=True, plan_ids=plan_ids, again_in=_again_in(last, snapshot))
 
 
@@ -189,109 +188,6 @@ def _again_in(planning: Planning, snapshot: Snapshot) -> dict[str | None, timede
             wait = max(timedelta(), row["modified_at_max"] + planning.policy.quiet_period - snapshot.taken_at)
         again[row["partition"]] = min(wait, again.get(row["partition"], wait))
     return again
-
-
-def digest(table: ConfiguredTable) -> str:
-    """What a plan of ``table`` follows from beside its files, as a word that changes with it."""
-    ref = table.ref
-    options = sorted(ref.write_options.items())
-    parts = (__version__, ref.location, ref.identity, ref.concurrency, ref.on_conflict, options, table.policy)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-
-
-class _Run:
-    """One table at one snapshot, planned as often as there is room."""
-
-    def __init__(
-        self,
-        *,
-        store: "Store",
-        table: ConfiguredTable,
-        state: TableState | None,
-        snapshot: Snapshot,
-        asked: Collection[str] | None,
-        held: Mapping[str, str],
-        kind: PlanKind | None = None,
-    ) -> None:
-        self.store, self.table, self.snapshot, self.asked, self.kind = store, table, snapshot, asked, kind
-        self.quarantined = tuple(state.quarantined) if state else ()
-        self.held = dict(held)
-        self.settings = digest(table)
-        self.failed = store.failed_plans(table.name, self.settings)
-        self.plans: list[Mapping[str, Any]] = []
-        self._account: Account | None = None
-
-    def plan(self) -> Planning:
-        """Plan what no live plan holds."""
-        return plan_table(
-            self.snapshot,
-            self.table.policy,
-            now=self.snapshot.taken_at,
-            plan_id=str(uuid7()),
-            held=self.held,
-            quarantined=self.quarantined,
-            partitions=self.asked,
-            kinds=tuple(PlanKind) if self.kind is None else (self.kind,),
-            failed=self.failed,
-        )
-
-    def take(self, planning: Planning, most: int, *, dry_run: bool, request: Request | None, actor: str) -> Planning:
-        """Store (or, dry, only note) plan after plan; the last planning says what is left alone."""
-        first = planning
-        while planning.plan is not None and len(self.plans) < most:
-            estimate = asdict(planning.estimate)
-            try:
-                if not dry_run:
-                    request_id = request.request_id if request else None
-                    self.store.add_plan(
-                        planning.plan, request_id=request_id, actor=actor, estimate=plain(estimate),
-                        settings=self.settings,
-                    )  # fmt: skip
-            except PartitionsTaken as error:
-                # Somebody was faster: what they took is theirs, the rest may still be planned.
-                self.held |= error.holders | error.keepers
-            else:
-                self.plans.append(describe_plan(planning.plan, estimate))
-                self.held |= dict.fromkeys(planning.plan.partitions, planning.plan.plan_id)
-            planning = self.plan()
-        return first if dry_run else planning
-
-    def account(self, planning: Planning) -> Account:
-        """What ``planning`` decided, added up; once, where it is asked for again."""
-        if self._account is None or self._account.planning is not planning:
-            self._account = Account(planning)
-        return self._account
-
-    def answer(self, planning: Planning, outcome: str, text: str) -> Answer:
-        """Everything known now as an answer."""
-        lines = self.account(planning).by_reason
-        new = {plan["plan_id"] for plan in self.plans}
-        return Answer(
-            table=self.table.name,
-            outcome=outcome,
-            text=text,
-            plan_ids=tuple(plan["plan_id"] for plan in self.plans) if outcome == "planned" else (),
-            plans=tuple(self.plans),
-            reasons=tuple(self._reason(line) for line in lines if line.reason is not Reason.CHOSEN),
-            holders={
-                name: plan_id
-                for name, plan_id in sorted(self.held.items())
-                if plan_id not in new and (self.asked is None or name in self.asked)
-            },
-            instant=self.snapshot.instant,
-            taken_at=self.snapshot.taken_at,
-            files=sum(line.files for line in lines),
-            bytes=sum(line.bytes for line in lines),
-        )
-
-    def _reason(self, line: Line) -> Mapping[str, Any]:
-        """A reason in the words of a request: what it did not name was not left out by the policy's filter."""
-        words: dict[str, str] = {}
-        if self.asked is not None and line.reason is Reason.FILTERED:
-            words = {"text": "partition not asked for", "knob": ""}
-        elif self.kind is not None and line.reason is Reason.NEXT_PLAN_KIND:
-            words = {"text": f"not asked for, only {self.kind}", "knob": ""}
-        return line.document() | words
 
 
 def _registered(store: "Store", table: ConfiguredTable) -> TableState:
@@ -346,7 +242,7 @@ def _partitions_asked(
     wanted = request.partitions if request is not None else partitions
     if wanted is None:
         return None
-    known = _partitions(snapshot)
+    known = partitions_of(snapshot)
     asked = [name.strip("/") for name in wanted]
     for name in asked:
         if name not in known:
@@ -355,21 +251,6 @@ def _partitions_asked(
                 problems.NOT_FOUND, f"{snapshot.table.name} has no partition {name!r}{hint}", partition=name
             )
     return asked
-
-
-def _partitions(snapshot: Snapshot) -> set[str]:
-    column = snapshot.slices["partition"].unify_dictionaries()
-    return set(column.unique().to_pylist())
-
-
-def _holders(run: _Run, asked: Collection[str] | None) -> dict[str, str]:
-    """Who holds each partition a request is about, where somebody holds every one of them; else nothing."""
-    wanted = asked
-    if wanted is None:
-        wanted = select_partitions(sorted(_partitions(run.snapshot)), run.table.policy, now=run.snapshot.taken_at)
-    if not wanted or not all(name in run.held for name in wanted):
-        return {}
-    return {name: run.held[name] for name in sorted(wanted)}
 
 
 def _made(plans: list[Mapping[str, Any]], *, dry_run: bool) -> str:

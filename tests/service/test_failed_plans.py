@@ -18,7 +18,7 @@ from lake.errors import Rejected, Transient
 from lake.plan import PlanState
 from service.config.loader import load
 from service.daemon.process import Daemon
-from service.planning import scan
+from service.planning import rounds, scan
 from service.planning.account import explanation
 
 UNREADABLE = "the table's merger can't be run"
@@ -104,7 +104,7 @@ def test_f8_it_is_planned_again_as_soon_as_something_changed_or_somebody_wants_i
         other = dataclasses.replace(home.ref, write_options={"merger": "another"})
         monkeypatch.setattr(toys, "discover", lambda location: iter([other]))
     elif lift == "version":
-        monkeypatch.setattr(scan, "__version__", "99")
+        monkeypatch.setattr(rounds, "__version__", "99")
     elif lift == "retry":
         home.store.retry(failed, "ada")
     else:

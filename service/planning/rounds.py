@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rounds of planning one table at one snapshot: plan after plan, as long as there is room and something is free."""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from uuid_utils import uuid7
+
+from lake.model import Snapshot
+from lake.plan import PlanKind
+from lake.version import __version__
+from planner.candidates import Reason
+from planner.partitions import select_partitions
+from planner.planner import Planning, plan_table
+from service.config.tables import ConfiguredTable
+from service.planning.account import Account, Line
+from service.planning.answer import Answer, describe_plan
+from service.store.errors import PartitionsTaken
+from service.store.views import Request, TableState
+from service.text import plain
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+
+class Rounds:
+    """One table at one snapshot, planned as often as there is room."""
+
+    def __init__(
+        self,
+        *,
+        store: "Store",
+        table: ConfiguredTable,
+        state: TableState | None,
+        snapshot: Snapshot,
+        asked: Collection[str] | None,
+        held: Mapping[str, str],
+        kind: PlanKind | None = None,
+    ) -> None:
+        self.store, self.table, self.snapshot, self.asked, self.kind = store, table, snapshot, asked, kind
+        self.quarantined = tuple(state.quarantined) if state else ()
+        self.held = dict(held)
+        self.settings = digest(table)
+        self.failed = store.failed_plans(table.name, self.settings)
+        self.plans: list[Mapping[str, Any]] = []
+        self._account: Account | None = None
+
+    def plan(self) -> Planning:
+        """Plan what no live plan holds."""
+        return plan_table(
+            self.snapshot,
+            self.table.policy,
+            now=self.snapshot.taken_at,
+            plan_id=str(uuid7()),
+            held=self.held,
+            quarantined=self.quarantined,
+            partitions=self.asked,
+            kinds=tuple(PlanKind) if self.kind is None else (self.kind,),
+            failed=self.failed,
+        )
+
+    def take(self, planning: Planning, most: int, *, dry_run: bool, request: Request | None, actor: str) -> Planning:
+        """Store (or, dry, only note) plan after plan; the last planning says what is left alone."""
+        first = planning
+        while planning.plan is not None and len(self.plans) < most:
+            estimate = asdict(planning.estimate)
+            try:
+                if not dry_run:
+                    request_id = request.request_id if request else None
+                    self.store.add_plan(
+                        planning.plan, request_id=request_id, actor=actor, estimate=plain(estimate),
+                        settings=self.settings,
+                    )  # fmt: skip
+            except PartitionsTaken as error:
+                # Somebody was faster: what they took is theirs, the rest may still be planned.
+                self.held |= error.holders | error.keepers
+            else:
+                self.plans.append(describe_plan(planning.plan, estimate))
+                self.held |= dict.fromkeys(planning.plan.partitions, planning.plan.plan_id)
+            planning = self.plan()
+        return first if dry_run else planning
+
+    def account(self, planning: Planning) -> Account:
+        """What ``planning`` decided, added up; once, where it is asked for again."""
+        if self._account is None or self._account.planning is not planning:
+            self._account = Account(planning)
+        return self._account
+
+    def answer(self, planning: Planning, outcome: str, text: str) -> Answer:
+        """Everything known now as an answer."""
+        lines = self.account(planning).by_reason
+        new = {plan["plan_id"] for plan in self.plans}
+        return Answer(
+            table=self.table.name,
+            outcome=outcome,
+            text=text,
+            plan_ids=tuple(plan["plan_id"] for plan in self.plans) if outcome == "planned" else (),
+            plans=tuple(self.plans),
+            reasons=tuple(self._reason(line) for line in lines if line.reason is not Reason.CHOSEN),
+            holders={
+                name: plan_id
+                for name, plan_id in sorted(self.held.items())
+                if plan_id not in new and (self.asked is None or name in self.asked)
+            },
+            instant=self.snapshot.instant,
+            taken_at=self.snapshot.taken_at,
+            files=sum(line.files for line in lines),
+            bytes=sum(line.bytes for line in lines),
+        )
+
+    def holders(self) -> dict[str, str]:
+        """Who holds each partition wanted, where somebody holds every one of them; else nothing."""
+        wanted = self.asked
+        if wanted is None:
+            known = sorted(partitions_of(self.snapshot))
+            wanted = select_partitions(known, self.table.policy, now=self.snapshot.taken_at)
+        if not wanted or not all(name in self.held for name in wanted):
+            return {}
+        return {name: self.held[name] for name in sorted(wanted)}
+
+    def _reason(self, line: Line) -> Mapping[str, Any]:
+        """A reason in the words of a request: what it did not name was not left out by the policy's filter."""
+        words: dict[str, str] = {}
+        if self.asked is not None and line.reason is Reason.FILTERED:
+            words = {"text": "partition not asked for", "knob": ""}
+        elif self.kind is not None and line.reason is Reason.NEXT_PLAN_KIND:
+            words = {"text": f"not asked for, only {self.kind}", "knob": ""}
+        return line.document() | words
+
+
+def digest(table: ConfiguredTable) -> str:
+    """What a plan of ``table`` follows from beside its files, as a word that changes with it."""
+    ref = table.ref
+    options = sorted(ref.write_options.items())
+    parts = (__version__, ref.location, ref.identity, ref.concurrency, ref.on_conflict, options, table.policy)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+def partitions_of(snapshot: Snapshot) -> set[str]:
+    """The partitions that the table had."""
+    column = snapshot.slices["partition"].unify_dictionaries()
+    return set(column.unique().to_pylist())
