@@ -2,9 +2,10 @@
 """What a run of a plan, and the runs before it, have pending on the table, and its withdrawal."""
 
 import logging
+from collections.abc import Sequence
 
 from lake.errors import TableGone, one_line
-from lake.optional import TakesBack, pending, unfinished
+from lake.optional import FindsStaged, TakesBack, pending, unfinished
 from lake.plan import Claim, Staged
 from lake.ports import TableFormat, TableWriter
 
@@ -52,7 +53,7 @@ class Leftovers:
         return self._withdraw(None) or self._claim.epoch == 1
 
     def pending(self) -> bool:
-        """Whether something of the plan is pending on its table, as far as can be told: no answer means yes."""
+        """Whether something of the plan is uncommitted on its table, as far as can be told: no answer means yes."""
         try:
             return self._is_pending()
         except TableGone:
@@ -63,11 +64,18 @@ class Leftovers:
 
     def discard(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
         """Discard ``instants``, None for all of the plan's; how many were withdrawn."""
-        staged = [one for one in (*self._claim.staged, *self._own) if instants is None or one.token in instants]
+        staged = [one for one in self._staged if instants is None or one.token in instants]
         return writer.discard(self._plan_id, instants, staged=staged, epoch=self._claim.epoch)
 
     def _is_pending(self) -> bool:
+        """The table says so where it has a timeline; else what is known to have been staged is looked for."""
+        if isinstance(self._format, FindsStaged):
+            return bool(self._staged and self._format.left_of(self._table, self._staged))
         return self._plan_id in pending(self._format, self._table).values()
+
+    @property
+    def _staged(self) -> Sequence[Staged]:
+        return (*self._claim.staged, *self._own)
 
     def _withdraw(self, instants: tuple[str, ...] | None) -> bool:
         """``discard``, and whether that went well. The sweep finds what it did not."""

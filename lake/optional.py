@@ -173,8 +173,9 @@ class HasIdentity(Protocol):
 class FindsStaged(Protocol):
     """What a ``TableFormat`` adds whose tables don't tell what is staged: then only the database does.
 
-    The sweep asks for what ended attempts left, and goes on asking for a while: an executor that slept, or a task on
-    another host, may write after its attempt was withdrawn.
+    Whoever takes a plan over asks for what earlier attempts left, and withdraws it before the plan is let go. The sweep
+    asks for what ended attempts left, and goes on asking for a while: an executor that slept, or a task on another
+    host, may write after its attempt was withdrawn.
     """
 
     def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:

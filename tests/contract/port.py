@@ -17,7 +17,7 @@ from contract.case import Case
 from contract.plans import plan_all
 from lake.errors import Conflict, LakefoldError, Transient
 from lake.model import SLICES_SCHEMA, TableRef
-from lake.optional import FindsStaged, HasTimeline, pending
+from lake.optional import FindsStaged, HasIdentity, HasTimeline, identified, made_anew, pending
 from lake.plan import Commit, Plan, Staged
 from lake.ports import Prepared, Rewrite, TableWriter
 
@@ -115,6 +115,27 @@ class PortContract:
         for ask in (case.format.check, case.format.snapshot, lambda ref: case.format.committed(ref, "p")):
             with pytest.raises(LakefoldError):
                 ask(nowhere)
+
+    def test_a_table_that_says_who_it_is_goes_on_doing_so_and_is_not_taken_for_another_one(
+        self, case: Case, table: TableRef, tmp_path: Path
+    ):
+        one = identified(case.format, table)
+        other = identified(case.format, case.create(tmp_path / "lake" / "u", name="t"))
+        if not isinstance(case.format, HasIdentity):
+            assert (one.identity, other.identity) == (None, None)
+            return
+        assert made_anew(one, other.identity) is not None
+        commit = run(case, plan_all(case.format, one, "p", partitions=["dt=0"]))
+        assert identified(case.format, table) == one
+        rows, stored = case.rows(table), dict(case.stored(table))
+        mistaken = replace(one, identity=other.identity)
+        with attempt(case, plan_all(case.format, mistaken, "q")) as late:
+            with pytest.raises(Conflict):
+                late.committed()
+            late.discarded(None)
+        with pytest.raises(Conflict), case.format.writer(mistaken, case.spark, case.engines) as writer:
+            writer.delete(commit.superseded)
+        assert (case.rows(table), case.stored(table)) == (rows, stored)
 
     # A plan's way to its commit.
 

@@ -58,7 +58,7 @@ def test_of_plans_killed_each_at_another_failpoint_every_one_lands_exactly_once_
 @pytest.mark.parametrize(("bench", "name"), ASLEEP, indirect=["bench"])
 def test_an_executor_stopped_for_two_leases_wakes_up_to_a_finished_plan_and_changes_nothing(bench: Bench, name: str):
     before, plan = bench.rows(), bench.request()
-    sleeper = start(bench, "once", failpoints=f"{name}=stop")
+    sleeper = start(bench, "once", failpoints=f"{name}=stop", most=0.5)
     try:
         eventually(lambda: asleep(sleeper), 30)
         time.sleep(2)

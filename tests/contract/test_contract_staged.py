@@ -2,13 +2,14 @@
 """What is staged on tables that do not tell: the database alone knows of it, and the sweep finds it there."""
 
 import time
+from datetime import timedelta
 
 import pytest
-from toys.bench import Bench
+from toys.bench import Bench, raising
 
 from contract.port import attempt
 from executors.outcome import Result
-from lake.errors import LakefoldError
+from lake.errors import LakefoldError, Transient
 from lake.plan import Plan, Staged
 from service.store.errors import PartitionsTaken
 
@@ -28,7 +29,8 @@ def staged(bench: Bench) -> list[Staged]:
     return [left.staged for left in bench.store.leftovers(bench.table)]
 
 
-def test_p2_what_a_killed_executor_of_a_cancelled_plan_staged_is_withdrawn_by_the_sweep(bench: Bench):
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_p2_what_a_killed_executor_staged_is_withdrawn_before_its_plan_is_let_go(bench: Bench, cancelled: bool):
     before, files, plan = bench.rows(), bench.stored(), bench.request()
     bench.format.hooks["rewritten"] = die
     with pytest.raises(Killed):
@@ -36,11 +38,17 @@ def test_p2_what_a_killed_executor_of_a_cancelled_plan_staged_is_withdrawn_by_th
     assert (bench.sweep(), staged(bench)) == (0, []), "its executor may live"
     assert bench.stored().keys() > files.keys()
     bench.format.hooks.clear()
+    if cancelled:
+        bench.store.request_cancel(plan.plan_id, "ada")
+    bench.format.hooks["discard"] = raising(Transient("the storage is down"))
     bench.expire()
-    bench.store.request_cancel(plan.plan_id, "ada")
+    outcome = bench.rescue()
+    assert outcome is not None
+    assert (outcome.result, bench.state(plan)) == (Result.INFLIGHT, "inflight")
+    bench.format.hooks.clear()
+    bench.expire()
     bench.rescue()
-    assert bench.state(plan) == "cancelled"
-    assert bench.sweep() == 1
+    assert bench.state(plan) == ("cancelled" if cancelled else "requested")
     assert (bench.stored(), bench.sweep(), bench.rows()) == (files, 0, before)
 
 
@@ -54,7 +62,7 @@ def test_p2_what_a_sleeper_writes_after_its_withdrawal_is_found_for_a_week(bench
         sleeper.rewrite(prepared, lambda _: None)
         bench.expire()
         bench.rescue()
-        assert (bench.state(plan), bench.sweep(), bench.stored()) == ("cancelled", 1, files)
+        assert (bench.state(plan), bench.sweep(), bench.stored()) == ("cancelled", 0, files)
         for output in plan.partitions:  # a task on another host makes the directory anew
             sleeper.folder_of(output, prepared.instant).mkdir(parents=True, exist_ok=True)
         rewrite = sleeper.rewrite(prepared, lambda _: None)
@@ -82,6 +90,7 @@ def test_p2_the_files_of_a_commit_are_never_taken_for_left_over(bench: Bench):
 
 def test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tables(bench: Bench):
     before, files, plan = bench.rows(), bench.stored(), bench.request()
+    bench.format.commit_takes = min(bench.format.commit_takes, timedelta(seconds=0.3))
     with attempt(bench.case, plan) as sleeper:
         rewrite = sleeper.rewritten()
 
@@ -98,22 +107,24 @@ def test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tab
     assert (bench.stored(), bench.commits(plan), bench.rows()) == (files, 0, before)
 
 
-def given_up_by_a_dead_executor(bench: Bench) -> Plan:
-    """A cancelled plan of which an attempt left files."""
-    plan = bench.request()
-    bench.format.hooks["rewritten"] = die
-    with pytest.raises(Killed):
-        bench.run()
-    bench.format.hooks.clear()
-    bench.expire()
+def written_late(bench: Bench) -> Plan:
+    """A cancelled plan of which an attempt wrote files when nobody looked any more."""
+    plan, claim = bench.request(), bench.claim()
     bench.store.request_cancel(plan.plan_id, "ada")
-    bench.rescue()
-    assert bench.state(plan) == "cancelled"
+    with attempt(bench.case, plan) as sleeper:
+        sleeper.writer.journal = lambda one: bench.store.stage(claim, one)
+        prepared = sleeper.prepared()
+        bench.expire()
+        bench.rescue()
+        assert bench.state(plan) == "cancelled"
+        for partition in plan.partitions:
+            sleeper.writer.folder_of(partition, prepared.instant).mkdir(parents=True, exist_ok=True)
+        sleeper.writer.rewrite(prepared, lambda _: None)
     return plan
 
 
 def test_the_sweep_holds_the_partitions_of_what_it_withdraws(bench: Bench):
-    files, _ = bench.stored(), given_up_by_a_dead_executor(bench)
+    files, _ = bench.stored(), written_late(bench)
     refused = []
 
     def plan_meanwhile() -> None:
@@ -133,7 +144,7 @@ def test_the_sweep_holds_the_partitions_of_what_it_withdraws(bench: Bench):
 
 
 def test_what_was_left_in_partitions_of_a_live_plan_waits_until_that_has_ended(bench: Bench):
-    before, files, _ = bench.rows(), bench.stored(), given_up_by_a_dead_executor(bench)
+    before, files, _ = bench.rows(), bench.stored(), written_late(bench)
     left = bench.stored().keys() - files.keys()
     bench.request()
     assert (bench.sweep(), bench.stored().keys() - files.keys()) == (0, left)

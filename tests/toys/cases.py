@@ -117,7 +117,9 @@ class LocationsCase(_ToyCase):
         partitions = {f"dt={number}": f"dt={number}" for number in range(PARTITIONS)}
         for folder in partitions:
             (location / folder).mkdir(parents=True)
-        (location / "catalog.json").write_text(json.dumps({"partitions": partitions, "commits": []}))
+        (location / "catalog.json").write_text(
+            json.dumps({"made": uuid.uuid4().hex, "partitions": partitions, "commits": []})
+        )
         return _filled(table, self.append)
 
     def add(self, table: TableRef, partition: str, data: pa.Table) -> None:
@@ -152,7 +154,7 @@ class VersionsCase(_ToyCase):
         for folder in ("versions", *(f"dt={number}" for number in range(PARTITIONS))):
             (location / folder).mkdir(parents=True)
         table = TableRef(name=name, format="versions", location=str(location))
-        first = {"version": 0, "instant": "0", "files": []}
+        first = {"made": uuid.uuid4().hex, "version": 0, "instant": "0", "files": []}
         (location / "versions" / "0.json").write_text(json.dumps(first))
         return _filled(table, self.append)
 

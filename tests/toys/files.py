@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from lake.engines import Choice, Engine, Task, Written, choose
 from lake.errors import Conflict, TableGone, Transient
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
+from lake.optional import identified, made_anew
 from lake.plan import Commit, LeftOut, OutputFile, Plan, Progress, SupersededVersion
 from lake.ports import Deletion, Journal, Prepared, Report, Rewrite, SessionNeeds, Verification
 
@@ -209,6 +210,12 @@ class FilesWriter:
         pq.write_table(rows, path)
         return replace(file, bytes=path.stat().st_size, rows=rows.num_rows)
 
+    def look_at_table(self) -> None:
+        """Raise Conflict where another table is at this place by now."""
+        another = made_anew(identified(self._format, self._table), self._table.identity)
+        if another is not None:
+            raise Conflict(another)
+
     def look_at_outputs(self, rewrite: Rewrite) -> None:
         """Raise Conflict where what was written is gone: somebody withdrew it."""
         if not all((self._base / output.path).exists() for output in rewrite.outputs):
@@ -217,6 +224,7 @@ class FilesWriter:
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
         self._format.hook("delete")
         self.fence()
+        self.look_at_table()
         live = {item["path"] for item in self._format.live(self._table)}
         if any(v.path in live for v in versions):
             raise Conflict("a version is live")

@@ -30,11 +30,11 @@ Evidence = dict[str, tuple[str | None, dict[str, tuple[int, int]]]]
 
 
 class LocationsFormat(FilesFormat):
-    """Observes such tables; adds ``lake.optional.FindsStaged``."""
+    """Observes such tables; adds ``lake.optional.FindsStaged`` and ``HasIdentity``."""
 
     name = "locations"
     capabilities = frozenset()
-    commit_takes = timedelta(seconds=0.5)
+    commit_takes = timedelta(seconds=5)
 
     def live(self, table: TableRef) -> list[Item]:
         return [
@@ -45,6 +45,9 @@ class LocationsFormat(FilesFormat):
 
     def newest(self, table: TableRef) -> str:
         return str(len(catalog(table)["commits"]))
+
+    def identity(self, table: TableRef) -> str:
+        return str(catalog(table)["made"])
 
     def commits(self, table: TableRef) -> list[Commit]:
         return [commit_of(one) for one in catalog(table)["commits"]]
@@ -94,6 +97,7 @@ class LocationsWriter(FilesWriter):
         self._carry(rewrite, evidence)
         looked = time.monotonic()
         self.fence()
+        self.look_at_table()
         self.look_at_outputs(rewrite)
         if self.look(evidence) != evidence:
             raise Conflict("a writer changed a partition before the commit")

@@ -13,12 +13,12 @@ _PYTHONPATH = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
 
 
 def start(
-    bench: Bench, how: str, *, lease: float = 1.0, failpoints: str = "", slots: int = 1
+    bench: Bench, how: str, *, lease: float = 1.0, failpoints: str = "", slots: int = 1, most: float = 60.0
 ) -> "subprocess.Popen[str]":
     """A worker on the tables of ``bench``, with what it prints."""
     name = next(name for name, case in CASES.items() if isinstance(bench.case, case))
     return subprocess.Popen(
-        [sys.executable, "-m", "toys.worker", name, bench.url, str(lease), how, str(slots)],
+        [sys.executable, "-m", "toys.worker", name, bench.url, str(lease), how, str(slots), str(most)],
         env={**os.environ, "PYTHONPATH": _PYTHONPATH, "LAKEFOLD_FAILPOINTS": failpoints},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -27,7 +27,7 @@ _TRIES = 50
 
 
 class VersionsFormat(FilesFormat):
-    """Observes such tables; adds ``lake.optional.FindsStaged``."""
+    """Observes such tables; adds ``lake.optional.FindsStaged`` and ``HasIdentity``."""
 
     name = "versions"
     capabilities = frozenset({Capability.SAVEPOINTS})
@@ -38,6 +38,9 @@ class VersionsFormat(FilesFormat):
 
     def newest(self, table: TableRef) -> str:
         return str(newest(table)["version"])
+
+    def identity(self, table: TableRef) -> str:
+        return str(versions(table)[0]["made"])
 
     def commits(self, table: TableRef) -> list[Commit]:
         return [commit_of(one) for one in versions(table) if "plan_id" in one]
@@ -83,6 +86,7 @@ class VersionsWriter(FilesWriter):
             since = [one for one in versions(self._table) if one["version"] > prepared.evidence]
             if any(prepared.instant in one.get("withdrawn", ()) for one in since):
                 raise Conflict(f"{prepared.instant} was withdrawn")
+            self.look_at_table()
             self.look_at_outputs(rewrite)
             live = {item["path"]: item for item in now["files"]}
             if any(item.path not in live for item in replaced):

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker in a process of its own: ``python -m toys.worker CASE DATABASE_URL LEASE_SECONDS once|serve SLOTS``."""
+"""A worker in a process of its own: ``python -m toys.worker CASE DATABASE_URL LEASE once|serve SLOTS MOST``.
+
+``LEASE`` is in seconds, as is ``MOST``, what the format may say that its commits take at most.
+"""
 
 import logging
 import sys
@@ -13,11 +16,12 @@ from toys.cases import CASES
 
 
 def main() -> None:
-    name, url, lease, how, slots = sys.argv[1:]
+    name, url, lease, how, slots, most = sys.argv[1:]
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     span = timedelta(seconds=float(lease))
     store = Store(url, StoreSettings(lease=span, backoff=timedelta(0), notify_events=frozenset({"plan.completed"})))
     case = CASES[name]()
+    case.format.commit_takes = min(case.format.commit_takes, timedelta(seconds=float(most)))
     worker = Worker(
         store=store,
         spark=case.spark,
