@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import executors.cleaner
+import executors.keeping
 import executors.lease
 import executors.patience
 import executors.recovery
@@ -37,8 +38,8 @@ _RESTART_SECONDS = 8.0
 _SLOW_ANSWERS = 0.3
 _THREADS = Threads()
 _CORE = (
-    executors.cleaner, executors.lease, executors.patience, executors.recovery, executors.rescue, executors.run,
-    executors.worker,
+    executors.cleaner, executors.keeping, executors.lease, executors.patience, executors.recovery,
+    executors.rescue, executors.run, executors.worker,
 )  # fmt: skip
 
 
