@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from chaos.ledger import Ledger, State, Step
@@ -27,6 +28,11 @@ _ATTEMPTS = 3
 _BROKEN = "ArrayIndexOutOfBoundsException: Index 7 out of bounds for length 7"
 #: what Hudi says of a restore to before the oldest base file of the metadata table
 _TOO_FAR_BACK = "delete metadata table and retry"
+#: what a writer with the eager policy says where commits ended in another order than they began, as Hudi itself takes
+#: them back in the order of their ends
+_OTHER_ORDER = "please rollback greater commits first"
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Gone(Exception):
@@ -143,19 +149,27 @@ class Writer:
         return any(step.label.encode() in path.read_bytes() for path in self._completed())
 
     def _restore_to(self, instant: str) -> None:
-        """Restore a savepoint. Where the metadata table does not reach back as far it goes, as Hudi asks.
+        """Restore a savepoint, by another way where Hudi does not go the first one.
 
-        The next write makes it anew; a restore that did so itself would make one that reaches back no further.
+        A metadata table that does not reach back as far goes, as Hudi asks. The next write makes it anew; a restore
+        that did so itself would make one that reaches back no further.
         """
-        try:
-            self._client().restoreToSavepoint(instant)
-        except Exception as failure:  # py4j's types
-            if _TOO_FAR_BACK not in _cause(failure):
-                raise
-            jvm, context = self._session._jvm, self._session.sparkContext._jsc
-            engine = jvm.org.apache.hudi.client.common.HoodieSparkEngineContext(context)
-            jvm.org.apache.hudi.metadata.HoodieTableMetadataUtil.deleteMetadataTable(self._meta(), engine, False)
-            self._client({"hoodie.metadata.enable": "false"}).restoreToSavepoint(instant)
+        other: dict[str, str] = {}
+        for left in (2, 1, 0):
+            try:
+                self._client(other).restoreToSavepoint(instant)
+                return
+            except Exception as failure:  # py4j's types
+                cause = _cause(failure)
+                if left == 0 or not (_TOO_FAR_BACK in cause or _OTHER_ORDER in cause):
+                    raise
+            if _OTHER_ORDER in cause:
+                other["hoodie.clean.failed.writes.policy"] = "LAZY"
+            else:
+                jvm, context = self._session._jvm, self._session.sparkContext._jsc
+                engine = jvm.org.apache.hudi.client.common.HoodieSparkEngineContext(context)
+                jvm.org.apache.hudi.metadata.HoodieTableMetadataUtil.deleteMetadataTable(self._meta(), engine, False)
+                other["hoodie.metadata.enable"] = "false"
 
     def _meta(self) -> Any:
         jvm, context = self._session._jvm, self._session.sparkContext._jsc
@@ -165,12 +179,12 @@ class Writer:
             hudi.common.table.HoodieTableMetaClient.builder().setConf(conf).setBasePath(f"file://{self._table}").build()
         )
 
-    def _client(self, other: Mapping[str, str] | None = None) -> Any:
+    def _client(self, other: Mapping[str, str] = _NOTHING) -> Any:
         """Hudi's write client with the table's own settings and ``other``, for what the data source can't do."""
         jvm, context = self._session._jvm, self._session.sparkContext._jsc
         hudi, meta = jvm.org.apache.hudi, self._meta()
         properties = jvm.java.util.HashMap()
-        for key, value in {**self._options, **(other or {})}.items():
+        for key, value in {**self._options, **other}.items():
             properties.put(key, value)
         config = hudi.config.HoodieWriteConfig.newBuilder().withPath(f"file://{self._table}")
         config = config.withProps(meta.getTableConfig().getProps()).withProps(properties).build()
