@@ -114,10 +114,7 @@ def _live(base: Path) -> list[Path]:
     names = [path.name for path in home.iterdir() if path.is_file()]
     ended = {re.split(r"[._]", name)[0] for name in names if name.endswith((".commit", ".replacecommit"))}
     begun = {name.partition(".")[0] for name in names if name.endswith((".inflight", ".requested"))} - ended
-    replaced: set[tuple[str, str]] = set()
-    for path in home.glob("*.replacecommit"):
-        for partition, groups in (_record(path).get("partitionToReplaceFileIds") or {}).items():
-            replaced |= {(partition, group) for group in groups}
+    replaced = _replaced(home)
     newest: dict[tuple[str, str], tuple[str, Path]] = {}
     for path in base.rglob("*.parquet"):
         found = _DATA.fullmatch(path.name)
@@ -128,6 +125,25 @@ def _live(base: Path) -> list[Path]:
         if key not in replaced:
             newest[key] = max(newest.get(key, ("", path)), (found["instant"], path))
     return [path for _, path in newest.values()]
+
+
+def waits_for_the_writers_cleaner(request: Path) -> bool:
+    """Whether all that a requested compaction of a table of version 6 names was replaced since.
+
+    It stays for as long as logs carry its instant, and these go when the writer's cleaner deletes the replaced groups.
+    """
+    named = {(one["partitionPath"], one["fileId"]) for one in _record(request).get("operations") or ()}
+    return request.parent.name == ".hoodie" and named <= _replaced(request.parent)
+
+
+def _replaced(timeline: Path) -> set[tuple[str, str]]:
+    """Partitions and ids of the file groups that completed commits of the active timeline replaced."""
+    return {
+        (partition, group)
+        for path in timeline.glob("*.replacecommit")
+        for partition, groups in (_record(path).get("partitionToReplaceFileIds") or {}).items()
+        for group in groups
+    }
 
 
 def _record(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from chaos.damage import DAMAGES, Patient
 from chaos.faults import TABLE, Faults
 from chaos.ledger import Ledger
 from chaos.processes import WriterProcess
-from chaos.readers import differences, in_duckdb, in_hudi_rs, in_spark
+from chaos.readers import differences, in_duckdb, in_hudi_rs, in_spark, waits_for_the_writers_cleaner
 from chaos.schedule import ACTS, schedule
 from chaos.stage import Stage, System
 from chaos.watch import Commits
@@ -326,7 +326,12 @@ class Chaos:
         home = home / "timeline" if (home / "timeline").is_dir() else home
         names = [path.name for path in home.iterdir() if path.is_file() and path.name[:17].isdigit()]
         ended = {name[:17] for name in names if not name.endswith((".requested", ".inflight"))}
-        return sorted(name for name in names if name[:17] not in ended)
+        pending = sorted(name for name in names if name[:17] not in ended)
+        return [
+            name
+            for name in pending
+            if not (name.endswith(".compaction.requested") and waits_for_the_writers_cleaner(home / name))
+        ]
 
     def _last_look(self) -> None:
         """Everything that must be so at rest."""
