@@ -18,7 +18,14 @@ from lake.formats.hudi.files.names import Group, data_file, join
 from lake.formats.hudi.pending.attempts import refuse_living
 from lake.formats.hudi.pending.late_files import note
 from lake.formats.hudi.pending.unfinished import must_stay
-from lake.formats.hudi.plans.freshness import LiveSlice, live_slices, pending_groups, still_pending, still_there
+from lake.formats.hudi.plans.freshness import (
+    LiveSlice,
+    live_slices,
+    pending_groups,
+    stale_base,
+    still_pending,
+    still_there,
+)
 from lake.formats.hudi.plans.rollback import roll_back
 from lake.formats.hudi.read.slices import replaced_groups
 from lake.formats.hudi.timeline.timeline import (
@@ -117,14 +124,10 @@ def _prepared_from(client: HudiClient, plan: Plan, epoch: int, instant: Instant,
 
 def _stale(planned: FileSlice, now: LiveSlice | None) -> str | None:
     """Why a planned slice can't be compacted any more; None when it can. More logs, or fewer, are no reason."""
-    if now is None:
-        return f"file group {planned.file_id} is no longer live"
-    if now.damage is not None:
-        return now.damage
-    base = planned.path.rsplit("/", 1)[-1] if planned.path else None
-    if now.base != base:
-        return f"file group {planned.file_id} has base file {now.base or 'none'} now, the plan names {base or 'none'}"
-    return None if now.logs else f"file group {planned.file_id} has no log files any more"
+    reason = stale_base(planned, now)
+    if reason is None and now is not None and not now.logs:
+        return f"file group {planned.file_id} has no log files any more"
+    return reason
 
 
 def _with_logs(client: HudiClient, group: ClusteringGroup, names: Collection[str]) -> ClusteringGroup:

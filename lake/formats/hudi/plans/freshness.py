@@ -98,15 +98,21 @@ def pending_groups(timeline: Timeline) -> dict[Group, str]:
 def stale_reason(slice_: FileSlice, live: Mapping[Group, LiveSlice]) -> str | None:
     """Why a planned slice can't be rewritten as planned; None when it is what the table has now."""
     now = live.get((slice_.partition, slice_.file_id))
-    if now is not None and now.damage is not None:
-        return now.damage
+    reason = stale_base(slice_, now)
+    if reason is None and now is not None and set(now.logs) != set(slice_.log_files):
+        return f"file group {slice_.file_id} has {len(now.logs)} log files, the plan names {len(slice_.log_files)}"
+    return reason
+
+
+def stale_base(slice_: FileSlice, now: LiveSlice | None) -> str | None:
+    """Why a planned slice can't be rewritten whatever its logs are; None when it is sound and has its base file."""
     if now is None:
         return f"file group {slice_.file_id} is no longer live"
+    if now.damage is not None:
+        return now.damage
     base = slice_.path.rsplit("/", 1)[-1] if slice_.path else None
     if now.base != base:
         return f"file group {slice_.file_id} has base file {now.base or 'none'} now, the plan names {base or 'none'}"
-    if set(now.logs) != set(slice_.log_files):
-        return f"file group {slice_.file_id} has {len(now.logs)} log files, the plan names {len(slice_.log_files)}"
     return None
 
 
