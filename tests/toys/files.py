@@ -15,7 +15,7 @@ from lake.engines import Choice, Engine, Task, Written, choose
 from lake.errors import Conflict, TableGone, Transient
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
 from lake.optional import identified, made_anew
-from lake.plan import Commit, LeftOut, OutputFile, Plan, Progress, SupersededVersion
+from lake.plan import Commit, LeftOut, OutputFile, Plan, Progress, Staged, SupersededVersion
 from lake.ports import Deletion, Journal, Prepared, Report, Rewrite, SessionNeeds, Verification
 
 Hook = Callable[[], None]
@@ -116,6 +116,22 @@ class FilesFormat:
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         return {"newest": self.newest(table)}
+
+
+class WithoutTimeline(FilesFormat):
+    """A format whose tables carry an identity and don't tell what is staged; adds ``lake.optional.FindsStaged``."""
+
+    def done(self, table: TableRef) -> Collection[str]:
+        """The tokens of what was committed."""
+        raise NotImplementedError
+
+    def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
+        done = self.done(table)
+        return {
+            one.token
+            for one in staged
+            if one.token not in done and any((base(table) / path).exists() for path in one.paths)
+        }
 
 
 class FilesWriter:

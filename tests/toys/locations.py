@@ -23,13 +23,13 @@ from lake.failpoints import failpoint
 from lake.model import TableRef
 from lake.plan import Commit, Plan, Staged
 from lake.ports import Prepared, Rewrite, SparkProvider
-from toys.files import FilesFormat, FilesWriter, Item, base, commit_of, existing, item_of, superseded_by
+from toys.files import FilesWriter, Item, WithoutTimeline, base, commit_of, existing, item_of, superseded_by
 
 Evidence = dict[str, tuple[str | None, dict[str, tuple[int, int]]]]
 """For each partition its location and the files in it, each with size and modification time."""
 
 
-class LocationsFormat(FilesFormat):
+class LocationsFormat(WithoutTimeline):
     """Observes such tables; adds ``lake.optional.FindsStaged`` and ``HasIdentity``."""
 
     name = "locations"
@@ -52,13 +52,8 @@ class LocationsFormat(FilesFormat):
     def commits(self, table: TableRef) -> list[Commit]:
         return [commit_of(one) for one in catalog(table)["commits"]]
 
-    def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
-        done = {one["instant"] for one in catalog(table)["commits"]}
-        return {
-            one.token
-            for one in staged
-            if one.token not in done and any((base(table) / path).exists() for path in one.paths)
-        }
+    def done(self, table: TableRef) -> Collection[str]:
+        return {one["instant"] for one in catalog(table)["commits"]}
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "LocationsWriter":
         self.hook("open")

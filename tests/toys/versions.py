@@ -21,12 +21,12 @@ from lake.failpoints import failpoint
 from lake.model import TableRef
 from lake.plan import Commit, Plan, Staged
 from lake.ports import Capability, Prepared, Rewrite, SparkProvider
-from toys.files import FilesFormat, FilesWriter, Item, base, commit_of, existing, item_of, superseded_by
+from toys.files import FilesWriter, Item, WithoutTimeline, base, commit_of, existing, item_of, superseded_by
 
 _TRIES = 50
 
 
-class VersionsFormat(FilesFormat):
+class VersionsFormat(WithoutTimeline):
     """Observes such tables; adds ``lake.optional.FindsStaged`` and ``HasIdentity``."""
 
     name = "versions"
@@ -45,13 +45,8 @@ class VersionsFormat(FilesFormat):
     def commits(self, table: TableRef) -> list[Commit]:
         return [commit_of(one) for one in versions(table) if "plan_id" in one]
 
-    def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
-        done = {one.get("token") for one in versions(table)}
-        return {
-            one.token
-            for one in staged
-            if one.token not in done and any((base(table) / path).exists() for path in one.paths)
-        }
+    def done(self, table: TableRef) -> Collection[str]:
+        return [one["token"] for one in versions(table) if "token" in one]
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "VersionsWriter":
         self.hook("open")
@@ -122,7 +117,8 @@ class VersionsWriter(FilesWriter):
             return 0
         tokens = [one.token for one in left]
         document = create_version(
-            self._table, lambda now: {"files": now["files"], "withdrawn": tokens, "done": done_tokens(self._table)}
+            self._table,
+            lambda now: {"files": now["files"], "withdrawn": tokens, "done": self._format.done(self._table)},
         )
         for one in left:
             for path in one.paths if one.token not in document["done"] else ():
@@ -140,10 +136,6 @@ def newest(table: TableRef) -> dict[str, Any]:
     number = max(int(path.stem) for path in (existing(table) / "versions").glob("*.json"))
     document: dict[str, Any] = json.loads((base(table) / "versions" / f"{number}.json").read_text())
     return document
-
-
-def done_tokens(table: TableRef) -> list[str]:
-    return [one["token"] for one in versions(table) if "token" in one]
 
 
 def create_version(
