@@ -92,15 +92,16 @@ class Account:
 
         The columns are those of ``service.store.PARTITION_SCHEMA``.
         """
-        cells = self._cells
+        cells = self._cells  # sorted by partition, as the list of lines is to be cut
         ready = pc.is_in(cells["reason"], value_set=pa.array([reason.value for reason in READY]))
         cells = cells.append_column("backlog_files", pc.if_else(ready, cells["slices"], 0))
         cells = cells.append_column("backlog_bytes", pc.if_else(ready, pc.add(cells["bytes"], cells["log_bytes"]), 0))
         summed = [field.name for field in PARTITION_SCHEMA if field.type == pa.int64()]
         found = (
-            cells.group_by("partition", use_threads=False)  # so they stay in their order
+            cells.group_by("partition")
             .aggregate([([], "count_all"), *((name, "sum") for name in summed)])
             .rename_columns({f"{name}_sum": name for name in summed})
+            .sort_by("partition")  # grouping keeps no order
         )
         ends = np.cumsum(found["count_all"].to_numpy(), dtype=np.int32)
         lines = pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), self._structs())

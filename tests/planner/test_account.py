@@ -96,6 +96,16 @@ def test_every_sum_is_that_of_the_files_one_by_one(files: list[File], held: set[
     assert sum(scan.skipped.values()) == sum(file["reason"] != Reason.CHOSEN for file in found)
 
 
+def test_each_of_many_partitions_is_explained_by_its_own_files() -> None:
+    """Arrow groups a thousand keys in another order than they came in."""
+    files = [File(id=f"f{n}", partition=f"day={n * 7919 % 1_000_003}", bytes=n + 1) for n in range(1_000)]
+    rows = Account(plan(files)).partitions.to_pylist()
+    assert [row["partition"] for row in rows] == sorted(file.partition for file in files)
+    sizes = {file.partition: file.bytes for file in files}
+    for row in rows:
+        assert [line["bytes"] for line in row["lines"]] == [row["bytes"]] == [sizes[row["partition"]]]
+
+
 def test_a_line_says_the_least_of_its_numbers_and_that_there_are_others() -> None:
     old, young = timedelta(minutes=12), timedelta(minutes=3)
     planning = plan(
