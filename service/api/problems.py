@@ -3,6 +3,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -42,7 +43,14 @@ def problem_response(error: BaseException, instance: str) -> Response:
     document = problems.problem_object(error)
     if problems.classify(error) is problems.ERROR:  # its text may tell what is nobody's business
         document["detail"] = "an error nobody foresaw; the log of lakefold has it"
-    return _response(document | {"instance": instance}, getattr(error, "headers", None))
+    linked = {**document, "type": f"/{document['type']}", "instance": instance}
+    return Response(
+        # A half of a surrogate pair, which JSON may bring and UTF-8 can't hold, goes back as its escape.
+        to_json(linked).encode(errors="backslashreplace"),
+        status_code=document["status"],
+        headers=getattr(error, "headers", None),
+        media_type="application/problem+json",
+    )
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -62,14 +70,18 @@ async def _on_error(request: Request, error: Exception) -> Response:
 async def on_http_error(request: Request, error: Exception) -> Response:
     """The problem document of an HTTP error that a router or FastAPI raised."""
     assert isinstance(error, HTTPException)
-    problem = _BY_STATUS.get(error.status_code, problems.USAGE)
+    return problem_response(problem_of(request, error), request.url.path)
+
+
+def problem_of(request: Request, error: HTTPException) -> ProblemError:
+    """The problem that an HTTP error of a router or of FastAPI is, with its status and headers."""
+    problem = _BY_STATUS.get(error.status_code, replace(problems.USAGE, status=error.status_code))
     detail = str(error.detail)
     if error.status_code == 404:
         detail = f"there is nothing at {request.url.path}"
     elif error.status_code == 405:
         detail = f"{request.method} is not for {request.url.path}"
-    document = problems.problem_object(CommandError(problem, detail)) | {"status": error.status_code}
-    return _response(document | {"instance": request.url.path}, error.headers)
+    return ProblemError(problem, detail, error.headers)
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
@@ -80,14 +92,3 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     first = errors[0]
     invalid = CommandError(problems.INVALID, f"{first['where']}: {first['message']}", errors=errors)
     return problem_response(invalid, request.url.path)
-
-
-def _response(document: Mapping[str, Any], headers: Mapping[str, str] | None) -> Response:
-    linked = {**document, "type": f"/{document['type']}"}
-    return Response(
-        # A half of a surrogate pair, which JSON may bring and UTF-8 can't hold, goes back as its escape.
-        to_json(linked).encode(errors="backslashreplace"),
-        status_code=document["status"],
-        headers=headers,
-        media_type="application/problem+json",
-    )

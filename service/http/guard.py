@@ -15,7 +15,7 @@ from service import problems
 from service.api import security
 from service.api.callbacks import MOST_BODY
 from service.api.context import Context
-from service.api.problems import ProblemError, on_http_error, problem_response
+from service.api.problems import ProblemError, problem_of, problem_response
 from service.api.security import Caller
 from service.http.limits import RateLimit, limited, too_large
 from service.web.problems import is_for_people, problem_page
@@ -57,11 +57,10 @@ class Guard:
                 raise ProblemError(problems.USAGE, "no address has a NUL in it")  # nor can PostgreSQL look for one
             if _length(request) > most:
                 raise too_large(most)
-        except LakefoldError as error:
-            refused = problem_page(request, error) if is_for_people(request) else None
-            return await (refused or problem_response(error, request.url.path))(scope, receive, send)
-        except HTTPException as error:
-            return await (await on_http_error(request, error))(scope, receive, send)
+        except (LakefoldError, HTTPException) as error:
+            problem = problem_of(request, error) if isinstance(error, HTTPException) else error
+            refused = problem_page(request, problem) if is_for_people(request) else None
+            return await (refused or problem_response(problem, request.url.path))(scope, receive, send)
         return await self._app(scope, limited(receive, most), send)
 
     async def _admit(self, scope: Scope, request: Request) -> None:

@@ -5,12 +5,13 @@ from fastapi import FastAPI
 
 from service.api.security import require
 from service.web import actions, login, pages
-from service.web.problems import on_not_found
+from service.web.problems import on_no_route
 
 
 def add_pages(app: FastAPI) -> None:
     """Serve the page beside ``/v1``: reading needs what reading ``/v1`` needs, signing in needs nothing."""
-    app.add_exception_handler(404, on_not_found)
+    for status in (404, 405):
+        app.add_exception_handler(status, on_no_route)
     app.include_router(pages.public)
     app.include_router(login.router)
     app.include_router(pages.router, dependencies=[require("read")])

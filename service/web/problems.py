@@ -10,10 +10,11 @@ from urllib.parse import urlencode
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from service import problems
-from service.api.problems import on_http_error
+from service.api.problems import on_http_error, problem_of
 from service.problems import CommandError, classify, in_words
 from service.web.rendering import render
 
@@ -66,7 +67,9 @@ def page_of_action(path: str) -> str:
 
 
 def problem_page(request: Request, error: Exception) -> Response:
-    """``error`` as a page with its status."""
+    """``error`` as a page with its status and headers."""
+    if isinstance(error, HTTPException):
+        error = problem_of(request, error)
     problem = classify(error)
     detail = in_words(error)
     if problem is problems.ERROR:  # its text may tell what is nobody's business
@@ -74,7 +77,9 @@ def problem_page(request: Request, error: Exception) -> Response:
         detail = "Nobody foresaw this error; the log of lakefold has it."
     commands = ("lakefold db check",) if problem is problems.DATABASE else ()
     page = ProblemPage(status=problem.status, title=problem.title, detail=detail, commands=commands)
-    return render(request, "problem.html", page, status=problem.status)
+    response = render(request, "problem.html", page, status=problem.status)
+    response.headers.update(getattr(error, "headers", {}))
+    return response
 
 
 def is_for_people(request: Request) -> bool:
@@ -82,8 +87,6 @@ def is_for_people(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/v1/", "/-/"))
 
 
-async def on_not_found(request: Request, error: Exception) -> Response:
+async def on_no_route(request: Request, error: Exception) -> Response:
     """A page for a person who typed a wrong address, the problem document for every program."""
-    if is_for_people(request):
-        return problem_page(request, CommandError(problems.NOT_FOUND, f"There is nothing at {request.url.path}"))
-    return await on_http_error(request, error)
+    return problem_page(request, error) if is_for_people(request) else await on_http_error(request, error)

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The description of the API is the one in the repository, and calls made up from it find no fault of the server."""
 
+import copy
 import json
 
 import pytest
 import schemathesis
 from api_toys import add_token, client_of, context_at
+from fastapi.openapi.utils import get_openapi
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import one_of
 from schemathesis import GenerationMode
 
 from lake.model import TableRef
 from service.http.openapi import PAGE, render
+from service.web import actions, login, pages
 
 #: streams are for their own test; their end is not in the hands of the caller
 STREAMS = "/progress"
@@ -57,13 +60,43 @@ def test_calls_made_up_from_the_description_find_no_fault_of_the_server(served):
     schema = schemathesis.openapi.from_dict(json.loads(PAGE.read_text()))
     operations = [result.ok() for result in schema.get_all_operations()]
     with client_of(context, token) as client:
-        called = [made_up_calls(client, op) for op in operations if not op.path.endswith(STREAMS)]
+        called = [
+            made_up_calls(client, operation, fine="application/json", wrong="application/problem+json")
+            for operation in operations
+            if not operation.path.endswith(STREAMS)
+        ]
     assert len(called) > 15
     assert sum(called) > 3 * len(called)
 
 
-def made_up_calls(client, operation):
-    """Call ``operation`` with what fits its description and with what does not; how often it was called."""
+@pytest.mark.slow
+def test_calls_of_the_page_made_up_from_its_routes_find_no_fault_of_the_server_either(served):
+    context, token = served
+    schema = schemathesis.openapi.from_dict(described_pages())
+    operations = [result.ok() for result in schema.get_all_operations()]
+    with client_of(context, token) as client:
+        client.headers["Accept"], client.headers["Sec-Fetch-Site"] = "text/html", "same-origin"
+        html = "text/html; charset=utf-8"
+        called = [made_up_calls(client, operation, fine=html, wrong=html) for operation in operations]
+    assert len(called) > 20
+    assert sum(called) > 3 * len(called)
+
+
+def described_pages():
+    """A description of the page's routes, which the one of the API leaves out."""
+    routes = [
+        copy.copy(route) for router in (pages.router, login.router, actions.router) for route in router.routes
+    ]  # fmt: skip
+    for route in routes:
+        route.include_in_schema = True
+    return get_openapi(title="pages", version="1", routes=routes)
+
+
+def made_up_calls(client, operation, *, fine, wrong):
+    """Call ``operation`` with what fits its description and with what does not; how often it was called.
+
+    ``fine`` and ``wrong`` are the types of its answers.
+    """
     calls = []
 
     @settings(
@@ -73,14 +106,18 @@ def made_up_calls(client, operation):
     @given(one_of(operation.as_strategy(mode) for mode in GenerationMode))
     def check(case):
         call = case.as_transport_kwargs(base_url="http://127.0.0.1")
-        sent = {name: call.get(name) for name in ("method", "url", "params", "json", "data", "headers")}
+        sent = {name: call.get(name) for name in ("method", "url", "params", "json", "data")}
+        # The client's own token and what it accepts stay, so that the calls get further than to the door.
+        sent["headers"] = {
+            name: value for name, value in call["headers"].items() if name.lower() not in ("authorization", "accept")
+        }
         if operation.path.endswith("/requests"):
             sent["params"] = {**(sent["params"] or {}), "wait": 0}  # nobody is there to answer
         calls.append(sent)
         answer = client.request(**sent, follow_redirects=False)
         assert answer.status_code < 500, f"{sent} → {answer.status_code} {answer.text[:300]}"
-        kind = answer.headers["Content-Type"]
-        assert kind == ("application/problem+json" if answer.status_code >= 400 else "application/json"), sent
+        if answer.status_code != 303:  # the page that a form leads to
+            assert answer.headers["Content-Type"] == (wrong if answer.status_code >= 400 else fine), sent
 
     check()
     return len(calls)

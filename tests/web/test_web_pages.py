@@ -229,7 +229,7 @@ def test_what_does_not_exist_is_a_page_with_its_status(page):
     for path in ("/tables/sales.order", "/plans/ffffffff", "/requests/none"):
         assert "No such thing" in read(page, path, 404).words
     page.headers["Accept"] = "text/html"
-    assert "There is nothing at /nowhere" in read(page, "/nowhere", 404).words
+    assert "there is nothing at /nowhere" in read(page, "/nowhere", 404).words
     assert page.get("/v1/nowhere").headers["Content-Type"] == "application/problem+json"
     assert "No such" not in read(page, "/plans?state=sideways", 422).words
 
