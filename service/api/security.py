@@ -2,6 +2,7 @@
 """Callers, and what they may do: bearer tokens, the page's cookie, and reads that are open on the loopback."""
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 #: what proxies add; whoever comes through one may come from anywhere
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+#: a name or IPv4 address, or an IPv6 address in brackets, and a port; a list or user information is neither
+_HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 
 #: only for the description of the API; the Guard has looked at the header before
 _Described = Annotated[
@@ -83,6 +86,18 @@ def token_of(connection: HTTPConnection) -> tuple[str | None, bool]:
         return value.strip(), False
     cookie = connection.cookies.get(COOKIE)
     return (cookie, True) if cookie else (None, False)
+
+
+def host_of(headers: Headers) -> str:
+    """The name by which a request calls us, in lower case and without its port; '' where it names none.
+
+    Raises ProblemError for a header that is no name: what another program would take it for nobody knows.
+    """
+    header = headers.get("host", "")
+    found = _HOST.fullmatch(header)
+    if header and found is None:
+        raise ProblemError(problems.USAGE, f"the Host header is {header!r} and not NAME or NAME:PORT")
+    return (found["name"] or found["ipv6"]).lower() if found else ""
 
 
 def check_same_origin(method: str, headers: Headers) -> None:

@@ -51,8 +51,10 @@ class Guard:
         request = Request(scope)
         most = MOST_BODY.get(request.url.path, self._context.config.http.max_body)
         try:
+            host = security.host_of(request.headers)
+            _check_framing(scope, request)
             if not request.url.path.startswith("/-/"):
-                await self._admit(scope, request)
+                await self._admit(scope, request, host)
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
                 raise ProblemError(problems.USAGE, "no address has a NUL in it")  # nor can PostgreSQL look for one
             if _length(request) > most:
@@ -63,8 +65,7 @@ class Guard:
             return await (refused or problem_response(problem, request.url.path))(scope, receive, send)
         return await self._app(scope, limited(receive, most), send)
 
-    async def _admit(self, scope: Scope, request: Request) -> None:
-        host = (request.url.hostname or "").lower()
+    async def _admit(self, scope: Scope, request: Request, host: str) -> None:
         if self._hosts is not None and host not in self._hosts:
             raise ProblemError(problems.HOST, f"this is not {host!r}; names are added with http.hosts", host=host)
         token, by_cookie = security.token_of(request)
@@ -88,6 +89,15 @@ class Guard:
         # Only a look into the database may take long enough to leave the server's own thread.
         found = tokens.find(token) if tokens.fresh else await to_thread.run_sync(tokens.find, token)
         return None if found is None else Caller(*found)
+
+
+def _check_framing(scope: Scope, request: Request) -> None:
+    """Raise ProblemError for a body whose end a proxy may see elsewhere than we do (RFC 9112, 6.3)."""
+    if "transfer-encoding" in request.headers and (
+        "content-length" in request.headers or scope["http_version"] == "1.0"
+    ):
+        detail = "a body comes with Content-Length or, in HTTP/1.1, in pieces with Transfer-Encoding; never with both"
+        raise ProblemError(problems.USAGE, detail, {"Connection": "close"})
 
 
 def _length(request: Request) -> int:

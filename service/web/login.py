@@ -68,6 +68,7 @@ def login(
 @router.post("/logout")
 def logout(request: Request) -> Response:
     """Forget the token in this browser; elsewhere it stays in force."""
+    check_same_origin(request.method, request.headers)
     response = RedirectResponse("/", status_code=303)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response

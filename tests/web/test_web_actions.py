@@ -73,6 +73,14 @@ def test_signing_in_from_another_site_is_refused(fresh):
     assert "set-cookie" not in answer.headers
 
 
+@pytest.mark.parametrize("headers", [{}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}])
+def test_another_site_signs_nobody_out(signed_in, headers):
+    answer = signed_in.post("/logout", headers=headers, follow_redirects=False)
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+    assert "Sign out write" in signed_in.get("/").text
+
+
 def test_the_token_is_kept_where_no_script_and_no_other_site_gets_it(fresh):
     with client_of(fresh) as client:
         token = add_token(fresh.store, "write")

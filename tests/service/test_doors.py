@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What strangers try at the door, byte by byte on real connections: odd names, two lengths, silence, floods."""
+
+import json
+import socket
+
+import pytest
+from api_toys import add_token, context_at
+
+from service.config.http import HttpSettings
+from service.http.app import create_app
+from service.http.server import HttpServer
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory):
+    """A process on the loopback."""
+    context = context_at(tmp_path_factory.mktemp("doors"), rate_limit=0)
+    yield context
+    context.store.close()
+
+
+@pytest.fixture(scope="module")
+def writer(context):
+    return add_token(context.store, "write")
+
+
+@pytest.fixture(scope="module")
+def server(context):
+    with HttpServer(HttpSettings(port=0), create_app(context)) as server:
+        yield server
+
+
+def connect(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=10)
+
+
+def answer_of(connection):
+    """Status, headers and document of one answer."""
+    answer = b""
+    while b"\r\n\r\n" not in answer and (piece := connection.recv(65536)):
+        answer += piece
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    while len(body) < int(headers.get("content-length", 0)):
+        body += connection.recv(65536)
+    kind = headers.get("content-type", "")
+    return int(status.split()[1]), headers, json.loads(body) if kind.endswith("json") else body.decode()
+
+
+def ask(connection, target, *lines, method="GET", body=b"", host="Host: 127.0.0.1"):
+    """Send one request as it stands; its answer."""
+    head = "\r\n".join(filter(None, (f"{method} {target} HTTP/1.1", host, *lines)))
+    connection.sendall(head.encode("latin-1") + b"\r\n\r\n" + body)
+    return answer_of(connection)
+
+
+def ended(connection):
+    """Whether the server has closed the connection, which it says by its end or, with bytes unread, by a reset."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost@evil.example",
+        "localhost, evil.example",
+        "127.0.0.1 evil.example",
+        "localhost:9464:80",
+        "localhost:port",
+        "localhost/",
+        "[::1",
+        "::1",
+        "[localhost]",
+        "http://localhost",
+        "löcalhost",
+        "",
+    ],
+)
+def test_a_host_header_that_is_no_name_with_a_port_is_refused_on_every_route(server, host):
+    with connect(server) as connection:
+        for target in ("/v1/plans", "/metrics", "/"):
+            status, _, document = ask(connection, target, host=f"Host: {host}")
+            assert status == (400 if host else 421), document
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:9464", "[::1]:9464", "[::1]"])
+def test_the_names_of_the_loopback_are_taken_with_any_port(server, host):
+    with connect(server) as connection:
+        assert ask(connection, "/v1/plans", host=f"Host: {host}")[0] == 200
+
+
+def test_a_request_that_names_nobody_is_served_health_only(server):
+    for target, expected in (("/-/healthy", 200), ("/v1/plans", 421)):
+        with connect(server) as connection:
+            connection.sendall(f"GET {target} HTTP/1.0\r\n\r\n".encode())
+            assert answer_of(connection)[0] == expected
+
+
+@pytest.mark.parametrize("target", ["/v1/pause", "/pause/confirm", "/login", "/-/healthy"])
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_a_body_of_two_lengths_is_refused_and_nothing_after_it_is_read(context, server, writer, target, version):
+    smuggled = f"POST /v1/pause HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {writer}\r\n\r\n".encode()
+    length = "Content-Length: 5\r\n" if version == "1.1" else ""
+    head = f"POST {target} HTTP/{version}\r\nHost: 127.0.0.1\r\n{length}Transfer-Encoding: chunked\r\n\r\n"
+    with connect(server) as connection:
+        connection.sendall(head.encode() + b"0\r\n\r\n" + smuggled)
+        status, headers, document = answer_of(connection)
+        assert (status, headers["connection"]) == (400, "close"), document
+        assert ended(connection)
+    assert context.store.service_pause() is None
