@@ -233,7 +233,10 @@ class TableFormat(Offers, Protocol):
         """Compare storage with the table's last commits."""
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
-        """Facts about the table worth showing to a person (type, version, timeline, indexes, locks)."""
+        """Facts about the table worth showing to a person (type, version, timeline, indexes, locks).
+
+        ``writers`` among them is what the table shows of its other writers and of their locks.
+        """
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> TableWriter:
         """Open the table for changing it. ``engines`` are there to rewrite files, unless the format brings its own."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from service.commands import notifications, operate, plans, settings, tables, tokens, upkeep
+from service.commands import init, notifications, operate, plans, settings, tables, tokens, upkeep
 from service.commands.common import remote_url
 from service.commands.output import Output
 from service.demo import entry as demo
@@ -59,6 +59,7 @@ def _root(
         typer.echo(context.get_help())
 
 
+init.add_to(app)
 operate.add_to(app)
 demo.add_to(app)
 tables.add_to(app)

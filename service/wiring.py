@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from lake import s3
 from lake.model import TableRef
 from lake.redaction import remember_settings
-from service.config.loader import Config, load
+from service.config.loader import Config, load, load_source
 from service.config.tables import for_all_tables
 from service.store import Store, StoreSettings
 
@@ -19,7 +19,15 @@ def open_config(chosen: Path | None = None) -> Config:
 
     Raises ConfigError.
     """
-    config = load(chosen)
+    return _in_force(load(chosen))
+
+
+def open_source(path: str) -> Config:
+    """The same of the environment alone, with ``path`` as the source of its tables. Raises ConfigError."""
+    return _in_force(load_source(path))
+
+
+def _in_force(config: Config) -> Config:
     remember_settings(config.settings())
     s3.configure(config.spark)
     return config

@@ -157,7 +157,7 @@ def test_readmes_configuration_is_valid_and_says_the_defaults_it_claims(tmp_path
         [str(BIN / "lakefold"), "config", "check", "--config", str(config)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == f"{config}: right"
+    assert done.stdout.splitlines()[0] == f"{config}: OK (0 tables)"
 
     from lake.units import parse_bytes, parse_duration
     from planner.policy import SizingPolicy

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """``lakefold config`` and ``lakefold db``: is what I wrote right, what is in force and why, is the schema there."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lake.redaction import without_password
-from service.commands.common import ConfigFile, Json, command, plural
+from service.commands.common import ConfigFile, Json, command, names, plural
 from service.commands.output import Column
 from service.problems import ExitCode, exit_codes
+
+if TYPE_CHECKING:
+    from service.config.sections import Source
 
 config_app = typer.Typer(help="The configuration: is it right, and what is in force where.", no_args_is_help=True)
 db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
@@ -40,16 +43,27 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
         matched = {number for table in tables for number in matching(loaded, table.name)}
         idle = [loaded.rule_origin(number) for number in range(len(loaded.tables)) if number not in matched]
         modes = {mode: sum(table.mode == mode for table in tables) for mode in ("compact", "observe", "off")}
+        sources = [
+            {"source": source.shown, "tables": catalog.named_by[number]}
+            for number, source in enumerate(loaded.sources, 1)
+        ]
         data = {
-            "file": loaded.file, "tables": len(tables), "modes": modes, "problems": catalog.problems,
-            "refused": refused, "rules_without_table": idle,
+            "file": loaded.file, "tables": len(tables), "modes": modes, "sources": sources,
+            "problems": catalog.problems, "refused": refused, "rules_without_table": idle,
         }  # fmt: skip
 
         def text() -> None:
-            found = f", but {plural(len(refused), 'table')} can't be served" if refused else ""
-            run.out.line(f"{loaded.file or 'no file, defaults and environment only'}: right{found}")
-            counts = ", ".join(f"{count} {mode}" for mode, count in modes.items())
-            run.out.line(f"{plural(len(tables), 'table')}: {counts}")
+            counts = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
+            found = plural(len(tables), "table") + (f": {counts}" if counts else "")
+            but = f", but {plural(len(refused), 'table')} can't be served" if refused else ""
+            run.out.line(f"{loaded.file or 'no file, defaults and environment only'}: OK ({found}){but}")
+            run.out.table(
+                (Column("SOURCE"), Column("TABLES", True), Column("NAMES")),
+                (
+                    (entry["source"], len(entry["tables"]), names(entry["tables"]) or _none_found(source))
+                    for entry, source in zip(sources, loaded.sources, strict=True)
+                ),
+            )
             for rule in idle:
                 run.out.note(f"{rule} matches no table")
             for problem in catalog.problems:
@@ -59,6 +73,10 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
 
         run.out.one(data, text)
         return ExitCode.PARTIAL if catalog.problems or refused else ExitCode.OK
+
+
+def _none_found(source: "Source") -> str:
+    return "not searched: only a process with Spark lists a catalog" if source.path is None else "none"
 
 
 @config_app.command("show", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))

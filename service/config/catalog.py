@@ -57,6 +57,8 @@ class Catalog:
         self._spark = spark
         #: what could not be resolved at the last ``refs``, one line each; the other tables are served
         self.problems: list[str] = []
+        #: the tables that each source gave a name to at the last ``refs``, by its number from 1
+        self.named_by: dict[int, list[str]] = {}
 
     def tables(self) -> list[ConfiguredTable]:
         """Every table of every source with its rules, by name. Raises ConfigError or OverrideError for a bad rule."""
@@ -65,6 +67,7 @@ class Catalog:
     def refs(self) -> list[TableRef]:
         """Every table of every source, by name; what can't be resolved is in ``problems`` afterwards."""
         self.problems = []
+        self.named_by = {number: [] for number in range(1, len(self.config.sources) + 1)}
         found: dict[str, TableRef] = {}
         by_place: dict[Hashable, TableRef] = {}
         for number, ref in self._found():
@@ -85,6 +88,7 @@ class Catalog:
                 )
                 continue
             found[ref.name] = by_place[place] = ref
+            self.named_by[number].append(ref.name)
         return [found[name] for name in sorted(found)]
 
     def _found(self) -> list[tuple[int, TableRef]]:
@@ -94,7 +98,7 @@ class Catalog:
             try:
                 found += [(number, ref) for ref in self._resolve(source)]
             except (LakefoldError, OSError) as error:
-                self.problems.append(f"source #{number} ({source.path or source.database}): {error}")
+                self.problems.append(f"source #{number} ({source.shown}): {error}")
         return sorted(found, key=lambda entry: _is_linked(entry[1].location))
 
     def find(self, word: str) -> ConfiguredTable:

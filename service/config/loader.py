@@ -154,6 +154,15 @@ def load(chosen: Path | None = None) -> Config:
     """The configuration of file and environment. Raises ConfigError with file, line and remedy."""
     path = find_file(chosen)
     text, document = _read(path) if path else ("", {})
+    return _config(path, text, document)
+
+
+def load_source(path: str) -> Config:
+    """The configuration of the environment alone, with ``path`` as its source. Raises ConfigError."""
+    return _config(None, "", {"sources": [{"path": path}]})
+
+
+def _config(path: Path | None, text: str, document: dict[str, Any]) -> Config:
     _known_environment()
     try:
         settings = _Settings(**document)

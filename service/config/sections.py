@@ -57,6 +57,11 @@ class Source(Section):
         "the others from the database once a process with a session has found them",
     )
 
+    @property
+    def shown(self) -> str:
+        """How people see it: its path, or the catalog database."""
+        return self.path or f"database {'.'.join(filter(None, (self.catalog, self.database)))}"
+
     @model_validator(mode="after")
     def _one_kind(self) -> "Source":
         if (self.path is None) == (self.database is None):

@@ -214,13 +214,9 @@ def _room(table: ConfiguredTable, held: Mapping[str, str]) -> int:
 def _snapshot(
     store: "Store", table: ConfiguredTable, *, remember: bool, partitions: Collection[str] | None = None
 ) -> Snapshot:
-    adapter, began = load_format(table.ref.format), time.monotonic()
+    began = time.monotonic()
     try:
-        adapter.check(table.ref)
-        for problem in not_offered(table.policy, adapter):
-            raise Rejected(f"{table.name}: {problem}")
-        # First which table it is: were it made anew in between, its plans would be refused, and not run on another.
-        return adapter.snapshot(optional.identified(adapter, table.ref), partitions)
+        return listed(table, partitions)
     except (LakefoldError, OSError) as error:
         if remember:
             store.record_scan(
@@ -233,6 +229,16 @@ def _snapshot(
                 )
             )
         raise
+
+
+def listed(table: ConfiguredTable, partitions: Collection[str] | None = None) -> Snapshot:
+    """The table's latest slices, listed now. Raises Rejected where it can't be served, and what reading it raises."""
+    adapter = load_format(table.ref.format)
+    adapter.check(table.ref)
+    for problem in not_offered(table.policy, adapter):
+        raise Rejected(f"{table.name}: {problem}")
+    # First which table it is: were it made anew in between, its plans would be refused, and not run on another.
+    return adapter.snapshot(optional.identified(adapter, table.ref), partitions)
 
 
 def _partitions_asked(

@@ -74,7 +74,7 @@ def every_command() -> list[tuple[str, ...]]:
 
 def test_the_commands_are_those_of_the_contract():
     assert {" ".join(path) for path in every_command()} == {
-        "serve", "worker", "status", "pause", "resume", "demo", "clean", "verify",
+        "init", "serve", "worker", "status", "pause", "resume", "demo", "clean", "verify",
         "tables list", "tables show", "tables explain", "tables rollback", "tables repair",
         "plans list", "plans show", "plans request", "plans cancel", "plans retry", "plans watch",
         "config check", "config show", "db upgrade", "db check", "tokens add", "tokens list", "tokens revoke",
@@ -90,7 +90,7 @@ def test_each_commands_help_has_json_and_lists_its_exit_codes(path, run):
     listed = dict(re.findall(r"^ +(\d+)  (.+)$", out.partition("Exit codes:")[2], re.MULTILINE))
     assert {"0", "1", "2", "130"} <= set(listed)
     assert all(MEANING[ExitCode(int(number))] == meaning for number, meaning in listed.items())
-    if path[0] not in ("demo",) and path not in (("config", "check"), ("notifications", "test")):
+    if path[0] not in ("demo", "init") and path not in (("config", "check"), ("notifications", "test")):
         assert "13" in listed
 
 

@@ -435,7 +435,7 @@ def test_d4_what_a_scan_refuses_is_refused_alike_by_config_check_explain_and_a_d
     text = found["refused"].pop("sales.orders")
     assert (found["refused"], found["problems"]) == ({}, [])
     assert expected in text
-    assert "right, but 1 table can't be served" in lakefold("config", "check", expect=3)
+    assert "), but 1 table can't be served" in lakefold("config", "check", expect=3)
     assert text in lakefold.error
     assert text in lakefold.problem("tables", "explain", "sales.orders", expect=1)["detail"]
     assert text in lakefold.problem("plans", "request", "sales.orders", "--dry-run", expect=1)["detail"]

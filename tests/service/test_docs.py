@@ -9,15 +9,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from daemon_toys import wait_for
 from harness import stop_group
 from hudi_tables import small_files
+from pages import ROOT, Block, blocks_of, missing_line
 
-ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
 #: pages with a test of their own; of the runbook it runs what clears the alerts that can be provoked, and checks that
 #: every other command and option exists
@@ -29,31 +28,11 @@ PAGES = [
     *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in _ELSEWHERE),
     ROOT / "deploy" / "README.md",
 ]
-_BLOCK = re.compile(r"(?:^<!-- (?P<why>[^\n]*) -->\n)?^```sh\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 _WHY = re.compile(r"not run here: \S.*")
 
 
-@dataclass(frozen=True)
-class Block:
-    """A code block of commands, where it stands, and why it is not run, if it is not."""
-
-    page: Path
-    line: int
-    text: str
-    why: str | None
-
-    def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
-
-
 def blocks() -> list[Block]:
-    found = []
-    for page in dict.fromkeys(PAGES):
-        text = page.read_text()
-        for match in _BLOCK.finditer(text):
-            line = text.count("\n", 0, match.start("text"))
-            found.append(Block(page, line, match["text"], match["why"]))
-    return found
+    return [block for page in dict.fromkeys(PAGES) for block in blocks_of(page)]
 
 
 def test_a_block_that_is_not_run_says_why():
@@ -114,6 +93,9 @@ class Reader:
             cwd=self.home, env=environment, capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{block} exited {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        if block.shown is not None:
+            missing = missing_line(block.shown, done.stdout + done.stderr)
+            assert missing is None, f"{block} does not print {missing!r}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         if serves and self.daemon is None:
             self.serve()
 

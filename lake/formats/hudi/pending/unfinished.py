@@ -25,7 +25,8 @@ from lake.model import FileSlice, TableRef
 from lake.optional import Unfinished
 from lake.plan import ClusteringGroup, PlanKind
 
-_HEARTBEATS = ".hoodie/.heartbeat"
+HEARTBEATS = ".hoodie/.heartbeat"
+"""Where writers that clean failed writes lazily show that they live."""
 _INTERVAL = "hoodie.client.heartbeat.interval_in_ms"
 _MISSES = "hoodie.client.heartbeat.tolerable.misses"
 #: without a heartbeat, which clusterings and single writers have none of, files tell; a task may be long at one
@@ -120,7 +121,7 @@ def _life(
     if at_work and not others:
         return max(signed.last_sign for signed in at_work), any(signed.is_alive for signed in at_work)
     limit = ATTEMPT_SILENCE if ours and not others else SILENCE
-    heartbeat = storage.newest(f"{_HEARTBEATS}/{instant.time}")
+    heartbeat = storage.newest(f"{HEARTBEATS}/{instant.time}")
     files = [name for name in (instant.inflight_file, instant.requested_file) if name is not None]
     signs = [storage.newest(f"{timeline.directory}/{name}") for name in files]
     signs += [heartbeat, storage.newest(f"{MARKERS}/{instant.time}")]

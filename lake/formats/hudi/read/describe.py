@@ -14,6 +14,7 @@ from lake.formats.hudi.locks.journal import Journal
 from lake.formats.hudi.locks.providers import lock_path
 from lake.formats.hudi.pending.unfinished import unfinished
 from lake.formats.hudi.read.slices import is_merge_on_read
+from lake.formats.hudi.read.writers import signs_of_writers
 from lake.formats.hudi.timeline.archive import ArchiveUnreadable
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, PLANNED_KINDS, Timeline, extra_metadata, instant_datetime
 from lake.model import TableRef
@@ -21,7 +22,7 @@ from lake.units import format_duration
 
 
 def describe_table(table: TableRef) -> dict[str, str]:
-    """Type, version and keys; what happened last and what is pending, whose, since when; savepoints, indexes, locks."""
+    """Type, version and keys; what happened last, what is seen of the writers, what is pending; savepoints, locks."""
     storage = Storage(table.location)
     timeline = Timeline(storage)
     properties = timeline.properties
@@ -34,6 +35,7 @@ def describe_table(table: TableRef) -> dict[str, str]:
         "partitioned by": properties.get("hoodie.table.partition.fields") or "nothing",
         "record key": properties.get("hoodie.table.recordkey.fields") or "generated",
         "last commit": _last_commit(timeline),
+        "writers": signs_of_writers(table, storage, timeline),
         "services": _since(timeline),
         "timeline": _counts(timeline),
         "pending": "; ".join(_pending(table, storage, timeline)) or "nothing",

@@ -13,11 +13,11 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hudi_templates import ref
 
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.timeline.timeline import Timeline
+from lake.model import TableRef
 
 T1, T2, T3, T4, T5 = (f"202601010000{n:02}000" for n in range(1, 6))
 PROPERTIES = {
@@ -100,8 +100,16 @@ class ByHand:
         fastavro.writer(buffer, fastavro.parse_schema(OPERATIONS), [{"operations": [operation]}])
         (self.base / f".hoodie/{time}.compaction.requested").write_bytes(buffer.getvalue())
 
+    @property
+    def ref(self) -> TableRef:
+        return TableRef(name="t", format="hudi", location=str(self.base))
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        return FORMAT.describe(self.ref)
+
     def slices(self, partitions: Collection[str] | None = None) -> list[dict[str, object]]:
-        return list(FORMAT.snapshot(ref(self.base), partitions).slices.to_pylist())
+        return list(FORMAT.snapshot(self.ref, partitions).slices.to_pylist())
 
     def _in(self, group: str, rest: str, hidden: str = "") -> tuple[Path, str]:
         partition, _, file_id = group.rpartition("/")
@@ -116,7 +124,7 @@ def without_java(table: ByHand) -> Any:
     """What a withdrawal needs of a client."""
     storage = Storage(str(table.base))
     return SimpleNamespace(
-        table=ref(table.base),
+        table=table.ref,
         storage=storage,
         bundle=SimpleNamespace(check_serves_others=lambda *_: None),
         timeline=lambda: Timeline(storage),

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first ``lakefold.toml`` of a lake, as ``lakefold init`` writes it after a look at the tables."""
+
+import glob
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from service.commands.common import plural
+from service.text import size
+
+if TYPE_CHECKING:
+    from service.planning.survey import Sight
+
+#: rules written for whoever wants to begin; more would be a list to scroll through
+_RULES = 5
+_WIDTH = 118
+_S3 = """\
+[spark]  # how the store is reached, by lakefold and by Spark: docs/object-stores.md
+# "spark.hadoop.fs.s3a.endpoint.region" = "eu-central-1"
+# "spark.hadoop.fs.s3a.endpoint" = "http://minio.internal:9000"  # a store that is not Amazon's
+# "spark.hadoop.fs.s3a.path.style.access" = "true"
+"""
+_MODES = """\
+# Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
+# and say how the table's writers work meanwhile, which no table records:
+#   concurrency = "single_writer"  nobody writes while lakefold works on the table
+#   concurrency = "occ"            writers go on, and take the same lock as lakefold; copy its settings from them to
+#                                  [tables.write_options] below the rule: hoodie.write.lock.provider = "…"
+# What is asked of writers: docs/writers.md. After a change: lakefold config check.
+
+"""
+
+
+def first_file(source: str, sights: "Sequence[Sight]", unseen: int) -> Iterator[str]:
+    """The lines of the file: the source, the settings that matter with their defaults, a rule for each of a few tables.
+
+    The rules are comments, and none is valid before somebody has said how the table's writers work.
+    """
+    from lake.locations import is_s3
+
+    yield f"# Written by lakefold init on {datetime.now(UTC):%Y-%m-%d}. Every setting: docs/configuration.md."
+    yield ""
+    if is_s3(source):
+        yield from _S3.splitlines()
+    yield "[[sources]]"
+    count = plural(len(sights) + unseen, "table")
+    yield f"path = {_quoted(source)}  # {count}; those added later are found, too"
+    yield ""
+    yield from _defaults()
+    yield from _MODES.splitlines()
+    served = [sight for sight in worst_first(sights) if sight.refused is None]
+    for sight in served[:_RULES]:
+        yield from _rule(sight)
+    if left := len(served) - _RULES + unseen if len(served) > _RULES else unseen:
+        more = f"{plural(left, 'table')} more"
+        yield f'# {more}: lakefold tables list. What a rule matches may be a pattern, such as "sales.*".'
+    for sight in sights:
+        if sight.refused is not None:
+            yield from _comment(f"not served: {sight.refusal}")
+
+
+def _defaults() -> Iterator[str]:
+    from lake.units import format_bytes, format_duration
+    from planner.policy import SizingPolicy
+
+    policy = SizingPolicy()
+    yield "[defaults]  # for all tables; these are the values that hold anyway"
+    for key, value, meaning in (
+        ("small_file_limit", _spelled(format_bytes(policy.small_file_limit_bytes)), "a base file below this is small"),
+        ("target_file_max", _spelled(format_bytes(policy.target_file_max_bytes)), "no new file is planned larger"),
+        ("quiet_period", _spelled(format_duration(policy.quiet_period)), "files modified since are left alone"),
+        ("retention", _spelled(format_duration(policy.retention)), "how long replaced files stay"),
+    ):
+        setting = f'# {key} = "{value}"'
+        yield f"{setting.ljust(29)}  # {meaning}"
+    yield ""
+
+
+def _spelled(text: str) -> str:
+    return text.replace(".0 ", " ").replace(" ", "")
+
+
+def _rule(sight: "Sight") -> Iterator[str]:
+    layout = sight.layout
+    if layout is not None:
+        facts = f"{plural(layout.files, 'file')}, {size(layout.bytes)}, {layout.small_files:,} small"
+        yield from _comment(f"{sight.table.name}: {facts}; to plan: {would_plan(sight)}")
+    if sight.writers:
+        yield from _comment(f"seen of its writers: {sight.writers}")
+    yield "# [[tables]]"
+    yield f"# match = {_quoted(glob.escape(sight.table.name))}"
+    yield '# mode = "compact"'
+    yield '# concurrency = "?"  # "single_writer" or "occ"'
+    yield ""
+
+
+def _comment(text: str) -> Iterator[str]:
+    """Whatever a table is called, or storage says, as lines of comment."""
+    line = "#"
+    for word in "".join(char if char.isprintable() else " " for char in text).split():
+        if len(line) + 1 + len(word) > _WIDTH and line != "#":
+            yield line
+            line = "#  "
+        line += f" {word}"
+    yield line
+
+
+def _quoted(text: str) -> str:
+    # A basic string of TOML takes JSON's escapes, all but the surrogates of what is beyond 16 bits.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def would_plan(sight: "Sight") -> str:
+    """What a rule that says compact would bring about now."""
+    layout = sight.layout
+    if layout is None:
+        return "can't be served, see below"
+    if layout.backlog_files:
+        return f"{plural(layout.backlog_files, 'file')}, {size(layout.backlog_bytes)} to rewrite"
+    return f"nothing ({sight.left_alone})" if sight.left_alone else "nothing"
+
+
+def worst_first(sights: "Sequence[Sight]") -> "list[Sight]":
+    return sorted(sights, key=lambda sight: -(sight.layout.backlog_bytes if sight.layout else 0))

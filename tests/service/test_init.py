@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold init`` on directories of Hudi tables, without a JVM: what it finds, what it writes, what it refuses."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from databases import sqlite_at
+from hudi_by_hand import PROPERTIES, T1, T2, ByHand
+from pages import ROOT, blocks_of, missing_line
+
+from service.commands import init
+from service.config.loader import load
+from service.config.tables import check_rules
+
+
+@pytest.fixture(autouse=True)
+def home(clean_environment, tmp_path):
+    """An empty home that is the working directory too."""
+    return tmp_path
+
+
+def table(base: Path, files: int = 6, partitions: Sequence[str] = ("p",), **properties: str) -> Path:
+    """A table of so many small files in each partition, written long enough ago to be planned."""
+    base.mkdir(parents=True)
+    made = ByHand(base, PROPERTIES | {key.replace("_", "."): value for key, value in properties.items()})
+    for time, partition in zip((T1, T2), partitions, strict=False):
+        written = [made.base_file(time, f"{partition}/f-{number}") for number in range(files)]
+        made.complete(time, "deltacommit", *written, partition=partition)
+    for path in (*base.glob("*/*.parquet"), *base.glob(".hoodie/*.deltacommit")):
+        os.utime(path, (1.7e9, 1.7e9))
+    return base
+
+
+def rule(text: str, concurrency: str) -> str:
+    """The file with its first rule uncommented, as somebody would who says how the writers work."""
+    return re.sub(r"^# (\[\[tables\]\]|match|mode|concurrency)", r"\1", text, flags=re.MULTILINE).replace(
+        '"?"', f'"{concurrency}"'
+    )
+
+
+def test_the_tables_found_are_shown_with_what_would_be_planned_and_every_one_is_only_observed(home, run):
+    table(home / "lake/sales/orders")
+    table(home / "lake/sales/returns", files=1)
+    code, out, err = run("init", "lake")
+    assert code == 0
+    lines = [re.split(r"\s{2,}", line) for line in out.splitlines()]
+    assert lines[0] == ["TABLE", "FORMAT", "FILES", "SMALL", "SIZE", "WOULD BE PLANNED"]
+    assert [(line[0], line[2], line[3]) for line in lines[1:]] == [
+        ("sales.orders", "6", "6"),
+        ("sales.returns", "1", "1"),
+    ]
+    assert re.fullmatch(r"6 files, .+ to rewrite", lines[1][-1])
+    assert lines[2][-1] == "nothing (alone in its partition)"
+    assert "nothing is rewritten before a rule says so" in err
+    config = load(home / "lakefold.toml")
+    check_rules(config)
+    assert ([source.path for source in config.sources], config.tables) == (["lake"], ())
+    assert run("config", "check")[0] == 0
+
+
+def test_the_next_steps_name_the_commands_in_their_order_and_the_table_with_most_to_do(home, run):
+    table(home / "lake/a", files=3)
+    table(home / "lake/b", files=9)
+    steps = re.findall(r"^  (lakefold .+?)\s+#", run("init", "lake")[2], re.MULTILINE)
+    assert steps == ["lakefold db upgrade", "lakefold plans request b -n", "lakefold serve"]
+    other = re.findall(r"^  (lakefold .+?)\s+#", run("init", "lake", "--config", "x.toml")[2], re.MULTILINE)
+    assert other == [f"{step} --config x.toml" for step in steps]
+
+
+def test_a_rule_is_valid_only_when_somebody_has_said_how_the_writers_work(home, run):
+    table(home / "lake/sales/orders")
+    run("init", "lake")
+    file = home / "lakefold.toml"
+    written = file.read_text()
+    file.write_text(rule(written, "?"))
+    code, _, err = run("config", "check")
+    assert (code, "concurrency" in err, "'single_writer' or 'occ'" in err) == (1, True, True)
+    file.write_text(rule(written, "single_writer"))
+    assert json.loads(run("config", "check", "--json")[1])["modes"]["compact"] == 1
+    file.write_text(rule(written, "occ"))
+    code, _, err = run("config", "check")
+    assert (code, "set write_options hoodie.write.lock.provider" in err) == (3, True)
+
+
+def test_a_file_that_exists_is_left_as_it_is(home, run):
+    table(home / "lake/t")
+    (home / "lakefold.toml").write_text("# mine\n")
+    code, out, err = run("init", "lake")
+    assert (code, out) == (1, "")
+    assert err.startswith("lakefold: lakefold.toml exists and stays as it is; ")
+    assert (home / "lakefold.toml").read_text() == "# mine\n"
+
+
+def test_the_file_written_is_the_one_that_commands_read(home, run, monkeypatch):
+    table(home / "lake/t")
+    (home / "etc").mkdir()
+    monkeypatch.setenv("LAKEFOLD_CONFIG", str(home / "etc/lakefold.toml"))
+    assert run("init", "lake")[0] == 0
+    assert load().sources[0].path == str(home / "lake")  # it would not be found from there as it was typed
+    assert [entry["tables"] for entry in map(json.loads, run("config", "check", "--json")[1].splitlines())] == [1]
+
+
+def test_without_a_table_nothing_is_written(home, run):
+    (home / "lake").mkdir()
+    for path, why in (("lake", "no table of a format that is served (hudi) in lake"), ("nowhere", "no such directory")):
+        code, out, err = run("init", path)
+        assert (code, out, why in err) == (10, "", True)
+    assert not (home / "lakefold.toml").exists()
+
+
+def test_a_table_that_cannot_be_served_is_told_and_the_others_are_there(home, run):
+    table(home / "lake/old", hoodie_table_version="5")
+    table(home / "lake/t")
+    code, out, err = run("init", "lake")
+    assert code == 3
+    assert "can't be served" in out
+    assert "old: hoodie.table.version = 5, only 6, 8, 9 are served" in err
+    assert "# not served: old: hoodie.table.version = 5" in (home / "lakefold.toml").read_text()
+
+
+def test_whatever_a_directory_is_called_it_is_a_comment_or_a_quoted_string(home, run):
+    table(home / 'lake/a\n[[tables]]\nmatch = "*"\nmode = "compact"\n#')
+    table(home / "lake/b 1[2]")
+    code, _, err = run("init", "lake")
+    assert (code, "lakefold plans request 'b 1[2]' -n" in err) == (3, True)  # hudi-rs can't read the other
+    assert load(home / "lakefold.toml").tables == ()
+    uncommented = rule((home / "lakefold.toml").read_text(), "single_writer")
+    (home / "lakefold.toml").write_text(uncommented)
+    assert json.loads(run("config", "check", "--json")[1])["modes"] == {"compact": 1, "observe": 1, "off": 0}
+
+
+def test_only_so_many_tables_are_looked_at_and_the_others_are_counted(home, run, monkeypatch):
+    monkeypatch.setattr(init, "LOOKED_AT", 2)
+    for name in "abcd":
+        table(home / "lake" / name, files=2)
+    code, out, _ = run("init", "lake")
+    assert (code, out.splitlines()[-1]) == (0, "… and 2 tables more, not looked at yet")
+    assert "4 tables" in (home / "lakefold.toml").read_text()
+
+
+def test_json_is_one_object_with_every_table(home, run):
+    table(home / "lake/t")
+    code, out, err = run("init", "lake", "--json")
+    found = json.loads(out)
+    assert (code, err, found["file"], found["not_looked_at"]) == (0, "", "lakefold.toml", 0)
+    (seen,) = found["tables"]
+    assert (seen["table"], seen["format"], seen["files"], seen["backlog_files"], seen["refused"]) == (
+        "t",
+        "hudi",
+        6,
+        6,
+        None,
+    )
+    assert seen["writers"].startswith("last write ")
+
+
+def test_what_a_table_shows_of_its_writers_is_in_the_file_and_in_the_tables_facts(home):
+    made = ByHand(home / "t")
+    assert made.facts["writers"].startswith("no write on the active timeline; no heartbeats, ")
+    assert made.facts["writers"].endswith("; no lock in the table; one elsewhere does not show")
+    made.complete(T1, "deltacommit", made.base_file(T1))
+    (home / "t/.hoodie/.heartbeat").mkdir()
+    (home / "t/.hoodie/.locks").mkdir()
+    (home / "t/.hoodie/.locks/table_lock.json").write_text('{"expired": true}')
+    (home / "t/.hoodie/lock").touch()
+    assert re.fullmatch(
+        "last write .+ ago, 1 in the last day; heartbeats, which writers under optimistic concurrency keep; "
+        "the lock of a FileSystemBasedLockProvider and a StorageBasedLockProvider",
+        made.facts["writers"],
+    )
+
+
+def test_no_java_is_started(home, run, monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError(f"a process was started: {arguments}")
+
+    table(home / "lake/t")
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+    assert run("init", "lake")[0] == 0
+
+
+def test_the_quick_start_shows_what_its_commands_print(home, run):
+    table(home / "lake/sales/orders", files=2, partitions=("dt=2026-01-01", "dt=2026-01-02"))
+    database = home / ".local/share/lakefold"
+    database.mkdir(parents=True)
+    sqlite_at(database)  # bringing it to this schema takes no time then
+    shown = 0
+    for block in blocks_of(ROOT / "docs/quickstart.md"):
+        if block.why is not None:
+            continue
+        if block.text.startswith("lakefold serve"):
+            break
+        shell, commands = re.split(r"^(?=lakefold )", block.text, maxsplit=1, flags=re.MULTILINE)
+        subprocess.run(["bash", "-euc", shell], check=True)
+        printed = [run(*shlex.split(line)[1:]) for line in commands.splitlines()]
+        assert [code for code, _, _ in printed] == [0] * len(printed), block
+        text = "\n".join(out + err for _, out, err in printed)
+        if block.shown is not None:
+            shown += 1
+            assert missing_line(block.shown, text) is None, f"{block} prints\n{text}"
+    assert shown >= 4
