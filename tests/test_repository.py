@@ -44,6 +44,15 @@ def fenced(text: str, language: str = "") -> str:
     return match.group(1)
 
 
+def test_readme_says_what_it_is_for_then_how_to_install_it_and_only_later_how_it_is_built():
+    _, first, second = (line for line in README.splitlines()[:4] if line)
+    assert "data lake" in first
+    assert "platform teams" in first + second
+    headings = re.findall(r"^## (.+)$", README, re.MULTILINE)
+    assert headings[:3] == ["Install", "Try it", "Why it is safe"]
+    assert headings.index("What is supported") < headings.index("Architecture") < headings.index("Contributing")
+
+
 def test_each_box_of_the_rooms_picture_is_a_folder_of_that_name():
     boxes = re.findall(r"│ ([a-z]+)/", fenced(section("Architecture")))
     assert sorted(boxes) == [

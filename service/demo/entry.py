@@ -22,7 +22,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave writer and service running at the end.")] = False,
     json: Json = False,
 ) -> int:
-    """Watch a real Hudi table being written with small files, compacted, cleaned and compared, in three minutes."""
+    """Watch a real Hudi table being written with small files, compacted, cleaned and compared; about three minutes."""
     from service.demo.command import run as run_demo
 
     only_here()
