@@ -89,7 +89,7 @@ def measure(slices: int, partitions: int, mode: str) -> str:
     groups = len(planning.plan.groups) if planning.plan else 0
     return (
         f"{slices:>10,} {partitions:>10,}  {mode:<10} {seconds:>8.3f} {cpu:>6.3f} {extra:>9.0f} {groups:>7} "
-        f"{planning.estimate.files_removed:>10,} {planning.backlog_files:>11,}"
+        f"{planning.estimate.files_removed:>10,} {planning.reducible_files:>11,}"
     )
 
 
@@ -126,7 +126,7 @@ def main() -> int:
     if arguments.one:
         print(measure(int(arguments.one[0]), int(arguments.one[1]), arguments.one[2]))
         return 0
-    print("    slices partitions  plan        seconds    CPU  MiB over  groups    removed     backlog")
+    print("    slices partitions  plan        seconds    CPU  MiB over  groups    removed   reducible")
     missed = False
     for mode in MODES:
         for slices, partitions in SIZES:

@@ -113,8 +113,8 @@ def scan(name: str, chance: random.Random) -> ScanRecord:
         histogram=histogram.counts,
         skipped={"recent": 12},
         skipped_bytes={"recent": 80 * MIB},
-        backlog_files=50,
-        backlog_bytes=500 * MIB,
+        reducible_files=50,
+        reducible_bytes=500 * MIB,
     )
 
 

@@ -54,6 +54,8 @@ class Reason(StrEnum):
 
 #: what a slice is that a plan of its kind takes or would take at a later turn
 READY = (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
+#: what a slice waits for that planning might take afterwards; a live plan (``HELD``) is known to planning itself
+WAITING = (Reason.FAILED, Reason.BUSY, Reason.RECENT)
 _KNOBS = {
     Reason.DAMAGED: "lakefold verify",
     Reason.ABOVE_LIMIT: "small_file_limit",
@@ -168,10 +170,12 @@ def find_candidates(
     quarantined: Collection[str] = (),
     partitions: Collection[str] | None = None,
     failed: Sequence[FailedPlan] = (),
+    waiting: bool = True,
 ) -> Candidates:
     """Decide every slice that needs no look at its neighbours; the others stay ``UNDECIDED``.
 
-    ``partitions`` are those somebody asked for by name: they replace the policy's partition filter.
+    ``partitions`` are those somebody asked for by name: they replace the policy's partition filter. Without
+    ``waiting`` it is as if all were over that a slice may wait for (``WAITING``).
     """
     slices = snapshot.slices
     names, partition = _partitions(slices["partition"])
@@ -197,15 +201,8 @@ def find_candidates(
     found.order = np.asarray([index[name] for name in selected], dtype=np.int64)
 
     # last first: each decision overrides those that come after it in the order of Reason
-    ages_us = int(now.timestamp() * 1_000_000) - found.modified_us
-    recent = ages_us < int(policy.quiet_period.total_seconds() * 1_000_000)
-    if policy.quiet_period and recent.any():
-        found.decide(recent, Reason.RECENT, ages_us[recent] // 1_000_000)
-    del ages_us, recent
-    busy = slices["busy_reason"]
-    if busy.null_count < len(busy):
-        found.decide(_mask(pc.is_valid(busy)), Reason.BUSY)
-    _decide_failed(snapshot, found, failed)
+    if waiting:
+        _decide_waiting(snapshot, found, policy, now=now, failed=failed)
     if quarantined:
         wanted = pa.array(sorted(quarantined), type=pa.string())
         found.decide(_mask(pc.is_in(slices["path"], value_set=wanted)), Reason.QUARANTINED)
@@ -218,8 +215,25 @@ def find_candidates(
     if policy.compaction:
         large &= found.rewritable | (found.log_files == 0)
     found.decide(large, Reason.ABOVE_LIMIT, sizes[large])
+    if not waiting:  # the logs of a slice are taken by whoever has begun on it
+        found.rewritable &= _mask(pc.is_null(slices["busy_reason"]))
     _decide_damaged(snapshot, found)
     return found
+
+
+def _decide_waiting(
+    snapshot: Snapshot, found: Candidates, policy: Sizing, *, now: datetime, failed: Sequence[FailedPlan]
+) -> None:
+    """What waits for time, for what is pending on the table, or for somebody to look at a failure."""
+    ages_us = int(now.timestamp() * 1_000_000) - found.modified_us
+    recent = ages_us < int(policy.quiet_period.total_seconds() * 1_000_000)
+    if policy.quiet_period and recent.any():
+        found.decide(recent, Reason.RECENT, ages_us[recent] // 1_000_000)
+    del ages_us, recent
+    busy = snapshot.slices["busy_reason"]
+    if busy.null_count < len(busy):
+        found.decide(_mask(pc.is_valid(busy)), Reason.BUSY)
+    _decide_failed(snapshot, found, failed)
 
 
 def _decide_failed(snapshot: Snapshot, found: Candidates, failed: Sequence[FailedPlan]) -> None:

@@ -4,7 +4,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +12,25 @@ import pyarrow.compute as pc
 
 from lake.model import FileSlice, Snapshot
 from lake.plan import ClusteringGroup, FailedPlan, Plan, PlanKind
-from planner.candidates import CODE, READY, REASONS, Candidates, Ints, Mask, Reason, find_candidates, reason_text
+from planner.candidates import (
+    CODE,
+    READY,
+    REASONS,
+    WAITING,
+    Candidates,
+    Ints,
+    Mask,
+    Reason,
+    find_candidates,
+    reason_text,
+)
 from planner.choices import BALANCED, RewriteFirst
 from planner.compaction import choose_slices, due_slices, explain_others, one_group_each
 from planner.groups import Groups, first_that_fit, form_groups
 from planner.knobs import Sizing
 
 _READY = [CODE[reason] for reason in READY]
+_WAITING = [CODE[reason] for reason in WAITING]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +60,10 @@ class Planning:
     """The next plan of a table, or None, and the account of every slice.
 
     ``decisions`` has one row a slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason
-    (a ``Reason``, dictionary-encoded) and number (what ``reason_text`` says it is). ``backlog_*`` are what would be
-    rewritten if everything worth it were planned now, whatever a plan may hold and live plans hold.
+    (a ``Reason``, dictionary-encoded), number (what ``reason_text`` says it is) and reducible: whether a plan takes the
+    slice, now or once what it waits for is over, be that its quiet period, a live plan, an action that is pending on
+    the table, or a failure that nobody has looked into. What is small and not reducible is residual: no plan is worth
+    it.
     """
 
     snapshot: Snapshot
@@ -59,8 +73,19 @@ class Planning:
     plan: Plan | None
     decisions: pa.Table
     estimate: Estimate
-    backlog_files: int
-    backlog_bytes: int
+
+    @property
+    def reducible_files(self) -> int:
+        """Small base files that are reducible."""
+        found = self.decisions.filter(self.decisions["reducible"])
+        small = pc.and_(pc.is_valid(found["path"]), pc.less(found["bytes"], self.policy.small_file_limit_bytes))
+        return int(pc.sum(small, min_count=0).as_py())
+
+    @property
+    def reducible_bytes(self) -> int:
+        """What plans would read of the reducible slices: small files, and base files and logs that are due."""
+        found = self.decisions.filter(self.decisions["reducible"])
+        return int(pc.sum(pc.add(found["bytes"], found["log_bytes"]), min_count=0).as_py())
 
     def reason_text(self, row: int) -> str:
         """The reason of the slice in row ``row`` of ``decisions``, for a person."""
@@ -123,13 +148,19 @@ def plan_table(
     compacting = policy.compaction and PlanKind.COMPACTION in kinds
     clustering = PlanKind.CLUSTERING in kinds
     clustering_first = clustering and policy.rewrite_first == RewriteFirst.CLUSTERING
-    due = due_slices(snapshot, found, policy, now=now) if compacting else np.empty(0, dtype=np.int64)
-    if not clustering_first:
-        found.decide(due, Reason.NEXT_PLAN_KIND)  # not for clustering to take
-    clusters = form_groups(snapshot, found, policy)
-    clustered = clusters.rows[np.repeat(clusters.keep, clusters.files)]
-    if clustering_first:
-        due = due[~np.isin(due, clustered)]
+    worth_it = partial(
+        _worth_it, snapshot, policy=policy, now=now, compacting=compacting, clustering_first=clustering_first
+    )
+    waits = bool(np.isin(found.codes, _WAITING).any())
+    clusters, clustered, due = worth_it(found)
+    reducible = np.zeros(len(found.codes), dtype=np.bool_)
+    reducible[clustered] = reducible[due] = True
+    if waits:
+        later = find_candidates(
+            snapshot, policy, now=now, quarantined=quarantined, partitions=partitions, waiting=False
+        )
+        for rows in worth_it(later)[1:]:
+            reducible[rows] = True
     grouped = _choose_groups(clusters, found, policy, free)
     compacted = choose_slices(due, found, policy, free)
     if compacting:
@@ -161,11 +192,27 @@ def plan_table(
         held=held,
         failed=failed,
         plan=plan,
-        decisions=_account(snapshot, found),
+        decisions=_account(snapshot, found, reducible),
         estimate=_estimate(groups, picked, _base_files(snapshot, groups, picked), before),
-        backlog_files=int(clusters.files[clusters.keep].sum()) + len(due),
-        backlog_bytes=int(clusters.bytes[clusters.keep].sum() + (found.bytes[due] + found.log_bytes[due]).sum()),
     )
+
+
+def _worth_it(
+    snapshot: Snapshot, found: Candidates, policy: Sizing, *, now: datetime, compacting: bool, clustering_first: bool
+) -> tuple[Groups, Ints, Ints]:
+    """The groups of what is undecided, the rows of those worth a rewrite, and the rows of slices to be compacted.
+
+    It is all that is worth it, whatever a plan may hold and live plans hold. No row is in both; ``clustering_first``
+    says which kind gets what both want.
+    """
+    due = due_slices(snapshot, found, policy, now=now) if compacting else np.empty(0, dtype=np.int64)
+    if not clustering_first:
+        found.decide(due, Reason.NEXT_PLAN_KIND)  # not for clustering to take
+    clusters = form_groups(snapshot, found, policy)
+    clustered = clusters.rows[np.repeat(clusters.keep, clusters.files)]
+    if clustering_first:
+        due = due[~np.isin(due, clustered)]
+    return clusters, clustered, due
 
 
 def _estimate(groups: Groups, picked: Ints, base_files: int, small_before: int) -> Estimate:
@@ -277,10 +324,11 @@ def _strings(column: pa.ChunkedArray) -> list[str]:
     return values
 
 
-def _account(snapshot: Snapshot, found: Candidates) -> pa.Table:
+def _account(snapshot: Snapshot, found: Candidates, reducible: Mask) -> pa.Table:
     slices = snapshot.slices
     words = pa.array([reason.value for reason in REASONS], type=pa.string())
     columns = {name: slices[name] for name in ("partition", "file_id", "path", "bytes", "log_bytes")}
     columns["reason"] = pa.DictionaryArray.from_arrays(pa.array(found.codes), words)
     columns["number"] = pa.array(found.numbers)
+    columns["reducible"] = pa.array(reducible)
     return pa.table(columns)

@@ -61,6 +61,22 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def percent(share: float | None) -> str:
+    """A share as a whole percentage; what is neither none nor all never looks as if it were."""
+    if share is None:
+        return "–"
+    if 0 < share < 0.01:
+        return "< 1 %"
+    if 0.99 < share < 1:
+        return "> 99 %"
+    return f"{100 * share:.0f} %"
+
+
+def share_of(part: int, whole: int) -> float | None:
+    """``part`` of ``whole``, None where there is no whole."""
+    return part / whole if whole else None
+
+
 def partition_name(partition: str) -> str:
     """How people see a partition; the whole table has an empty path."""
     return partition or "(unpartitioned)"

@@ -17,7 +17,7 @@ from service.problems import CommandError
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
-#: of a backlog in bytes
+#: of a number of bytes
 _MOST_DIGITS = 20
 
 
@@ -28,9 +28,9 @@ def list_tables(
     limit: Limit = 1000,
     after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
 ) -> Response:
-    """The tables, the largest backlog first."""
+    """The tables, those with most reducible bytes first."""
     start = _position(after)
-    keyed = ((-backlog, name) for name, backlog in here.store.backlogs().items())
+    keyed = ((-bytes_, name) for name, bytes_ in here.store.reducible_bytes().items())
     # One more than are shown tells whether there is a next page.
     found = heapq.nsmallest(limit + 1, (key for key in keyed if start is None or key > start))
     shown = [name for _, name in found[:limit]]
@@ -41,13 +41,13 @@ def list_tables(
 
 
 def _position(after: str | None) -> tuple[int, str] | None:
-    """Backlog and name behind which a list goes on; tables that moved meanwhile come twice or not at all."""
+    """Reducible bytes and name behind which a list goes on; tables that moved meanwhile come twice or not at all."""
     if after is None:
         return None
-    backlog, colon, name = after.partition(":")
-    if not colon or not backlog.isdecimal() or len(backlog) > _MOST_DIGITS:
+    bytes_, colon, name = after.partition(":")
+    if not colon or not bytes_.isdecimal() or len(bytes_) > _MOST_DIGITS:
         raise CommandError(problems.INVALID, f"query.after: {after!r} is not the next of a list of tables")
-    return -int(backlog), name
+    return -int(bytes_), name
 
 
 @router.get("/{table}")
@@ -66,9 +66,9 @@ def list_partitions(
 ) -> Response:
     """The partitions by path, as the last whole scan found them; `taken_at` is null before the first.
 
-    Small files were below the limit in force at the scan. The backlog is what plans are to take; a partition that a
-    live plan holds has none. `lines` account for every file slice: chosen for a plan, or left alone, why, and by which
-    setting.
+    Small files were below the limit in force at the scan. Reducible files are those of them that a plan takes, now or
+    once what they wait for is over, such as a live plan of the partition; reducible bytes are all that plans would
+    read. `lines` account for every file slice: chosen for a plan, or left alone, why, and by which setting.
     """
     layout = here.store.partition_layout(named(here, table).name)
     if layout is None:

@@ -42,7 +42,7 @@ class Client(Protocol):
         """How the lake is, who works on it and what needs a person."""
 
     def tables(self) -> TableList:
-        """Every table, the largest backlog first."""
+        """Every table, those with most reducible bytes first."""
 
     def table(self, table: str) -> Document:
         """One table."""

@@ -59,7 +59,7 @@ class LocalClient:
         for state in states.values():  # seen before, but no source covers them now
             tables.setdefault(state.name, configure(self.config, state.ref))
         found = [(table, states.get(table.name), scans.get(table.name)) for table in tables.values()]
-        found.sort(key=lambda entry: (-(entry[2].backlog_bytes if entry[2] else 0), entry[0].name))
+        found.sort(key=lambda entry: (-((entry[2].reducible_bytes if entry[2] else None) or 0), entry[0].name))
         return TableList(
             tables=[_document(documents.table_summary(*entry)) for entry in found],
             problems=tuple(self.catalog.problems),

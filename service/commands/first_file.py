@@ -117,10 +117,10 @@ def would_plan(sight: "Sight") -> str:
     layout = sight.layout
     if layout is None:
         return "can't be served, see below"
-    if layout.backlog_files:
-        return f"{plural(layout.backlog_files, 'file')}, {size(layout.backlog_bytes)} to rewrite"
+    if layout.reducible_bytes:
+        return f"{plural(layout.reducible_files or 0, 'file')}, {size(layout.reducible_bytes)} to rewrite"
     return f"nothing ({sight.left_alone})" if sight.left_alone else "nothing"
 
 
 def worst_first(sights: "Sequence[Sight]") -> "list[Sight]":
-    return sorted(sights, key=lambda sight: -(sight.layout.backlog_bytes if sight.layout else 0))
+    return sorted(sights, key=lambda sight: -((sight.layout.reducible_bytes if sight.layout else None) or 0))

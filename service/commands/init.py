@@ -103,7 +103,7 @@ def _written(path: str, file: Path) -> str:
 
 def _document(sight: "Sight") -> dict[str, Any]:
     layout, ref = sight.layout, sight.table.ref
-    figures = ("files", "bytes", "small_files", "small_bytes", "partitions", "backlog_files", "backlog_bytes")
+    figures = ("files", "bytes", "small_files", "small_bytes", "partitions", "reducible_files", "reducible_bytes")
     return {
         "table": ref.name, "format": ref.format, "location": ref.location,
         **{name: layout and getattr(layout, name) for name in figures},

@@ -22,7 +22,7 @@ from service.commands.common import (
 )
 from service.commands.output import Column, bar_chart
 from service.problems import ExitCode, exit_codes
-from service.text import age, moment, size
+from service.text import age, moment, percent, share_of, size
 
 if TYPE_CHECKING:
     from lake.optional import Resurrected, Unfinished
@@ -37,26 +37,26 @@ def add_to(root: typer.Typer) -> None:
 
 @app.command("list", epilog=exit_codes(ExitCode.PENDING, ExitCode.DATABASE))
 def list_(
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 when a table has a backlog.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 when a table has files to rewrite.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """List the tables, the largest backlog first, as the last scan of each saw it."""
+    """List the tables, those with most to rewrite first, as the last scan of each saw it."""
     with command(json, config) as run:
         found = run.client.tables()
         run.out.many(found.tables, lambda: _list_text(run, found.tables))
         for problem in found.problems:
             run.out.note(problem)
     served = [entry["scan"] for entry in found.tables if entry["scan"] and entry["mode"] == "compact"]
-    waiting = any(scan["backlog_bytes"] for scan in served)
+    waiting = any(scan["reducible_bytes"] for scan in served)
     return ExitCode.PENDING if exit_code and waiting else ExitCode.OK
 
 
 def _list_text(run: Run, tables: Sequence[Mapping[str, Any]]) -> None:
     now = datetime.now(UTC)
     columns = (
-        Column("TABLE"), Column("STATE"), Column("FILES", True), Column("BYTES", True), Column("SMALL", True),
-        Column("BACKLOG", True), Column("SCANNED"), Column("LOCATION"),
+        Column("TABLE"), Column("STATE"), Column("FILES", True), Column("BYTES", True), Column("REDUCIBLE", True),
+        Column("TO REWRITE", True), Column("SCANNED"), Column("LOCATION"),
     )  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for table in tables:
@@ -68,8 +68,8 @@ def _list_text(run: Run, tables: Sequence[Mapping[str, Any]]) -> None:
             seen = f"{age(moment(scan['taken_at']), now)}: {scan['error']}"
         else:
             seen = age(moment(scan["taken_at"]), now)
-            share = _share(scan["small_files"], scan["files"])
-            cells = (f"{scan['files']:,}", size(scan["bytes"]), share, size(scan["backlog_bytes"]))
+            share = _share(scan["reducible_files"], scan["files"])
+            cells = (f"{scan['files']:,}", size(scan["bytes"]), share, size(scan["reducible_bytes"]))
         rows.append((table["table"], table["state"], *cells, seen, table["location"]))
     if rows:
         run.out.table(columns, rows)
@@ -77,8 +77,8 @@ def _list_text(run: Run, tables: Sequence[Mapping[str, Any]]) -> None:
         run.out.note('No tables; add [[sources]] path = "/where/tables/are" to lakefold.toml')
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "–"
+def _share(part: int | None, whole: int) -> str:
+    return percent(None if part is None else share_of(part, whole))
 
 
 @app.command("show", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
@@ -116,7 +116,7 @@ def _show_text(run: Run, table: Mapping[str, Any]) -> None:
     )
     out.line(
         f"Small files: {good['small_files']:,} ({_share(good['small_files'], good['files'])}), "
-        f"{size(good['small_bytes'])}; backlog: {plural(good['backlog_files'], 'file')}, {size(good['backlog_bytes'])}"
+        f"{size(good['small_bytes'])}{_small_files(good)}"
     )
     if damaged := good["skipped"].get("damaged"):
         slices = plural(damaged, "file slice")
@@ -125,6 +125,15 @@ def _show_text(run: Run, table: Mapping[str, Any]) -> None:
     limits = {name: parse_bytes(table["policy"][name]) for name in ("small_file_limit", "target_file_max")}
     for line in histogram_lines(good["histogram"], limits):
         out.line(line)
+
+
+def _small_files(scan: Mapping[str, Any]) -> str:
+    """Which of the small files are worth a plan, and what plans would read."""
+    reducible = scan["reducible_files"]
+    if reducible is None:
+        return "; the next scan tells the reducible ones from the rest"
+    words = f": {reducible:,} reducible, {scan['small_files'] - reducible:,} residual (no plan is worth them)"
+    return words + (f"; {size(scan['reducible_bytes'])} to rewrite" if scan["reducible_bytes"] else "")
 
 
 @app.command("rollback", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE))

@@ -95,7 +95,7 @@ def _interruptible() -> Iterator[None]:
 
 def _is_healthy(scan: "ScanRecord", files_before: int) -> bool:
     """A quarter of the files is left, or nothing more to do at half of them (the writer adds new ones all the time)."""
-    return scan.files <= files_before / 4 or (scan.files <= files_before / 2 and not scan.backlog_files)
+    return scan.files <= files_before / 4 or (scan.files <= files_before / 2 and not scan.reducible_bytes)
 
 
 def _live(store: "Store") -> bool:

@@ -15,7 +15,7 @@ from service.documents.plans import (
     plan_summary,
 )
 from service.documents.settings import service_settings, setting, table_settings
-from service.documents.status import answer_line, status
+from service.documents.status import answer_line, reducible_words, status
 from service.documents.tables import paused, table_details, table_state_word, table_summary
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "plan_progress",
     "plan_retried",
     "plan_summary",
+    "reducible_words",
     "service_settings",
     "setting",
     "status",

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The document behind "how is the lake?", and the one line that sums it up."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from service.documents.tables import pause_facts
-from service.text import plural, size
+from service.text import percent, plural, share_of, size
 
 if TYPE_CHECKING:
     from service.documents.lake_cache import Lake
-    from service.store import TableState
+    from service.store import ScanRecord, TableState
 
 
 def status(lake: "Lake") -> dict[str, Any]:
@@ -17,13 +17,12 @@ def status(lake: "Lake") -> dict[str, Any]:
 
     ``backlog_seconds`` goes by the speed of the last completed plans and is None without any. ``attention`` has the
     tables that are halted or paused, that are damaged or could not be scanned, of which files can't be read, and those
-    whose newest plan failed.
+    whose newest plan failed. ``layout`` has the files of the tables in mode compact, and of those in mode observe as
+    they are until somebody says so; those that are off are not looked at.
     """
     from lake.plan import PlanState
 
-    figures, recent, scans, first = lake.figures, lake.recent, lake.good.values(), lake.first.values()
-    files, small = sum(scan.files for scan in scans), sum(scan.small_files for scan in scans)
-    files_before, small_before = sum(scan.files for scan in first), sum(scan.small_files for scan in first)
+    figures, recent = lake.figures, lake.recent
     seconds = sum(sum(plan.milliseconds.values()) for plan in recent) / 1000
     speed = sum(plan.input_bytes for plan in recent) / seconds if seconds else 0.0
     return {
@@ -31,18 +30,12 @@ def status(lake: "Lake") -> dict[str, Any]:
         "files_removed": figures.files_removed,
         "bytes_rewritten": figures.bytes_rewritten,
         "tables": len(figures.tables),
-        "files": files,
-        "small_files": small,
-        "small_file_share": small / files if files else None,
-        "files_before": files_before,
-        "small_files_before": small_before,
-        "small_file_share_before": small_before / files_before if files_before else None,
+        "layout": {mode: _layout(lake, mode) for mode in ("compact", "observe")},
         **{state.value: figures.count(state) for state in PlanState},
         "backlog_bytes": figures.backlog_bytes,
         "backlog_seconds": figures.backlog_bytes / speed if speed else None,
         "bytes_per_second": speed or None,
         "oldest_requested_at": figures.oldest_requested_at,
-        "unplanned_bytes": sum(scan.backlog_bytes for scan in scans),
         "superseded_files": sum(entry.files for entry in figures.superseded),
         "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
         "halted": list(figures.halted),
@@ -53,6 +46,38 @@ def status(lake: "Lake") -> dict[str, Any]:
         "notifications_dead": figures.notifications_dead,
         "leaders": lake.leaders,
     }  # fmt: skip
+
+
+def _layout(lake: "Lake", mode: str) -> dict[str, Any]:
+    """The files of the tables in ``mode``, as the last good scan of each saw them.
+
+    Of small files the reducible ones are worth a plan, now or once what they wait for is over; no plan is worth the
+    residual ones. The share before is None unless the first scans of all of these tables told the two apart.
+    """
+    names = [table.name for table in lake.figures.tables if table.mode == mode]
+    # After an upgrade a table is not counted before its next scan, which tells reducible files from residual ones.
+    scans = [lake.good[name] for name in names if name in lake.good and lake.good[name].reducible_files is not None]
+    first = [lake.first[scan.table] for scan in scans]
+    told = bool(first) and all(scan.reducible_files is not None for scan in first)
+    files, reducible = _sum(scans, "files"), _sum(scans, "reducible_files")
+    files_before, reducible_before = _sum(first, "files"), _sum(first, "reducible_files")
+    return {
+        "tables": len(names),
+        "scanned": len(scans),
+        "files": files,
+        "small_files": _sum(scans, "small_files"),
+        "reducible_files": reducible,
+        "residual_files": _sum(scans, "residual_files"),
+        "reducible_bytes": _sum(scans, "reducible_bytes"),
+        "reducible_share": share_of(reducible, files),
+        "reducible_share_before": share_of(reducible_before, files_before) if told else None,
+        "files_before": files_before if told else None,
+        "reducible_files_before": reducible_before if told else None,
+    }
+
+
+def _sum(scans: "Iterable[ScanRecord]", name: str) -> int:
+    return sum(getattr(scan, name) or 0 for scan in scans)
 
 
 def _attention(lake: "Lake", table: "TableState") -> dict[str, Any] | None:
@@ -69,17 +94,31 @@ def _attention(lake: "Lake", table: "TableState") -> dict[str, Any] | None:
     }  # fmt: skip
 
 
+def reducible_words(layout: Mapping[str, Any], *, since_first: bool = True) -> str:
+    """How much of the files is reducible, with what it was at first: ``61 % → 3 %, 1.2 GiB to rewrite``."""
+    now, before = layout["reducible_share"], layout["reducible_share_before"] if since_first else None
+    if now is None:
+        return "unknown"
+    moved = percent(now) if before is None else f"{percent(before)} → {percent(now)}"
+    return f"{moved}, {size(layout['reducible_bytes'])} to rewrite" if layout["reducible_bytes"] else moved
+
+
 def answer_line(status: Mapping[str, Any]) -> str:
     """The one line that says how the lake is."""
     from lake.units import format_duration
 
-    share, before = status["small_file_share"], status["small_file_share_before"]
+    compact, observed = status["layout"]["compact"], status["layout"]["observe"]
     left = "" if status["backlog_seconds"] is None else f" ≈ {format_duration(status['backlog_seconds'])}"
     parts = [
         f"{plural(status['files_removed'], 'file')} removed",
         f"{size(status['bytes_rewritten'])} rewritten",
-        "small-file share "
-        + ("unknown" if share is None or before is None else f"{100 * before:.0f} % → {100 * share:.0f} %"),
+    ]
+    if compact["tables"] or not observed["tables"]:
+        parts.append(f"reducible files {reducible_words(compact)}")
+    if observed["tables"]:
+        words = reducible_words(observed, since_first=False)
+        parts.append(f"{plural(observed['tables'], 'observed table')}: reducible files {words}")
+    parts += [
         f"{status['inflight']} running, {status['requested']} waiting",
         f"backlog {size(status['backlog_bytes'])}{left if status['backlog_bytes'] else ''}",
         f"{len(status['halted'])} halted",

@@ -55,8 +55,18 @@ SECTIONS: tuple[Section, ...] = (
             _stored("lakefold_table_partitions", _TABLE, "Partitions with at least one live slice."),
             _stored("lakefold_table_file_size_bytes", _TABLE, "Live base files by size.", "gaugehistogram"),
             _stored("lakefold_table_damaged_slices", _TABLE, "Latest slices whose files are not what the commits say."),
-            _stored("lakefold_table_backlog_files", _TABLE, "Files that the scan's planning would have rewritten."),
-            _stored("lakefold_table_backlog_bytes", _TABLE, "Bytes that the scan's planning would have rewritten."),
+            _stored(
+                "lakefold_table_reducible_files",
+                _TABLE,
+                "Small files that plans take, now or once what they wait for is over. Of tables that are only observed "
+                "those that plans would take.",
+            ),
+            _stored("lakefold_table_residual_files", _TABLE, "Small files that no plan is worth."),
+            _stored(
+                "lakefold_table_reducible_bytes",
+                _TABLE,
+                "Bytes that plans would read for all there is to do: reducible files, and slices due for compaction.",
+            ),
             _stored(
                 "lakefold_table_snapshot_timestamp_seconds", _TABLE, "When the table was last scanned with success."
             ),
@@ -65,6 +75,8 @@ SECTIONS: tuple[Section, ...] = (
                 _TABLE,
                 "1 where the last scan failed; the layout is of the last good one.",
             ),
+            _stored("lakefold_table_mode", (*_TABLE, "mode"), "1 for the mode that the table is in."),
+            _stored("lakefold_table_paused", _TABLE, "1 while a person has paused the table."),
             _stored("lakefold_table_halted", _TABLE, "1 while the table is halted after an integrity error."),
         ),
     ),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Every second edge of the scans' histogram, 1 KiB to 16 GiB by fours: half the series, still telling small from good.
 BUCKET_EDGES_BYTES = HISTOGRAM_EDGES_BYTES[::2]
 
-_LAYOUT: Mapping[str, Callable[["ScanRecord"], float]] = {
+_LAYOUT: Mapping[str, Callable[["ScanRecord"], float | None]] = {
     "lakefold_table_files": lambda scan: scan.files,
     "lakefold_table_bytes": lambda scan: scan.bytes,
     "lakefold_table_small_files": lambda scan: scan.small_files,
@@ -29,8 +29,9 @@ _LAYOUT: Mapping[str, Callable[["ScanRecord"], float]] = {
     "lakefold_table_log_bytes": lambda scan: scan.log_bytes,
     "lakefold_table_partitions": lambda scan: scan.partitions,
     "lakefold_table_damaged_slices": lambda scan: scan.damaged,
-    "lakefold_table_backlog_files": lambda scan: scan.backlog_files,
-    "lakefold_table_backlog_bytes": lambda scan: scan.backlog_bytes,
+    "lakefold_table_reducible_files": lambda scan: scan.reducible_files,
+    "lakefold_table_residual_files": lambda scan: scan.residual_files,
+    "lakefold_table_reducible_bytes": lambda scan: scan.reducible_bytes,
     "lakefold_table_snapshot_timestamp_seconds": lambda scan: scan.taken_at.timestamp(),
 }
 
@@ -76,6 +77,8 @@ class StoredFigures(Collector):
         yield from self._layout(figures, lake.good)
         scans = (((t.name, t.format), last[t.name].outcome != "ok") for t in figures.tables if t.name in last)
         yield _gauge("lakefold_table_scan_failed", scans)
+        yield _gauge("lakefold_table_mode", (((t.name, t.format, t.mode), 1) for t in figures.tables))
+        yield _gauge("lakefold_table_paused", (((t.name, t.format), t.paused) for t in figures.tables))
         yield _gauge("lakefold_table_halted", (((t.name, t.format), t.halted) for t in figures.tables))
         yield from self._plans(figures)
         tables = {(t.name, t.format): (0, 0) for t in figures.tables if t.mode == "compact"}
@@ -90,7 +93,8 @@ class StoredFigures(Collector):
     def _layout(self, figures: "Figures", scans: Mapping[str, "ScanRecord"]) -> Iterator[Metric]:
         readable = [((t.name, t.format), scans[t.name]) for t in figures.tables if t.name in scans]
         for name, value in _LAYOUT.items():
-            yield _gauge(name, ((labels, value(scan)) for labels, scan in readable))
+            found = ((labels, value(scan)) for labels, scan in readable)
+            yield _gauge(name, ((labels, number) for labels, number in found if number is not None))
         spec = SPECS["lakefold_table_file_size_bytes"]
         sizes = GaugeHistogramMetricFamily(spec.name, spec.meaning, labels=spec.labels)
         for labels, scan in readable:

@@ -11,14 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.model import SizeHistogram, base_file_sizes
-from planner.candidates import READY, Reason
+from planner.candidates import Reason
 from planner.planner import Planning
 from service.config.tables import ConfiguredTable
 from service.store.layouts import LINE_FIELDS, PARTITION_SCHEMA
 from service.store.views import ScanRecord
 
 _BATCH = 10_000
-_SUMMED = ("slices", "files", "bytes", "small_files", "small_bytes", "log_files", "log_bytes")
+_SUMMED = (
+    "slices", "files", "bytes", "small_files", "small_bytes", "reducible_files", "reducible_bytes", "log_files",
+    "log_bytes",
+)  # fmt: skip
 _KNOBS = {reason.value: reason.knob for reason in Reason}
 
 
@@ -88,14 +91,11 @@ class Account:
 
     @property
     def partitions(self) -> pa.Table:
-        """One row a partition, in their order: the files in it, what plans are to take, and its lines of the account.
+        """One row a partition, in their order: the files in it, the reducible ones, and its lines of the account.
 
         The columns are those of ``service.store.PARTITION_SCHEMA``.
         """
         cells = self._cells  # sorted by partition, as the list of lines is to be cut
-        ready = pc.is_in(cells["reason"], value_set=pa.array([reason.value for reason in READY]))
-        cells = cells.append_column("backlog_files", pc.if_else(ready, cells["slices"], 0))
-        cells = cells.append_column("backlog_bytes", pc.if_else(ready, pc.add(cells["bytes"], cells["log_bytes"]), 0))
         summed = [field.name for field in PARTITION_SCHEMA if field.type == pa.int64()]
         found = (
             cells.group_by("partition")
@@ -149,7 +149,7 @@ def _cells(planning: Planning) -> pa.Table:
     """
     decisions, limit = planning.decisions, planning.policy.small_file_limit_bytes
     is_file, sizes = pc.is_valid(decisions["path"]), decisions["bytes"]
-    small = pc.and_(is_file, pc.less(sizes, limit))
+    small, reducible = pc.and_(is_file, pc.less(sizes, limit)), decisions["reducible"]
     rows = pa.table(
         {
             "partition": decisions["partition"].cast(pa.string()),
@@ -158,6 +158,8 @@ def _cells(planning: Planning) -> pa.Table:
             "bytes": sizes,
             "small_files": small.cast(pa.int64()),
             "small_bytes": pc.if_else(small, sizes, 0),
+            "reducible_files": pc.and_(small, reducible).cast(pa.int64()),
+            "reducible_bytes": pc.if_else(reducible, pc.add(sizes, decisions["log_bytes"]), 0),
             "log_files": pc.list_value_length(planning.snapshot.slices["log_files"]).cast(pa.int64()),
             "log_bytes": decisions["log_bytes"],
             "number": decisions["number"],
@@ -216,7 +218,7 @@ def explanation(table: ConfiguredTable, planning: Planning, *, files: bool) -> d
 
 
 def scan_record(account: Account, seconds: float) -> ScanRecord:
-    """What the store remembers of a scan that took so long: layout, reasons and backlog."""
+    """What the store remembers of a scan that took so long: layout, reasons, and what is reducible."""
     planning, lines = account.planning, account.by_reason
     snapshot = planning.snapshot
     histogram = SizeHistogram.of(base_file_sizes(snapshot.slices), planning.policy.small_file_limit_bytes)
@@ -236,6 +238,6 @@ def scan_record(account: Account, seconds: float) -> ScanRecord:
         log_bytes=sum(line.log_bytes for line in lines),
         skipped={line.reason.value: line.slices for line in skipped},
         skipped_bytes={line.reason.value: line.bytes + line.log_bytes for line in skipped},
-        backlog_files=planning.backlog_files,
-        backlog_bytes=planning.backlog_bytes,
+        reducible_files=planning.reducible_files,
+        reducible_bytes=planning.reducible_bytes,
     )

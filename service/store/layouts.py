@@ -12,7 +12,8 @@ from service.store.models import PartitionLayoutRow
 from service.store.views import PartitionLayout, ScanRecord
 
 _COUNTS = (
-    "files", "bytes", "small_files", "small_bytes", "log_files", "log_bytes", "backlog_files", "backlog_bytes",
+    "files", "bytes", "small_files", "small_bytes", "log_files", "log_bytes", "reducible_files",
+    "reducible_bytes",
 )  # fmt: skip
 #: slices of one partition that share a reason, as ``service.planning.account.Line`` documents them
 LINE_FIELDS = [
@@ -23,7 +24,7 @@ LINE_FIELDS = [
     *(pa.field(name, pa.int64()) for name in ("slices", "files", "bytes", "log_files", "log_bytes")),
 ]
 #: partition is its path; files and bytes are of base files; small ones are below the limit in force at the scan;
-#: backlog is what plans are to take, none where a live plan holds the partition
+#: reducible files are those of the small ones, bytes those to read, that plans take now or later
 PARTITION_SCHEMA = pa.schema(
     [
         pa.field("partition", pa.string()),

@@ -64,10 +64,10 @@ class Tables(StorePart):
         with self._database.read() as connection:
             return [table_state(row) for row in connection.execute(query)]
 
-    def backlogs(self) -> dict[str, int]:
-        """For every registered table the bytes that its last scan would have rewritten; 0 before the first scan."""
+    def reducible_bytes(self) -> dict[str, int]:
+        """For every registered table the bytes that its last scan found reducible; 0 before the first scan."""
         with self._database.read() as connection:
-            bytes_ = func.coalesce(_number(connection, ScanRow.record, "backlog_bytes"), 0).label("bytes")
+            bytes_ = func.coalesce(_number(connection, ScanRow.record, "reducible_bytes"), 0).label("bytes")
             query = select(TableRow.name, bytes_).outerjoin(ScanRow, TableRow.last_scan_id == ScanRow.id)
             rows = connection.execute(query.where(TableRow.name != ALL_TABLES))
             return {row.name: row.bytes for row in rows}

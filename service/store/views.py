@@ -93,10 +93,13 @@ class TableState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRecord:
-    """What one scan of a table found: its layout, what was not chosen and why, and what planning would rewrite.
+    """What one scan of a table found: its layout, what was not chosen and why, and what is worth a plan.
 
     ``histogram`` has the counts of ``lake.model.SizeHistogram``; ``skipped`` and ``skipped_bytes`` map a reason's
-    code to slices and their bytes. ``outcome`` is 'ok', or 'error' with ``error`` and no layout.
+    code to slices and their bytes. ``reducible_files`` are those small files that plans take, now or once what they
+    wait for is over, ``reducible_bytes`` what plans would read for all there is to do; None where the scan failed, or
+    is of a lakefold that did not tell them from the others. ``outcome`` is 'ok', or 'error' with ``error`` and no
+    layout.
     """
 
     table: str
@@ -113,8 +116,8 @@ class ScanRecord:
     log_bytes: int = 0
     skipped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     skipped_bytes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    backlog_files: int = 0
-    backlog_bytes: int = 0
+    reducible_files: int | None = None
+    reducible_bytes: int | None = None
     outcome: str = "ok"
     error: str | None = None
 
@@ -122,6 +125,11 @@ class ScanRecord:
     def damaged(self) -> int:
         """Slices left alone because their files are not what the table's commits say."""
         return self.skipped.get("damaged", 0)
+
+    @property
+    def residual_files(self) -> int | None:
+        """Small files that no plan is worth."""
+        return None if self.reducible_files is None else self.small_files - self.reducible_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

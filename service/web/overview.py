@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first page: the lake in one line, what needs a person, and the tables, worst first."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from urllib.parse import urlencode
 
 from lake.units import format_bytes
@@ -11,10 +13,10 @@ from service.api.context import Context
 from service.documents.lake_cache import Lake
 from service.leadership import SCAN_ROLE
 from service.store import PlanView, ScanRecord, TableState
-from service.text import plural
+from service.text import percent, plural, share_of
 from service.web.charts import Spark, sparkline
 from service.web.rendering import table_path
-from service.web.words import ago, count, median_bytes, percent, roughly, share_of, shell
+from service.web.words import ago, count, median_bytes, roughly, shell
 
 TABLES_A_PAGE = 50
 #: tables that need a person and are named one by one; the state filter shows the others
@@ -121,9 +123,10 @@ def _failing(lake: Lake, name: str) -> str | None:
 
 
 def _worst_first(table: TableState, word: str, scan: ScanRecord | None) -> tuple[bool, bool, int, float, str]:
-    share = share_of(scan.small_files, scan.files) if scan else None
+    bytes_, files = (scan.reducible_bytes or 0, scan.reducible_files or 0) if scan else (0, 0)
+    share = share_of(files, scan.files) if scan else None
     served = word not in ("off", "observe")
-    return (not table.halted, not served, -(scan.backlog_bytes if scan else 0), -(share or 0.0), table.name)
+    return (not table.halted, not served, -bytes_, -(share or 0.0), table.name)
 
 
 def _line(
@@ -153,10 +156,8 @@ def _line(
 def answer(lake: Lake) -> list[Part]:
     """The lake in one line, each figure with its exact value in the title."""
     status = documents.status(lake)
-    now, before = status["small_file_share"], status["small_file_share_before"]
     backlog, left = status["backlog_bytes"], status["backlog_seconds"]
     halted, running, waiting = len(status["halted"]), status["inflight"], status["requested"]
-    moved = percent(now) if before is None else f"{percent(before)} → {percent(now)}"
     speed = f", {format_bytes(status['bytes_per_second'])}/s lately" if status["bytes_per_second"] else ""
     parts = [
         Part(
@@ -167,11 +168,7 @@ def answer(lake: Lake) -> list[Part]:
             figure=format_bytes(status["bytes_rewritten"]), after=" rewritten",
             title=f"{status['bytes_rewritten']:,} bytes written by completed plans",
         ),
-        Part(
-            before="small-file share ", figure=moved,
-            title=f"{status['small_files']:,} of {status['files']:,} files are small; at the first scan of each table "
-            f"{status['small_files_before']:,} of {status['files_before']:,}",
-        ),
+        *_reducible(status["layout"]),
         Part(
             figure=str(running), after=" running" + (f", {waiting:,} waiting" if waiting else ""),
             title=f"{running:,} plans inflight, {waiting:,} requested",
@@ -180,8 +177,7 @@ def answer(lake: Lake) -> list[Part]:
         Part(
             before="backlog ", figure=format_bytes(backlog) if backlog else "none",
             after=f" ≈ {roughly(left)}" if backlog and left else "",
-            title=f"{backlog:,} bytes in requested and running plans{speed}; "
-            f"{status['unplanned_bytes']:,} bytes worth a plan that is not stored yet",
+            title=f"{backlog:,} bytes in requested and running plans{speed}",
         ),
         Part(
             figure=str(halted), after=" halted", title=f"{plural(halted, 'table')} halted by a failed proof",
@@ -191,6 +187,31 @@ def answer(lake: Lake) -> list[Part]:
     if status["paused"]:
         parts.append(Part(figure="paused", title="no executor takes a plan", tone="attention"))
     return parts
+
+
+def _reducible(layouts: Mapping[str, Mapping[str, Any]]) -> Iterator[Part]:
+    """What is worth a plan in the tables that lakefold compacts, and in those that it only observes."""
+    compact, observed = layouts["compact"], layouts["observe"]
+    if compact["tables"] or not observed["tables"]:
+        yield Part(
+            before="reducible files ", figure=documents.reducible_words(compact), title=_exact(compact), href="/"
+        )
+    if observed["tables"]:
+        before = f"{plural(observed['tables'], 'observed table')}: reducible files "
+        words = documents.reducible_words(observed, since_first=False)
+        yield Part(before=before, figure=words, title=_exact(observed), href="/?state=observe")
+
+
+def _exact(layout: Mapping[str, Any]) -> str:
+    if layout["reducible_share"] is None:
+        return "the next scans tell small files that are worth a plan from those that are not"
+    was = ""
+    if layout["reducible_share_before"] is not None:
+        was = f"; at the first scan of each table {layout['reducible_files_before']:,} of {layout['files_before']:,}"
+    return (
+        f"{layout['reducible_files']:,} of {layout['files']:,} files are small and worth a plan, which would read "
+        f"{layout['reducible_bytes']:,} bytes; {layout['residual_files']:,} more are small and not worth one{was}"
+    )
 
 
 def notices(lake: Lake, now: datetime) -> list[Notice]:

@@ -20,6 +20,7 @@ from lake.units import format_bytes, format_duration
 from lake.version import __version__
 from service.api.context import context
 from service.api.security import WRITE, Caller
+from service.text import percent, share_of
 from service.web import words
 
 #: where the choice of light or dark is kept; it is not secret and the script sets it
@@ -77,8 +78,8 @@ def environment() -> Environment:
     made.filters |= {
         "bytes": format_bytes,
         "count": words.count,
-        "share_of": words.share_of,
-        "percent": words.percent,
+        "share_of": share_of,
+        "percent": percent,
         "duration": format_duration,
         "ago": _ago,
         "clock": words.clock,

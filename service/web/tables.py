@@ -14,12 +14,12 @@ from lake.units import format_bytes
 from service import documents
 from service.config.tables import ConfiguredTable
 from service.store import PartitionLayout, PlanView, ScanRecord, TableState
-from service.text import partition_name, plural
+from service.text import partition_name, percent, plural, share_of
 from service.web.charts import Histogram, Trend, heat, histogram, trend
 from service.web.overrides import RequestForm
 from service.web.overview import Notice
 from service.web.rendering import table_path
-from service.web.words import ago, median_bytes, percent, share_of, shell
+from service.web.words import ago, median_bytes, shell
 
 #: partitions drawn at once
 CELLS_A_PAGE = 400
@@ -160,9 +160,15 @@ def table_page(
 
 def scan_lines(scans: Iterable[ScanRecord]) -> Iterator[ScanLine]:
     """Scans newest first, those in a row that found the same as one line."""
-    for _, alike in groupby(scans, lambda s: (s.outcome, s.error, s.instant, s.files, s.small_files, s.backlog_bytes)):
+    for _, alike in groupby(scans, _found):
         newest, *older = alike
         yield ScanLine(scan=newest, times=1 + len(older), since=(older or [newest])[-1].taken_at)
+
+
+def _found(scan: ScanRecord) -> tuple[Any, ...]:
+    return (
+        scan.outcome, scan.error, scan.instant, scan.files, scan.small_files, scan.reducible_files, scan.reducible_bytes
+    )  # fmt: skip
 
 
 def strip_of(layout: PartitionLayout | None, path: str, partition: str | None, start: int) -> Strip | None:
@@ -192,13 +198,13 @@ def strip_of(layout: PartitionLayout | None, path: str, partition: str | None, s
 
 
 def _cell(entry: Mapping[str, Any], path: str, start: int) -> Cell:
-    share = share_of(entry["small_files"], entry["files"])
+    share = share_of(entry["reducible_files"], entry["files"])
     query = {"partition": entry["partition"]} | ({"from": start} if start else {})
     name = partition_name(entry["partition"])
     return Cell(
         name=entry["partition"],
         heat=heat(share),
-        words=f"{name}: {plural(entry['files'], 'file')}, {percent(share)} small, {format_bytes(entry['bytes'])}",
+        words=f"{name}: {plural(entry['files'], 'file')}, {percent(share)} reducible, {format_bytes(entry['bytes'])}",
         href=f"{path}?{urlencode(query)}#explain",
     )
 

@@ -38,22 +38,6 @@ def count(number: int) -> str:
     return f"{scaled:.{digits}f} {letter}"
 
 
-def percent(share: float | None) -> str:
-    """A share as a whole percentage; what is neither none nor all never looks as if it were."""
-    if share is None:
-        return "–"
-    if 0 < share < 0.01:
-        return "< 1 %"
-    if 0.99 < share < 1:
-        return "> 99 %"
-    return f"{100 * share:.0f} %"
-
-
-def share_of(part: int, whole: int) -> float | None:
-    """``part`` of ``whole``, None where there is no whole."""
-    return part / whole if whole else None
-
-
 def roughly(seconds: float) -> str:
     """A time span in whole units: nobody needs the decimals of an age or of a guess."""
     for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):

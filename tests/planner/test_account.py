@@ -77,22 +77,26 @@ def test_every_sum_is_that_of_the_files_one_by_one(files: list[File], held: set[
     for line in by_reason:
         assert line["partitions"] == len({f["partition"] for f in found if f["reason"] == line["reason"]})
 
-    layout = account.partitions
+    layout, decisions = account.partitions, planning.decisions
+    reducible = dict(zip(decisions["file_id"].to_pylist(), decisions["reducible"].to_pylist(), strict=True))
+    assert all(reducible[file["file_id"]] for file in found if file["reason"] in READY)
     assert layout.schema.names == PARTITION_SCHEMA.names
     rows = layout.cast(PARTITION_SCHEMA).to_pylist()
     assert [row["partition"] for row in rows] == sorted({file["partition"] for file in found})
     for row in rows:
         inside = [file for file in found if file["partition"] == row["partition"]]
         small = [file for file in inside if file["path"] is not None and file["bytes"] < LIMIT]
-        ready = [file for file in inside if file["reason"] in READY]
         assert row.items() >= {name: n for name, n in counted(inside).items() if name != "slices"}.items()
         assert (row["small_files"], row["small_bytes"]) == (len(small), sum(file["bytes"] for file in small))
-        backlog = sum(file["bytes"] + file["log_bytes"] for file in ready)
-        assert (row["backlog_files"], row["backlog_bytes"]) == (len(ready), backlog)
+        worth_it = [file for file in inside if reducible[file["file_id"]]]
+        assert row["reducible_files"] == sum(file in small for file in worth_it)
+        assert row["reducible_bytes"] == sum(file["bytes"] + file["log_bytes"] for file in worth_it)
         check_lines(row["lines"], inside, "reason")
 
     scan = scan_record(account, 1.5)
     assert (scan.partitions, scan.files, scan.bytes) == (len(rows), counted(found)["files"], counted(found)["bytes"])
+    assert scan.reducible_files == sum(row["reducible_files"] for row in rows)
+    assert scan.reducible_bytes == sum(row["reducible_bytes"] for row in rows)
     assert sum(scan.skipped.values()) == sum(file["reason"] != Reason.CHOSEN for file in found)
 
 

@@ -119,7 +119,7 @@ def test_compaction_goes_first_and_gets_what_both_want() -> None:
     assert (planning.plan.kind, groups(planning)) == (PlanKind.COMPACTION, [["due"]])
     assert reasons(planning) == {"due": "chosen"} | dict.fromkeys(["few", "plain", "q1", "q2"], "next_plan_kind")
     assert texts(planning)["q1"] == "next plan: compaction comes first"
-    assert (planning.backlog_files, planning.estimate.bytes_to_move) == (5, 11 * MIB)
+    assert (planning.reducible_files, planning.estimate.bytes_to_move) == (5, 11 * MIB)
     # with its partition held, the next plan is the other partition's clustering
     after = plan(BOTH, held={"p": "live"})
     assert after.plan is not None
@@ -146,7 +146,7 @@ def test_a_plan_of_one_kind_may_be_asked_for(first: str) -> None:
     assert sorted(chain(*groups(clustering))) == ["due", "few", "plain", "q1", "q2"]
     nothing = plan(BOTH[1:], policy, kinds=[PlanKind.COMPACTION])
     assert nothing.plan is None
-    assert nothing.backlog_files == 4
+    assert nothing.reducible_files == 4
     assert reasons(nothing) == dict.fromkeys(["few", "plain", "q1", "q2"], "next_plan_kind")
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from plan_inputs import GIB, MIB, NOW, File, groups, outputs, plan, reasons, snapshot, texts
 
 from lake.model import DeltaKind
+from lake.plan import FailedPlan
 from planner.candidates import find_candidates
 from planner.groups import cut_evenly, cut_greedily, form_groups
 from planner.policy import BALANCED, SizingPolicy
@@ -124,7 +125,7 @@ def test_the_plan_takes_the_groups_that_remove_most_files_for_their_share_of_it(
     assert planning.plan is not None
     assert planning.plan.partitions == ("many",)
     assert reasons(planning)["p0"] == reasons(planning)["h3"] == "next_plan_groups"
-    assert (planning.backlog_files, planning.backlog_bytes) == (106, 100 * MIB + 2 + 1000 * MIB)
+    assert (planning.reducible_files, planning.reducible_bytes) == (106, 100 * MIB + 2 + 1000 * MIB)
 
 
 def test_a_smaller_group_is_taken_where_a_better_one_does_not_fit() -> None:
@@ -138,11 +139,42 @@ def test_a_smaller_group_is_taken_where_a_better_one_does_not_fit() -> None:
     assert planning.plan.bytes == 1902 * MIB
 
 
-def test_held_partitions_are_left_out_of_the_plan_and_kept_in_the_backlog() -> None:
+def test_held_partitions_are_left_out_of_the_plan_and_still_reducible() -> None:
     files = [*series(10, 10, partition="a", name="a"), *series(10, 10, partition="b", name="b")]
     planning = plan(files, held={"a": "live"})
     assert groups(planning) == [["b0", "b1"]]
-    assert (planning.backlog_files, planning.backlog_bytes) == (4, 40)
+    assert (planning.reducible_files, planning.reducible_bytes) == (4, 40)
+
+
+WAITING = {
+    "its quiet period": File(id="a", bytes=10, age=timedelta(minutes=1)),
+    "an action pending on the table": File(id="a", bytes=10, busy="pending clustering 7"),
+}
+
+
+@pytest.mark.parametrize("waiting", WAITING.values(), ids=WAITING)
+def test_what_a_plan_takes_once_its_waiting_is_over_is_reducible_today(waiting: File) -> None:
+    planning = plan([waiting, File(id="b", bytes=20), File(id="alone", partition="q", bytes=5)])
+    assert planning.plan is None
+    assert planning.decisions["reducible"].to_pylist() == [True, True, False]
+    assert (planning.reducible_files, planning.reducible_bytes) == (2, 30)
+
+
+def test_what_failed_stays_reducible_and_what_can_not_be_read_does_not() -> None:
+    files = series(10, 10, 10)
+    first = plan(files).plan
+    assert first is not None
+    slices = tuple(s for group in first.groups for s in group.slices)
+    failed = FailedPlan(plan_id="p", attempts=5, error="no", slices=slices)
+    again = plan(files, failed=[failed])
+    assert (again.plan, again.reducible_files) == (None, 3)
+    assert plan(files, quarantined=[s.path for s in slices if s.path]).reducible_files == 0
+
+
+def test_logs_that_are_pending_in_somebody_elses_compaction_are_not_counted_as_work() -> None:
+    large = File(id="a", bytes=GIB, log_bytes=GIB, logs=tuple(f".a.log.{n}" for n in range(9)))
+    assert plan([large]).reducible_bytes == 2 * GIB
+    assert plan([replace(large, busy="pending compaction 7")]).reducible_bytes == 0
 
 
 def test_a_plan_carries_its_id_its_snapshot_and_what_the_executor_needs() -> None:
@@ -287,7 +319,7 @@ def test_a_hudi_group_that_is_larger_than_a_plan_with_its_logs_says_so() -> None
     planning = plan(files, {"strategy": "hudi", "compaction": False})
     assert reasons(planning) == {"a": "over_plan", "b": "over_plan"}
     assert planning.reason_text(0) == "its group is 61.0 GiB with logs > 60.0 GiB a plan"
-    assert planning.backlog_bytes == 0
+    assert planning.reducible_bytes == 0
 
 
 # --- cutting -------------------------------------------------------------------------------------------------------

@@ -169,13 +169,13 @@ def test_an_empty_table_has_no_plan_and_nothing_to_explain() -> None:
     planning = plan([])
     assert planning.plan is None
     assert planning.decisions.num_rows == 0
-    assert (planning.backlog_files, planning.backlog_bytes, planning.estimate.small_files_before) == (0, 0, 0)
+    assert (planning.reducible_files, planning.reducible_bytes, planning.estimate.small_files_before) == (0, 0, 0)
 
 
 def test_decisions_have_the_columns_of_the_contract() -> None:
     planning = plan(PAIR)
     assert planning.decisions.schema.names == [
-        "partition", "file_id", "path", "bytes", "log_bytes", "reason", "number",
+        "partition", "file_id", "path", "bytes", "log_bytes", "reason", "number", "reducible",
     ]  # fmt: skip
     assert pa.types.is_dictionary(planning.decisions.schema.field("reason").type)
 

@@ -59,7 +59,7 @@ def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not():
 def test_the_alerts_are_those_that_were_promised():
     assert set(ALERTS) == {
         "BacklogGrowing", "CleanerNotRunning", "CommitConflictsHigh", "DatabaseErrors", "LeasesExpiring", "NoLeader",
-        "NotificationsDead", "PlanFailureRatio", "PlannerNotRunning", "SmallFileShareRising", "SupersededBytesGrowing",
+        "NotificationsDead", "PlanFailureRatio", "PlannerNotRunning", "ReducibleFilesHigh", "SupersededBytesGrowing",
         "TableDamaged", "TableHalted", "TwoLeaders",
     }  # fmt: skip
 

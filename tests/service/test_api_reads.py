@@ -78,7 +78,7 @@ def test_the_partitions_of_the_last_whole_scan_add_up_to_the_scan(lake):
     assert [item["partition"] for item in items] == [*(f"dt={n}" for n in range(5)), "dt=9"]
     for name in ("files", "bytes", "small_files", "small_bytes", "log_files", "log_bytes"):
         assert sum(item[name] for item in items) == getattr(scan, name), name
-    assert [item["backlog_files"] for item in items] == [3, 3, 3, 3, 3, 0]
+    assert [item["reducible_files"] for item in items] == [3, 3, 3, 3, 3, 0]
     for item in items:
         assert sum(line["files"] for line in item["lines"]) == item["files"]
     (left,) = items[-1]["lines"]
@@ -107,12 +107,12 @@ def test_a_table_without_a_scan_has_no_partitions_yet(lake):
     assert answer == {"items": [], "next": None, "taken_at": None}
 
 
-def test_the_list_of_tables_has_the_largest_backlog_first_and_comes_in_pages(lake):
+def test_the_list_of_tables_has_most_to_rewrite_first_and_comes_in_pages(lake):
     context, client, _, _ = lake
     now = datetime.now(UTC)
-    for name, backlog in (("sales.b", 5), ("sales.a", 5), ("sales.c", 10**12)):
+    for name, bytes_ in (("sales.b", 5), ("sales.a", 5), ("sales.c", 10**12)):
         context.store.register(TableRef(name=name, format="toy", location=f"/lake/{name}"), "observe")
-        context.store.record_scan(ScanRecord(table=name, taken_at=now, backlog_bytes=backlog))
+        context.store.record_scan(ScanRecord(table=name, taken_at=now, reducible_bytes=bytes_))
     context.store.register(TableRef(name="sales.never", format="toy", location="/lake/never"), "observe")
     names = [item["table"] for item in pages(client, "/v1/tables")]
     assert names == ["sales.c", "sales.orders", "sales.a", "sales.b", "sales.never"]
@@ -223,7 +223,7 @@ def test_a_page_of_tables_reads_the_scans_of_no_other(lake, monkeypatch):
     for number in range(30):
         name = f"sales.t{number:02d}"
         context.store.register(TableRef(name=name, format="toy", location=f"/lake/{name}"), "observe")
-        context.store.record_scan(ScanRecord(table=name, taken_at=datetime.now(UTC), backlog_bytes=2**40 + number))
+        context.store.record_scan(ScanRecord(table=name, taken_at=datetime.now(UTC), reducible_bytes=2**40 + number))
     read, rows = tables._scan, []
     monkeypatch.setattr(tables, "_scan", lambda document, at: rows.append(1) or read(document, at))
     whole = pages(client, "/v1/tables")

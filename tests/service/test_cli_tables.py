@@ -291,7 +291,7 @@ def test_tables_are_listed_and_shown_from_the_last_scan_with_its_age(lakefold):
     sizes = on_disk(lakefold.base)
     entry = next(e for e in lakefold.json("tables", "list") if e["table"] == "sales.orders")
     assert (entry["mode"], entry["scan"]["files"], entry["scan"]["bytes"]) == ("compact", 4, sum(sizes.values()))
-    assert entry["scan"]["backlog_bytes"] == sum(sizes.values())
+    assert entry["scan"]["reducible_bytes"] == sum(sizes.values())
     lakefold("tables", "list", "--exit-code", expect=4)
     text = lakefold("tables", "show", "orders")
     assert "4 files" in text

@@ -129,7 +129,7 @@ def test_a_table_nobody_configured_is_scanned_but_never_planned(toys, home, stor
         wait_for(lambda: store.last_scan("t1"), "a scan")
     assert store.table_state("t1").mode == "observe"
     assert store.plans() == []
-    assert store.last_scan("t1").backlog_files == 6
+    assert store.last_scan("t1").reducible_files == 6
 
 
 def test_a_request_is_answered_by_the_scheduler(toys, home, store):

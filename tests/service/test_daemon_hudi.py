@@ -98,6 +98,8 @@ class Served:
             "table_file_size_bytes_gsum": (TABLE, sum(live.values())),
             "table_scan_failed": (TABLE, 0),
             "table_halted": (TABLE, 0),
+            "table_paused": (TABLE, 0),
+            "table_mode": ({**TABLE, "mode": "compact"}, 1),
             "executor_slots": ({"state": "busy"}, 0),
             "paused": ({}, rows("SELECT count(*) FROM table_state WHERE name = '*' AND paused_at_ms > 0")[0][0]),
             "database_errors_total": ({}, 0),
@@ -113,8 +115,10 @@ class Served:
 
         add("executor_slots", {"state": "free"}, 1)
         backlog = live if len(live) == len(self.first) else {}
-        add("table_backlog_files", TABLE, len(backlog))
-        add("table_backlog_bytes", TABLE, sum(backlog.values()))
+        add("table_reducible_files", TABLE, len(backlog))
+        small = sum(size < SMALL_FILE_LIMIT for size in live.values())
+        add("table_residual_files", TABLE, small - len(backlog))
+        add("table_reducible_bytes", TABLE, sum(backlog.values()))
         for edge in BUCKET_EDGES_BYTES:
             count = sum(size <= edge for size in live.values())
             add("table_file_size_bytes_bucket", {**TABLE, "le": str(float(edge))}, count)

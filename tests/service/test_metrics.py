@@ -107,8 +107,8 @@ def scan_of(sizes=SIZES, limit=4096, **changes):
         histogram=histogram.counts,
         log_files=4,
         log_bytes=77,
-        backlog_files=3,
-        backlog_bytes=2050,
+        reducible_files=3,
+        reducible_bytes=2050,
     )
     return replace(record, **changes)
 
@@ -157,11 +157,19 @@ def test_layout_gauges_equal_the_last_scan_of_the_table(metrics, store):
         "log_bytes": 77,
         "partitions": 2,
     }
-    assert value(scraped, "table_backlog_files", **WHERE) == 3
-    assert value(scraped, "table_backlog_bytes", **WHERE) == 2050
+    assert value(scraped, "table_reducible_files", **WHERE) == 3
+    assert value(scraped, "table_residual_files", **WHERE) == scan.small_files - 3
+    assert value(scraped, "table_reducible_bytes", **WHERE) == 2050
     assert value(scraped, "table_snapshot_timestamp_seconds", **WHERE) == scan.taken_at.timestamp()
     assert value(scraped, "table_scan_failed", **WHERE) == 0
     assert value(scraped, "table_halted", **WHERE) == 0
+    assert value(scraped, "table_mode", **WHERE, mode="compact") == 1
+    assert value(scraped, "table_paused", **WHERE) == 0
+    store.pause(TABLE.name, "ada")
+    store.record_scan(scan_of(reducible_files=None, reducible_bytes=None))
+    scraped = published(metrics, store)
+    assert value(scraped, "table_paused", **WHERE) == 1
+    assert absent(scraped, "table_reducible_files"), "of a scan before the upgrade it is not known"
 
 
 def test_each_size_bucket_counts_the_files_up_to_its_edge(metrics, store):
@@ -384,7 +392,7 @@ def test_every_metric_of_the_table_is_on_the_page_with_its_labels_and_no_other(m
 
 def test_no_label_can_ever_carry_a_partition_a_path_or_a_plan():
     labels = {label for spec in SPECS.values() for label in spec.labels}
-    allowed = "table format kind engine outcome reason stage state role version python method route status"
+    allowed = "table format kind engine outcome reason stage state mode role version python method route status"
     assert labels <= set(allowed.split())
 
 

@@ -76,7 +76,7 @@ def scan(minute: int, **values: object) -> ScanRecord:
     full = ScanRecord(
         table=TRIPS.name, taken_at=NOW + timedelta(minutes=minute), seconds=1.5, instant=f"i{minute}", files=10,
         bytes=1 << 40, small_files=9, small_bytes=5, partitions=3, histogram=(0, 1, 9), log_files=1, log_bytes=2,
-        skipped={"above_limit": 1}, skipped_bytes={"above_limit": 1 << 41}, backlog_files=8, backlog_bytes=4,
+        skipped={"above_limit": 1}, skipped_bytes={"above_limit": 1 << 41}, reducible_files=8, reducible_bytes=4,
     )  # fmt: skip
     return replace(full, **values)  # type: ignore[arg-type]
 
@@ -95,16 +95,16 @@ def test_the_last_scan_is_kept_whole_and_a_failed_one_hides_no_layout(store: Sto
     assert store.scans(TRIPS.name) == [bad, good]
 
 
-def test_backlogs_are_those_of_the_last_scans_however_large_and_tables_can_be_asked_for_by_name(store: Store) -> None:
+def test_reducible_bytes_are_those_of_last_scans_however_many_and_tables_can_be_asked_for_by_name(store: Store) -> None:
     other = replace(TRIPS, name="other")
     for table in (TRIPS, other):
         store.register(table, "observe")
     store.pause(None, "ada")
-    store.record_scan(scan(1, backlog_bytes=5))
-    store.record_scan(scan(2, backlog_bytes=10**15))
-    assert store.backlogs() == {TRIPS.name: 10**15, "other": 0}
+    store.record_scan(scan(1, reducible_bytes=5))
+    store.record_scan(scan(2, reducible_bytes=10**15))
+    assert store.reducible_bytes() == {TRIPS.name: 10**15, "other": 0}
     assert [table.name for table in store.tables(["other", "nope", "*"])] == ["other"]
-    assert store.last_scans(["other", TRIPS.name]) == {TRIPS.name: scan(2, backlog_bytes=10**15)}
+    assert store.last_scans(["other", TRIPS.name]) == {TRIPS.name: scan(2, reducible_bytes=10**15)}
     assert store.last_scans(["other"]) == {}
 
 

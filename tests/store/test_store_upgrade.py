@@ -3,14 +3,16 @@
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 from alembic import command
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from lake.plan import Keeper, KeeperKind, PlanState, Staged
-from service.store import Store
+from service.store import PARTITION_SCHEMA, ScanRecord, Store
 from service.store.engine import Database
 from service.store.schema import alembic_config
 
@@ -23,7 +25,7 @@ def to(url: str, revision: str) -> None:
     database, config = Database(url), alembic_config()
     with database.write() as connection:
         config.attributes["connection"] = connection
-        move = command.downgrade if revision == BEFORE else command.upgrade
+        move = command.upgrade if revision == "head" else command.downgrade
         move(config, revision)
     database.close()
 
@@ -87,3 +89,29 @@ def test_what_was_added_is_taken_back_with_live_plans_in_it(earlier: Store, data
     assert sql(database_url, "SELECT count(*) FROM plan") == [(4,)]
     to(database_url, "head")
     assert set(earlier.held_partitions(TRIPS.name)) == {"dt=3", "dt=4", "dt=5"}
+
+
+def test_of_earlier_scans_it_is_known_what_was_reducible_where_nothing_waited(database_url: str) -> None:
+    store = Store(database_url)
+    store.register(TRIPS, "compact")
+    found = ScanRecord(
+        table=TRIPS.name, taken_at=datetime.now(UTC).replace(microsecond=0), files=9, small_files=8, reducible_files=6,
+        reducible_bytes=60, skipped={"above_limit": 1, "alone": 2},
+    )  # fmt: skip
+    unknown = {"reducible_files": None, "reducible_bytes": None}
+    store.record_scan(found, pa.table({field.name: [] for field in PARTITION_SCHEMA}, schema=PARTITION_SCHEMA))
+    store.record_scan(replace(found, skipped={"recent": 2}))
+    store.record_scan(replace(found, log_files=3))
+    store.record_scan(replace(found, outcome="error", error="no", **unknown))
+    to(database_url, "0008")
+    records = [json.loads(row.record) for row in sql(database_url, "SELECT record FROM scan_history ORDER BY id")]
+    assert [record["reducible_files"] for record in records] == [6, 6, 6, 0]
+    to(database_url, "head")
+    assert store.scans(TRIPS.name) == [
+        replace(found, outcome="error", error="no", **unknown),
+        replace(found, log_files=3, **unknown),
+        replace(found, skipped={"recent": 2}, **unknown),
+        found,
+    ]
+    assert store.partition_layout(TRIPS.name) is None, "the next scan makes it anew"
+    store.close()

@@ -141,7 +141,9 @@ def test_arrow_keys_walk_along_the_partitions_and_enter_explains_one(browser, ad
 
 
 def test_without_javascript_everything_can_be_read_and_asked_for(browser, fresh):
-    register(fresh.store, "a.b", "compact", scan("a.b", sizes(50, MIB), ago=HOUR, backlog_files=50, backlog_bytes=MIB))
+    register(
+        fresh.store, "a.b", "compact", scan("a.b", sizes(50, MIB), ago=HOUR, reducible_files=50, reducible_bytes=MIB)
+    )
     token = add_token(fresh.store, "write")
     with served(fresh) as url, opened(browser, url, java_script_enabled=False) as page:
         page.goto("/")

@@ -61,7 +61,8 @@ def every_page(plans):
 def test_the_first_line_answers_how_the_lake_is(page):
     words = read(page, "/").words
     assert re.search(
-        r"[\d,.]+ files removed 50\.7 GiB rewritten small-file share \d+ % → \d+ % 1 running, 2 waiting backlog "
+        r"[\d,.]+ files removed 50\.7 GiB rewritten reducible files \d+ % → \d+ %, [\d.]+ GiB to rewrite "
+        r"1 observed table: reducible files > 99 %, 48\.0 GiB to rewrite 1 running, 2 waiting backlog "
         r"[\d.]+ GiB ≈ \d+ (s|min) 1 halted",
         words,
     ), words[:600]
@@ -149,7 +150,7 @@ def test_plans_go_on_behind_the_last_one(fresh):
 def test_tables_go_on_behind_the_fiftieth(fresh):
     for n in range(51):
         register(
-            fresh.store, f"a.t{n:02}", "compact", scan(f"a.t{n:02}", sizes(9, MIB), ago=HOUR, backlog_bytes=99 - n)
+            fresh.store, f"a.t{n:02}", "compact", scan(f"a.t{n:02}", sizes(9, MIB), ago=HOUR, reducible_bytes=99 - n)
         )
     with client_of(fresh) as client:
         assert "a.t50" not in read(client, "/?q=a.").words
@@ -186,7 +187,7 @@ def test_each_partition_is_a_cell_and_leads_to_why_its_files_are_planned_or_left
     cells = [a for a in found.all("a") if a.get("class", "") in {f"h{step}" for step in range(5)}]
     assert len(cells) == 325
     assert (cells[0]["class"], cells[-1]["class"]) == ("h0", "h4")
-    assert cells[-1]["title"] == "dt=2026-11-21: 40 files, 85 % small, 320 MiB"
+    assert cells[-1]["title"] == "dt=2026-11-21: 40 files, 85 % reducible, 320 MiB"
     explained = read(page, cells[-1]["href"])
     assert "group 1 of this plan … 34 34.0 MiB" in explained.words
     assert "above limit 8.0 MiB ≥ 1.0 MiB … small_file_limit 6 6.0 MiB" in explained.words

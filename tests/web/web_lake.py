@@ -60,7 +60,7 @@ def scan(
         table=name, taken_at=datetime.now(UTC) - ago, seconds=0.084, instant="20261121221503112", files=files,
         bytes=round(sum(c * m for c, m in zip(histogram, middles, strict=True))), small_files=small,
         small_bytes=round(sum(c * m for c, m in zip(histogram, middles, strict=True) if m < limit)), partitions=36,
-        histogram=histogram, **more,
+        histogram=histogram, **{"reducible_files": 0, "reducible_bytes": 0} | more,
     )  # fmt: skip
 
 
@@ -70,8 +70,8 @@ def layout(names: Sequence[str], small: Callable[[int], int], files: int = 40) -
         [
             {
                 "partition": name, "files": files, "bytes": files * 8 * MIB, "small_files": small(n),
-                "small_bytes": small(n) * MIB, "log_files": 0, "log_bytes": 0, "backlog_files": small(n),
-                "backlog_bytes": small(n) * MIB,
+                "small_bytes": small(n) * MIB, "log_files": 0, "log_bytes": 0, "reducible_files": small(n),
+                "reducible_bytes": small(n) * MIB,
                 "lines": [
                     _line("chosen", "group 1 of this plan", "", small(n)),
                     _line("above_limit", "above limit 8.0 MiB ≥ 1.0 MiB", "small_file_limit", files - small(n)),
@@ -148,37 +148,40 @@ def fill(store: Store, url: str) -> dict[str, Plan]:
     orders_now = added(sizes(41, 5 * MIB), sizes(318, 640 * MIB, 0.4))
     between = [
         scan("sales.orders", added(sizes(round(11_800 * (1 - n / 24)), 2.2 * MIB), sizes(260 + 2 * n, 560 * MIB, 0.4)),
-             ago=hours(26 - n), backlog_files=900, backlog_bytes=900 << 20)
+             ago=hours(26 - n), reducible_files=480 - n, reducible_bytes=900 << 20)
         for n in range(1, 24)
     ]  # fmt: skip
     register(
-        store, "sales.orders", "compact", scan("sales.orders", orders_before, ago=hours(26)), *between,
+        store, "sales.orders", "compact", scan("sales.orders", orders_before, ago=hours(26), reducible_files=11_700),
+        *between,
         scan("sales.orders", orders_now, ago=minutes(2)),
     )  # fmt: skip
     clicks = added(sizes(38_000, 0.9 * MIB, 1.3), sizes(21_900, 500 * MIB, 0.6))
     clicks_before = added(sizes(1_120_000, 0.7 * MIB, 1.2), sizes(12_700, 500 * MIB, 0.6))
     register(
-        store, "events.clicks", "compact", scan("events.clicks", clicks_before, ago=hours(70)),
-        scan("events.clicks", clicks, ago=minutes(4), backlog_files=31_000, backlog_bytes=212 << 30,
+        store, "events.clicks", "compact",
+        scan("events.clicks", clicks_before, ago=hours(70), reducible_files=1_000_000),
+        scan("events.clicks", clicks, ago=minutes(4), reducible_files=31_000, reducible_bytes=212 << 30,
              log_files=1204, log_bytes=9 << 30),
     )  # fmt: skip
     contacts = added(sizes(4_300, 12 * MIB, 1.0), sizes(90, 700 * MIB, 0.4))
     register(store, "crm.contacts", "compact",
-             scan("crm.contacts", contacts, ago=minutes(11), backlog_files=4_300, backlog_bytes=51 << 30))  # fmt: skip
+             scan("crm.contacts", contacts, ago=minutes(11), reducible_files=4_200,
+                  reducible_bytes=51 << 30))  # fmt: skip
     logs = sizes(7_200, 33 * MIB, 1.4)
     register(
         store, "logs.app", "compact",
-        scan("logs.app", logs, ago=hours(9), backlog_files=7_000, backlog_bytes=238 << 30),
+        scan("logs.app", logs, ago=hours(9), reducible_files=7_000, reducible_bytes=238 << 30),
         ScanRecord(table="logs.app", taken_at=datetime.now(UTC) - minutes(3), outcome="error",
                    error="/data/lake/logs/app/.hoodie/hoodie.properties: Permission denied"),
     )  # fmt: skip
     register(store, "web.sessions", "observe", scan("web.sessions", sizes(16_000, 3 * MIB), ago=minutes(1),
-                                                    backlog_files=15_900, backlog_bytes=48 << 30))  # fmt: skip
+                                                    reducible_files=15_900, reducible_bytes=48 << 30))  # fmt: skip
     register(store, "inventory.stock", "compact", scan("inventory.stock", sizes(88, 700 * MIB, 0.3), ago=minutes(1)))
     register(store, "finance.ledger", "compact", scan("finance.ledger", sizes(1_204, 780 * MIB, 0.3), ago=minutes(5)))
     register(store, "archive.2019", "off")
-    register(store, HOSTILE, "compact", scan(HOSTILE, sizes(300, 1 * MIB), ago=minutes(7), backlog_files=300,
-                                             backlog_bytes=300 * MIB))  # fmt: skip
+    register(store, HOSTILE, "compact", scan(HOSTILE, sizes(300, 1 * MIB), ago=minutes(7), reducible_files=300,
+                                             reducible_bytes=300 * MIB))  # fmt: skip
     days = [f"dt=2026-11-{day:02}" for day in range(1, 22)]
     plans = {"completed": completed(store, "sales.orders", *days[:12], files=240)}
     plans["older"] = completed(store, "events.clicks", *days[:4], files=900)
@@ -193,12 +196,12 @@ def fill(store: Store, url: str) -> dict[str, Plan]:
     plans["requested"] = add_plan(store, "events.clicks", *days[10:14], files=700)
     year = [f"dt={datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=n):%Y-%m-%d}" for n in range(325)]
     every_hour = [f"{day}/h={hour:02}" for day in days for hour in range(24)]
-    for name, histogram, parts, backlog in (
-        ("sales.orders", orders_now, layout(year, lambda n: max(0, n - 290)), 0),
-        ("events.clicks", clicks, layout(every_hour, lambda n: 40 * n // 504), 212 << 30),
-        (HOSTILE, sizes(300, 1 * MIB), layout([HOSTILE], lambda n: 40), 300 * MIB),
+    for name, histogram, parts, files, bytes_ in (
+        ("sales.orders", orders_now, layout(year, lambda n: max(0, n - 290)), 0, 0),
+        ("events.clicks", clicks, layout(every_hour, lambda n: 40 * n // 504), 31_000, 212 << 30),
+        (HOSTILE, sizes(300, 1 * MIB), layout([HOSTILE], lambda n: 40), 300, 300 * MIB),
     ):
-        store.record_scan(scan(name, histogram, ago=minutes(2), backlog_files=300, backlog_bytes=backlog), parts)
+        store.record_scan(scan(name, histogram, ago=minutes(2), reducible_files=files, reducible_bytes=bytes_), parts)
     store.pause("logs.app", "ada@host-2", "its disk is replaced")
     _messages(url)
     _spread_deletions(url)
