@@ -22,11 +22,13 @@ from service.commands.common import (
 )
 from service.commands.output import Column
 from service.documents import TERMINAL
-from service.problems import USAGE, CommandError, ExitCode, exit_codes
+from service.leadership import CLEAN_ROLE, SWEEP_ROLE
+from service.problems import INTERRUPTED, USAGE, CommandError, ExitCode, exit_codes
 from service.text import age, moment, size
 
 app = typer.Typer(help="Plans: requested, inflight, completed, failed, cancelled.", no_args_is_help=True)
 PATIENCE_SECONDS = 15
+_NOBODY = "No executor is running, so nobody takes the plan; start one with lakefold serve, or lakefold worker."
 PROGRESS_SECONDS = 10
 _ENDS = {"completed": ExitCode.OK, "failed": ExitCode.ERROR, "cancelled": ExitCode.PARTIAL}
 
@@ -229,10 +231,18 @@ def request(
             dry_run=dry_run,
             idempotency_key=idempotency_key,
         )
-        answer = Answer.of(run.client.request(table, wanted, timeout_seconds=seconds))
+        try:
+            answer = Answer.of(run.client.request(table, wanted, timeout_seconds=seconds))
+        except KeyboardInterrupt:
+            text = (
+                f"interrupted before the answer; the scheduler may still plan it: lakefold plans list --table {table}"
+            )
+            raise CommandError(INTERRUPTED, text) from None
         answer.raise_problem()
         run.out.one(answer.document(), lambda: answer_text(run, answer, all_files=files))
-        codes = [follow(run, plan_id) for plan_id in answer.plan_ids] if wait else []
+        if answer.plan_ids and not run.out.json and _nobody_executes(run.client.status()):
+            run.out.note(_NOBODY)
+        codes = _follow_all(run, answer.plan_ids) if wait else []
     return next((code for code in (ExitCode.ERROR, ExitCode.PARTIAL) if code in codes), ExitCode.OK)
 
 
@@ -273,7 +283,22 @@ def retry(plan: PlanId, json: Json = False, config: ConfigFile = None) -> None:
 def watch(plan: PlanId, json: Json = False, config: ConfigFile = None) -> int:
     """Follow a plan to its end: bytes and rate on a terminal, one line for each change otherwise."""
     with command(json, config) as run:
-        return follow(run, plan)
+        return _follow_all(run, [plan])[0]
+
+
+def _follow_all(run: Run, plans: Sequence[str]) -> list[int]:
+    """Follow one plan after the other; the exit code that each end means. Raises CommandError when interrupted."""
+    codes: list[int] = []
+    for number, plan in enumerate(plans):
+        try:
+            codes.append(follow(run, plan))
+        except KeyboardInterrupt:
+            left = plans[number:]
+            what = f"plan {plan} goes" if len(left) == 1 else f"{len(left)} plans go"
+            how = f"To follow: lakefold plans watch {plan}; to stop: lakefold plans cancel {plan}"
+            text = f"interrupted; {what} on without this command. {how}"
+            raise CommandError(INTERRUPTED, text, plans=list(left)) from None
+    return codes
 
 
 def follow(run: Run, plan: str) -> int:
@@ -310,7 +335,14 @@ def _why_waiting(run: Run, plan: Mapping[str, Any]) -> str:
         return f"{what} is paused; no executor takes the plan until lakefold resume"
     if moment(plan["not_before"]) > datetime.now(UTC):
         return f"waiting until {moment(plan['not_before']).isoformat(timespec='seconds')} after: {plan['error']}"
-    return "no executor has taken the plan yet; is one running (lakefold serve, or lakefold worker)?"
+    if _nobody_executes(status):
+        return _NOBODY
+    return "no executor has taken the plan yet; they are busy: lakefold plans list --state inflight"
+
+
+def _nobody_executes(status: Mapping[str, Any]) -> bool:
+    """Whether no executor is alive; each of them leads, or stands by to lead, what only executors do."""
+    return not any(leader["live"] and leader["role"] in (CLEAN_ROLE, SWEEP_ROLE) for leader in status["leaders"])
 
 
 def _change(run: Run, plan: Mapping[str, Any]) -> None:

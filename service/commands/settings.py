@@ -31,6 +31,7 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
     a catalog database, which only a process with Spark can list, are not searched.
     """
     from service.config.catalog import Catalog
+    from service.config.environment import unread_variables
     from service.config.tables import check_rules, matching
     from service.planning.refusals import refused_tables
 
@@ -47,9 +48,11 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
             {"source": source.shown, "tables": catalog.named_by[number]}
             for number, source in enumerate(loaded.sources, 1)
         ]
+        unread = unread_variables()
         data = {
             "file": loaded.file, "tables": len(tables), "modes": modes, "sources": sources,
             "problems": catalog.problems, "refused": refused, "rules_without_table": idle,
+            "unread_variables": list(unread),
         }  # fmt: skip
 
         def text() -> None:
@@ -66,7 +69,7 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
             )
             for rule in idle:
                 run.out.note(f"{rule} matches no table")
-            for problem in catalog.problems:
+            for problem in (*catalog.problems, *unread.values()):
                 run.out.note(problem)
             for name, why in refused.items():
                 run.out.note(why if why.startswith(name) else f"{name}: {why}")

@@ -24,6 +24,7 @@ from service.api.context import Context
 from service.api.security import check_exposure
 from service.api.tokens import TokenCache
 from service.config.catalog import Catalog
+from service.config.environment import unread_variables
 from service.config.loader import Config
 from service.config.tables import check_rules, for_all_tables
 from service.daemon import signals
@@ -343,6 +344,8 @@ def serve(config: Config, role: str, once: bool = False) -> int:
     With ``once`` it does what there is to do now and ends. Raises what ``Daemon`` and ``Daemon.run`` raise.
     """
     logs.configure(config.daemon.log_level, config.daemon.log_format)
+    for unread in unread_variables().values():
+        logger.warning("%s", unread)
     with Daemon(config, role) as daemon:
         signals.install(drain=daemon.drain, abort=daemon.abort)
         return daemon.run_once() if once else daemon.run()

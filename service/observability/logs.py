@@ -13,7 +13,6 @@ from lake.redaction import hide, shown
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 #: Loggers whose informational lines describe the library, not the lake.
 _CHATTY = (
-    "apscheduler",
     "py4j",
     "alembic",
     "sqlalchemy",
@@ -23,6 +22,8 @@ _CHATTY = (
     "opentelemetry",
     "uvicorn",
 )
+#: It warns whenever a tick falls out because the one before it still runs, as ticks are meant to.
+_SCHEDULER = "apscheduler"
 
 
 def _when(record: logging.LogRecord) -> str:
@@ -81,3 +82,4 @@ def configure(level: str = "info", style: str = "text") -> None:
     logging.basicConfig(level=number, handlers=[handler], force=True)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
+    logging.getLogger(_SCHEDULER).setLevel(logging.ERROR)

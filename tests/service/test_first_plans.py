@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asking for the first plans: nobody there to run them, impatience, misspelt variables, a quiet log."""
+
+import json
+import logging
+import os
+import re
+from datetime import timedelta
+
+import pytest
+from databases import store_at
+from hudi_by_hand import T1, ByHand
+from pages import ROOT
+
+from service.commands import plans
+from service.config import environment
+from service.daemon import process
+from service.leadership import SWEEP_ROLE
+from service.observability import logs
+
+
+@pytest.fixture(autouse=True)
+def store(clean_environment, tmp_path):
+    """The database of a configuration with one table of small files, in mode compact."""
+    base = tmp_path / "lake/orders"
+    base.mkdir(parents=True)
+    made = ByHand(base)
+    made.complete(T1, "deltacommit", *(made.base_file(T1, f"p/f-{number}") for number in range(3)))
+    for path in (*base.glob("p/*.parquet"), *base.glob(".hoodie/*.deltacommit")):
+        os.utime(path, (1.7e9, 1.7e9))
+    store = store_at(tmp_path)
+    (tmp_path / "lakefold.toml").write_text(
+        f'[database]\nurl = "sqlite:///{tmp_path}/lakefold.db"\n[[sources]]\npath = "lake"\n'
+        '[[tables]]\nmatch = "orders"\nmode = "compact"\nconcurrency = "single_writer"\n'
+    )
+    yield store
+    store.close()
+
+
+def test_a_request_says_when_no_executor_is_there_to_run_its_plans(run, store):
+    code, _, err = run("plans", "request", "orders")
+    assert (code, "No executor is running, so nobody takes the plan; start one with lakefold serve" in err) == (0, True)
+
+
+def test_a_request_says_nothing_of_executors_where_one_is_alive(run, store):
+    assert store.acquire_leader(SWEEP_ROLE, "somebody", timedelta(minutes=1))
+    assert run("plans", "request", "orders")[::2] == (0, "")
+
+
+def test_an_interrupted_wait_says_that_the_plan_goes_on_and_how_to_follow_it(run, monkeypatch):
+    def interrupted(run, plan):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plans, "follow", interrupted)
+    code, out, err = run("plans", "request", "orders", "--wait", "--json")
+    plan = json.loads(out)["plan_ids"][0]
+    assert (code, json.loads(err)["plans"]) == (130, [plan])
+    assert (
+        f"plan {plan} goes on without this command. To follow: lakefold plans watch {plan}" in json.loads(err)["detail"]
+    )
+
+
+def test_variables_that_nothing_reads_are_named_with_the_nearest_that_something_does(run, monkeypatch):
+    monkeypatch.setenv("LAKEFOLD_DATABASE_URL", "postgresql://db")
+    monkeypatch.setenv("LAKEFOLD_SERVICE_HOST", "10.0.0.1")  # as Kubernetes has it
+    monkeypatch.setenv("LAKEFOLD_PORT_9464_TCP_ADDR", "10.0.0.1")
+    monkeypatch.setenv("LAKEFOLD_HTTP__PORT", "9470")
+    monkeypatch.setenv("LAKEFOLD_DEBUG", "0")
+    code, _, err = run("config", "check")
+    assert code == 0
+    assert err == (
+        "environment variable LAKEFOLD_DATABASE_URL is read by nothing; did you mean 'LAKEFOLD_DATABASE__URL'?\n"
+    )
+    assert json.loads(run("config", "check", "--json")[1])["unread_variables"] == ["LAKEFOLD_DATABASE_URL"]
+
+
+def test_every_variable_that_the_code_reads_is_known():
+    read = {
+        name
+        for room in ("service", "executors", "lake", "planner", "migrations")
+        for path in (ROOT / room).rglob("*.py")
+        for name in re.findall(r"LAKEFOLD_[A-Z_]*[A-Z]", path.read_text())
+        if "__" not in name
+    }
+    assert read == environment.OTHERS
+
+
+def test_the_log_has_no_line_of_the_schedulers_library_but_its_errors(monkeypatch, capsys):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", list(root.handlers))
+    monkeypatch.setattr(root, "level", root.level)
+    logs.configure("info", "text")
+    logging.getLogger("apscheduler.scheduler").warning(
+        "Execution of job %r skipped: maximum number of instances", "scan"
+    )
+    logging.getLogger("apscheduler.executors.default").error("broken")
+    logging.getLogger(process.__name__).info("ours")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == ["broken", "ours"]
