@@ -4,9 +4,10 @@
 A format is put under it by a class of its own that has the fixture ``case`` (``contract.case.Case``).
 """
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,26 @@ class PortContract:
         with pytest.raises(Conflict), case.format.writer(mistaken, case.spark, case.engines) as writer:
             writer.delete(commit.superseded)
         assert (case.rows(table), case.stored(table)) == (rows, stored)
+
+    def test_what_was_meant_for_a_table_does_nothing_to_the_one_that_is_made_anew_at_its_place(
+        self, case: Case, table: TableRef
+    ):
+        one = identified(case.format, table)
+        commit = run(case, plan_all(case.format, one, "p", partitions=["dt=0"]))
+        plan = plan_all(case.format, one, "q", partitions=["dt=1"])
+        with attempt(case, plan) as late:
+            rewrite = late.rewritten()
+            shutil.rmtree(table.location)
+            case.create(Path(table.location), name="t")
+            rows, stored = case.rows(table), dict(case.stored(table))
+            with pytest.raises(LakefoldError):
+                late.writer.commit(rewrite)
+            late.discarded(None)
+        with attempt(case, plan, 2) as again, pytest.raises(Conflict):
+            again.committed()
+        with case.format.writer(one, case.spark, case.engines) as writer, suppress(Conflict):
+            assert writer.delete(commit.superseded).bytes_freed == 0
+        assert (case.rows(table), case.stored(table), case.commits(table)) == (rows, stored, [])
 
     # A plan's way to its commit.
 

@@ -4,6 +4,7 @@
 A format is put under it by a class of its own that has the fixture ``bench`` (``toys.bench.Bench``).
 """
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from contract.port import Attempt, attempt, staged_on
 from executors import cleaner
 from executors.outcome import Result
 from lake.errors import CommitUnknown, Conflict, LakefoldError, Transient
+from lake.optional import identified
 from lake.plan import Claim, Plan
 from lake.ports import Capability, Rewrite
 from service.store import PartitionsTaken
@@ -277,6 +279,23 @@ class RunContract:
             result = bench.run(heartbeat=timedelta(hours=1)).result
         assert (seen[0] is None) == bool(takes), "during its grace nobody takes it over"
         assert result is (Result.COMPLETED if seen[0] is None else Result.LOST) or not takes
+
+    def test_a_table_that_was_made_anew_gets_nothing_of_what_was_planned_and_replaced_in_the_old_one(
+        self, bench: Bench
+    ):
+        bench.table = identified(bench.format, bench.table)
+        bench.store.register(bench.table, "compact")
+        bench.request(partitions=["dt=0"])
+        assert bench.run().result is Result.COMPLETED
+        plan = bench.request(partitions=["dt=1"])
+        shutil.rmtree(bench.table.location)
+        bench.case.create(Path(bench.table.location), name=bench.table.name)
+        rows, files = bench.rows(), bench.stored()
+        assert (bench.run().result, bench.state(plan)) == (Result.CANCELLED, "cancelled")
+        report = bench.clean()
+        assert (report.bytes_freed, report.error, bench.store.superseded(bench.table)) == (0, None, [])
+        ended(bench, plan, rows, commits=0)
+        assert bench.stored() == files
 
     # Cleaning.
 

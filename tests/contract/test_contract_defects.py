@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planted defects: each makes the suite red, in the promise that it breaks."""
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from toys import locations, versions
+from toys import locations, timeline_tables, versions
 from toys.bench import Bench
 from toys.files import FilesWriter
 from toys.timeline import ToyWriter
@@ -141,3 +142,15 @@ def test_a_commit_that_takes_longer_than_it_says_is_found(bench: Bench, monkeypa
     monkeypatch.setattr(locations.time, "monotonic", lambda: 0.0)
     with red("DID NOT RAISE"):
         withdrawn_under_way(bench)
+
+
+@pytest.mark.parametrize("bench", ["timeline-sqlite"], indirect=True)
+def test_names_that_a_table_made_anew_uses_again_are_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timeline_tables.uuid, "uuid4", lambda: uuid.UUID(int=0))
+    with red("DID NOT RAISE"):
+        PORT.test_what_was_meant_for_a_table_does_nothing_to_the_one_that_is_made_anew_at_its_place(
+            bench.case, bench.add_table("again")
+        )
+    bench.table = bench.add_table("and again")
+    with red("COMPLETED"):
+        RUN.test_a_table_that_was_made_anew_gets_nothing_of_what_was_planned_and_replaced_in_the_old_one(bench)

@@ -3,6 +3,7 @@
 
 import json
 import time
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ def create(location: Path, *, partitions: int = 2, files: int = 3, rows_each: in
 def write(table: TableRef, partition: str, data: pa.Table) -> str:
     """What a foreign writer does: one commit that adds one file; its path."""
     now = manifest(table)
-    path = f"{partition}/w{now['number'] + 1}.parquet"
+    path = f"{partition}/w{now['number'] + 1}-{uuid.uuid4().hex}.parquet"
     (base(table) / partition).mkdir(exist_ok=True)
     pq.write_table(data, base(table) / path)
     item = {**item_of(table, partition, path, data.num_rows), "logs": [], "log_bytes": 0, "written_at": time.time()}
