@@ -7,6 +7,7 @@ more thing that only others can do to a table, named with its exercise.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -210,7 +211,11 @@ class CapabilityContract:
     ):
         if capability in case.format.capabilities:
             require(case.format, table, capability)
-            EXERCISES[capability](case, table)
+            refused = (
+                pytest.raises(Rejected, match=case.lacks[capability]) if capability in case.lacks else nullcontext()
+            )
+            with refused:
+                EXERCISES[capability](case, table)
             assert live(case, table), "it is a table still"
         else:
             with pytest.raises(Rejected, match=rf"^t: {case.format.name} tables have no "):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from lake.engines import Engine
 from lake.model import TableRef
-from lake.ports import TableFormat
+from lake.ports import Capability, TableFormat
 
 
 class Case(Protocol):
@@ -19,6 +19,8 @@ class Case(Protocol):
     format: TableFormat
     #: handed to its writers; none where the format brings its own
     engines: Sequence[Engine]
+    #: what the format declares and the library that is installed here refuses, each with the words of its refusal
+    lacks: Mapping[Capability, str]
 
     def spark(self) -> Any:
         """The Spark session, where the format needs one."""

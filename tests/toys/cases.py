@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from lake.engines import Engine
 from lake.model import TableRef
+from lake.ports import Capability
 from toys import locations, timeline, timeline_tables, versions
 from toys.engine import CopyRows
 from toys.files import FilesFormat, base, item_of, read, rows, stored, told
@@ -38,6 +39,7 @@ def without_first_row(data: pa.Table) -> pa.Table:
 class _ToyCase:
     format: FilesFormat
     engines: Sequence[Engine] = field(default_factory=lambda: (CopyRows(),))
+    lacks: Mapping[Capability, str] = field(default_factory=dict)
     spark = staticmethod(no_spark)
     stored = staticmethod(stored)
 

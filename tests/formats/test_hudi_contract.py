@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hudi keeps the promise of the port: the suite of ``tests/contract`` on real tables."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.capabilities import CapabilityContract
+from contract.port import PortContract
+from contract.run import RunContract
+from databases import sqlite_at
+from hudi_case import HudiCase
+from support import BUNDLE, SOAK, record_figure
+from toys.bench import Bench
+
+from lake.formats.hudi.jvm.bundle import LINES
+from service.store.views import StoreSettings
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tables are that all tests copy."""
+    return tmp_path_factory.mktemp("contract")
+
+
+@pytest.fixture
+def case(spark: Any, templates: Path) -> HudiCase:
+    return HudiCase(spark, templates)
+
+
+class TestHudiPort(PortContract):
+    """Listing, journal, commit, withdrawal, writers, deletion."""
+
+
+class TestHudiCapabilities(CapabilityContract):
+    """All of them are declared; the oldest bundle refuses some."""
+
+
+if SOAK or LINES[0].release != BUNDLE:
+
+    class TestHudiRun(RunContract):
+        """Executors, rescuer, sweep and cleaner."""
+
+        @pytest.fixture
+        def bench(self, case: HudiCase, tmp_path: Path) -> Iterator[Bench]:
+            made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+            yield made
+            made.store.close()
+
+
+if SOAK and LINES[0].release == BUNDLE:
+
+    @pytest.mark.timeout(3600)
+    @pytest.mark.parametrize("release", [line.release for line in LINES[1:]])
+    def test_the_other_bundles_pass_this_suite_each_in_a_process_of_its_own(release: str) -> None:
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
+        environment = os.environ | {"LAKEFOLD_TEST_BUNDLE": release, "LAKEFOLD_SOAK": ""}
+        child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert child.returncode == 0, child.stdout[-8000:]
+        passed = re.search(r"(\d+) passed", child.stdout)
+        assert passed is not None
+        record_figure(f"contract on Hudi bundle {release}", passed.group(0))
