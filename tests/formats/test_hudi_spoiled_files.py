@@ -36,21 +36,6 @@ def test_a_truncated_input_is_named_and_quarantined_and_the_other_groups_commit(
     assert {output.partition for output in commit.outputs} == {plan.groups[1].partition}
 
 
-def test_a_truncated_input_is_named_when_the_plan_is_published_and_the_other_groups_commit(table: NewTable) -> None:
-    trips = table()
-    plan = trips.plan()
-    victim = plan.groups[0].slices[1].path
-    assert victim is not None
-    os.truncate(trips.base / victim, 1000)
-    with trips.writer() as writer:
-        prepared = writer.prepare(plan, 1)
-        (left_out,) = prepared.left_out
-        assert (prepared.groups, left_out.group, left_out.quarantine) == ((1,), 0, ())
-        assert left_out.reason.startswith(f"damaged: {victim} ")
-        commit = writer.commit(writer.rewrite(prepared, ignore))
-    assert {output.partition for output in commit.outputs} == {plan.groups[1].partition}
-
-
 def test_a_damaged_page_in_the_middle_of_an_input_is_found_by_reading_it(table: NewTable) -> None:
     trips = table()
     plan = trips.plan()

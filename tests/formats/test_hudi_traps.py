@@ -23,26 +23,6 @@ from lake.plan import Plan
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 
 
-def test_trap_a_stale_plan_is_refused_so_an_upsert_after_planning_is_not_lost(table: NewTable) -> None:
-    trips = table()
-    plan = trips.plan()
-    trips.upsert(0, 180, 9, "id % 10 < 2")
-    rows_now = trips.rows()
-    with trips.writer() as writer, pytest.raises(Conflict, match="no group of the plan is left") as caught:
-        writer.prepare(plan, 1)
-    assert len(caught.value.args[1]) == len(plan.groups)
-    assert not trips.timeline().pending
-    assert trips.rows() == rows_now
-
-
-def test_trap_a_log_appended_after_planning_makes_its_slice_stale(table: NewTable) -> None:
-    trips = table("mor")
-    plan = trips.plan()
-    trips.upsert(0, 120, 9, "id % 7 = 1")
-    with trips.writer() as writer, pytest.raises(Conflict, match="log files, the plan names"):
-        writer.prepare(plan, 1)
-
-
 def test_trap_no_file_group_is_ever_in_two_pending_plans(table: NewTable) -> None:
     trips = table()
     whole, part = trips.plan("first", partitions=["dt=2026-01-01"]), trips.plan("second")
@@ -264,34 +244,6 @@ def test_trap_a_lock_file_that_a_writer_took_away_is_noticed_before_the_commit(
     assert trips.rows() == rows_before
 
 
-def test_trap_a_completed_instant_is_never_purged(table: NewTable) -> None:
-    trips = table()
-    plan = trips.plan()
-    commit = trips.run(plan)
-    rows_before, files = trips.rows(), trips.data_files()
-    with trips.writer() as writer:
-        assert writer.discard(plan.plan_id, [commit.instant]) == 0
-    assert trips.data_files() == files
-    assert trips.rows() == rows_before
-    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
-
-
-def test_trap_a_sleeper_that_wakes_after_a_take_over_commits_nothing(table: NewTable) -> None:
-    trips = table(**QUICK_LOCK)
-    rows_before = trips.rows()
-    plan = trips.plan()
-    with trips.writer() as sleeper:
-        rewrite = sleeper.rewrite(sleeper.prepare(plan, 1), ignore)
-        with trips.writer() as successor:
-            assert successor.discard(plan.plan_id, [rewrite.prepared.instant]) == 1
-            commit = successor.commit(successor.rewrite(successor.prepare(plan, 2), ignore))
-        with pytest.raises(Conflict, match="is no longer pending"):
-            sleeper.commit(rewrite)
-    assert trips.rows() == rows_before
-    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
-    assert trips.files_of(rewrite.prepared.instant) == set()
-
-
 def test_trap_a_take_over_waits_for_a_commit_in_progress_and_leaves_it_alone(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,20 +278,6 @@ def test_trap_a_take_over_waits_for_a_commit_in_progress_and_leaves_it_alone(
     assert withdrawn == [0]
     assert FORMAT.committed(trips.ref, plan.plan_id) == commit
     assert trips.rows() == rows_before
-
-
-def test_trap_a_savepoint_keeps_superseded_files(table: NewTable) -> None:
-    trips = table()
-    plan = trips.plan()
-    with trips.writer() as writer:
-        prepared = writer.prepare(plan, 1)
-        writer.discard(plan.plan_id, [prepared.instant])
-        assert writer._client is not None
-        writer._client.worker.savepoint("tester", "before clustering")
-    commit = trips.run(plan)
-    with trips.writer() as writer, pytest.raises(Conflict, match="kept by savepoint"):
-        writer.delete(commit.superseded)
-    assert {version.path for version in commit.superseded} <= set(trips.data_files())
 
 
 def test_trap_nothing_is_deleted_that_is_live_or_whose_replacement_was_rolled_back(table: NewTable) -> None:
