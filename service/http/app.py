@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute
 
 from lake.version import __version__
 from service.api import (
@@ -28,6 +29,7 @@ from service.http.guard import Guard
 from service.http.timing import Timing
 from service.http.trace import CallersTrace
 from service.web.app import add_pages
+from service.web.problems import on_no_route
 
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
 ROUTERS: tuple[APIRouter, ...] = (
@@ -64,27 +66,41 @@ _PROBLEM: dict[int | str, dict[str, Any]] = {
 }
 
 
+@cache
+def _routes(serves_api: bool, metrics_token: bool) -> list[BaseRoute]:
+    """Every route of a process with what it demands of a caller.
+
+    FastAPI works out what a route takes and answers when it is first looked at, a good part of starting an application:
+    all applications of a process, and the description, share one set.
+    """
+    root = APIRouter(responses=_PROBLEM)
+    root.include_router(health.health)
+    root.include_router(health.explanations)
+    root.include_router(health.metrics, dependencies=[require("read")] if metrics_token else [])
+    if serves_api:
+        for router in ROUTERS:
+            root.include_router(router, prefix="/v1", dependencies=[require("read")])
+        root.include_router(callbacks.router, prefix="/v1")
+        add_pages(root)
+        root.add_api_route("/openapi.json", _openapi, include_in_schema=False, dependencies=[require("read")])
+    return root.routes
+
+
 def new_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
     """The routes of a process, without the process."""
     app = FastAPI(
         title="lakefold",
         version=__version__,
         description=_DESCRIPTION,
-        responses=_PROBLEM,
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        routes=_routes(serves_api, metrics_token),
     )
     add_handlers(app)
-    app.include_router(health.health)
-    app.include_router(health.explanations)
-    app.include_router(health.metrics, dependencies=[require("read")] if metrics_token else [])
     if serves_api:
-        for router in ROUTERS:
-            app.include_router(router, prefix="/v1", dependencies=[require("read")])
-        app.include_router(callbacks.router, prefix="/v1")
-        add_pages(app)
-        app.add_api_route("/openapi.json", _openapi, include_in_schema=False, dependencies=[require("read")])
+        for status in (404, 405):
+            app.add_exception_handler(status, on_no_route)
     return app
 
 

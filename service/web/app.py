@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page as part of the application."""
 
-from fastapi import FastAPI
+from fastapi import APIRouter
 
 from service.api.security import require
 from service.web import actions, login, pages
-from service.web.problems import on_no_route
 
 
-def add_pages(app: FastAPI) -> None:
+def add_pages(root: APIRouter) -> None:
     """Serve the page beside ``/v1``: reading needs what reading ``/v1`` needs, signing in needs nothing."""
-    for status in (404, 405):
-        app.add_exception_handler(status, on_no_route)
-    app.include_router(pages.public)
-    app.include_router(login.router)
-    app.include_router(pages.router, dependencies=[require("read")])
-    app.include_router(actions.router)
+    root.include_router(pages.public)
+    root.include_router(login.router)
+    root.include_router(pages.router, dependencies=[require("read")])
+    root.include_router(actions.router)
