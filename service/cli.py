@@ -7,9 +7,11 @@ Nothing heavy is imported here: ``lakefold --help`` must answer at once, so each
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from service.commands import init, notifications, operate, plans, settings, tables, tokens, upkeep
@@ -70,12 +72,20 @@ settings.add_to(app)
 tokens.add_to(app)
 
 
+@cache
+def command() -> TyperGroup:
+    """Every command with its options, as ``app`` declares them."""
+    made = typer.main.get_command(app)
+    assert isinstance(made, TyperGroup)
+    return made
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Errors are on stderr afterwards, never raised."""
     before_dashes = list(arguments)[: arguments.index("--")] if "--" in arguments else list(arguments)
     out = Output(json="--json" in before_dashes)
     try:
-        result: Any = app(args=list(arguments), prog_name="lakefold", standalone_mode=False)
+        result: Any = command()(args=list(arguments), prog_name="lakefold", standalone_mode=False)
     except TyperException as error:
         return _usage(out, error)
     except typer.Abort:

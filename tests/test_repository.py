@@ -8,7 +8,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import typer
 
 from service import cli
 from service.config.loader import load
@@ -230,7 +229,7 @@ def named_commands(page: str) -> list[list[str]]:
 
 def unknown_word(words: list[str]) -> str | None:
     """The first command or option that lakefold has not; None where it has them all."""
-    command = typer.main.get_command(cli.app)
+    command = cli.command()
     options = {name: option for option in command.params for name in option.opts}
     left = iter(words)
     for word in left:

@@ -8,12 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
 from monitoring import RULES, RUNBOOK, commands, entry, metrics_in, rules, section
 from support import needs_server
 
-from service.cli import app
+from service import cli
 from service.observability.metric_specs import SPECS
 
 pytestmark = pytest.mark.slow
@@ -86,7 +85,7 @@ def test_each_entry_of_the_runbook_has_commands_and_they_exist(alert):
     for line in [*commands(section(alert)), *re.findall(r"`(lakefold [^`]+)`", section(alert))]:
         name, *words = shlex.split(line)
         assert name == "lakefold", line
-        command = typer.main.get_command(app)
+        command = cli.command()
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         assert not hasattr(command, "commands"), f"{line}: no such command"

@@ -12,12 +12,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import typer
+from cli_commands import every_command
 
 from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, LeftOut, Plan, PlanKind, RewriteOptions
-from service import cli
 from service.commands.output import Column, Output, bar_chart
 from service.config.loader import ConfigError, load
 from service.config.tables import OverrideError
@@ -54,22 +53,6 @@ def home(clean_environment, tmp_path):
     """An empty home and working directory with a configuration that names a database not made yet."""
     (tmp_path / "lakefold.toml").write_text(f'[database]\nurl = "sqlite:///{tmp_path}/lakefold.db"\n[http]\nport = 0\n')
     return tmp_path
-
-
-def every_command() -> list[tuple[str, ...]]:
-    """The path of each command that is not a group, from the application itself."""
-    found: list[tuple[str, ...]] = []
-
-    def walk(command: object, path: tuple[str, ...]) -> None:
-        children = getattr(command, "commands", None)
-        if children is None:
-            found.append(path)
-            return
-        for name, child in children.items():
-            walk(child, (*path, name))
-
-    walk(typer.main.get_command(cli.app), ())
-    return found
 
 
 def test_the_commands_are_those_of_the_contract():

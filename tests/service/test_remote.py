@@ -7,15 +7,13 @@ import socket
 import threading
 from datetime import datetime
 
-import daemon_toys
 import pytest
-import typer
 from api_toys import add_token
-from daemon_toys import running, wait_for, write_config
-from databases import store_at
-from test_cli import every_command
+from cli_commands import every_command
+from daemon_toys import running, write_config
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
+from waiting import wait_for
 
 from lake.plan import PlanState
 from service import cli
@@ -76,16 +74,11 @@ class Service:
 
 
 @pytest.fixture
-def service(tmp_path, monkeypatch, run):
-    import lake.formats
-
+def service(toys, tmp_path, store, monkeypatch, run):
     for module in (notifications, operate, plans, tables):
         monkeypatch.setattr(module, "datetime", Later)
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    daemon_toys.install(ToyFormat())
     for name in ("t1", "t2"):
         create(tmp_path / "lake" / name, name=name)
-    store = store_at(tmp_path)
     monkeypatch.setenv("LAKEFOLD_TOKEN", add_token(store, "write"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -95,7 +88,6 @@ def service(tmp_path, monkeypatch, run):
     with running(Daemon(scheduler, "scheduler")), running(Daemon(config, "api")):
         wait_for(lambda: store.figures().count(PlanState.REQUESTED) == 2, "both tables planned")
         yield Service(tmp_path, store, port, run)
-    store.close()
 
 
 def plan_of(service, table):
@@ -272,7 +264,7 @@ def test_the_environment_names_the_service_and_the_option_wins(service, monkeypa
 
 def needed(path):
     """The arguments and options without which a command is wrong usage anyway."""
-    command = typer.main.get_command(cli.app)
+    command = cli.command()
     for word in path:
         command = command.commands[word]
     required = [parameter for parameter in command.params if parameter.required]

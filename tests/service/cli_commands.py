@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that there are, as the application itself declares them."""
+
+from service import cli
+
+
+def every_command() -> list[tuple[str, ...]]:
+    """The path of each command that is not a group."""
+    found: list[tuple[str, ...]] = []
+
+    def walk(command: object, path: tuple[str, ...]) -> None:
+        children = getattr(command, "commands", None)
+        if children is None:
+            found.append(path)
+            return
+        for name, child in children.items():
+            walk(child, (*path, name))
+
+    walk(cli.command(), ())
+    return found
