@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures that every test may use: one Spark session a process, soak lengths, servers."""
 
+import gc
 import logging
 import os
 import signal
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import postgres
 import pytest
+import sqlite_engines
 from s3_server import S3Server, server
 from support import BUNDLE, HEAP, SOAK, jvm_options, needs_server, take_figures
 
@@ -21,8 +23,11 @@ from lake import s3
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from service.store import Store
+
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
+sqlite_engines.install()
 RELIABILITY = Path(__file__).parent.parent / "docs" / "reliability.md"
 
 
@@ -30,7 +35,11 @@ _FIGURE = "figure"
 
 
 def pytest_configure() -> None:
-    """Take SIGINT again: a parallel test process ignores it, and so would every process that a test starts."""
+    """Before the tests are collected: no garbage arises there, and SIGINT counts again.
+
+    A parallel test process ignores it, and so would every process that a test starts.
+    """
+    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -51,6 +60,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.server)
     long = {item.path for item in items if item.get_closest_marker("spark") or "browser" in item.fixturenames}
     items.sort(key=lambda item: item.path not in long)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop() -> Generator[None, object, object]:
+    """Spare the garbage collector what was imported and collected: it would go over all of it again and again."""
+    gc.freeze()
+    gc.enable()
+    result = yield
+    gc.unfreeze()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
@@ -139,6 +158,16 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     name = f"lakefold_{uuid.uuid4().hex[:12]}"
     yield postgres.new_database(server, name, request.getfixturevalue("postgres_template"))
     postgres.drop_database(server, name)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator["Store"]:
+    """An empty database: ``lakefold.db`` in the test's folder."""
+    from databases import store_at
+
+    opened = store_at(tmp_path)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")
