@@ -7,8 +7,9 @@ import time
 
 import pytest
 from support import SOAK
-from toys.bench import Bench, eventually
-from toys.processes import asleep, start, wait
+from toys.bench import Bench
+from toys.processes import start, wait
+from waiting import is_stopped, wait_for
 
 from contract.run import ended
 from lake.plan import Step
@@ -60,7 +61,7 @@ def test_an_executor_stopped_for_two_leases_wakes_up_to_a_finished_plan_and_chan
     before, plan = bench.rows(), bench.request()
     sleeper = start(bench, "once", failpoints=f"{name}=stop", most=0.5)
     try:
-        eventually(lambda: asleep(sleeper), 30)
+        wait_for(lambda: is_stopped(sleeper.pid), "the executor stopped")
         time.sleep(2)
         output = wait(start(bench, "once"))
         assert bench.state(plan) == "completed", output

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from toys import files, timeline, timeline_tables
-from toys.bench import QUICK, Background, Bench, Flaky, eventually, raising
+from toys.bench import QUICK, Background, Bench, Flaky, raising
 from toys.cases import no_spark
+from waiting import wait_for
 
 from executors.outcome import Result
 from executors.rescue import rescue_one
@@ -160,7 +161,7 @@ def test_an_operators_cancel_stops_the_rewrite_and_discards_it(bench: Bench):
     before, plan = bench.rows(), bench.request()
     bench.format.hooks["rewrite"] = lambda: bench.format.cancelled.wait(10) and None
     run = Background(bench.run)
-    eventually(lambda: bench.store.plan(plan.plan_id).step == "prepare")
+    wait_for(lambda: bench.store.plan(plan.plan_id).step == "prepare", "the rewrite begun")
     bench.store.request_cancel(plan.plan_id, "operator", "too big today")
     outcome = run.join()
     assert (outcome.result, outcome.reason) == (Result.CANCELLED, "CancelRequested")
@@ -185,7 +186,7 @@ def test_an_abort_stops_the_rewrite_and_requeues_the_plan(bench: Bench):
     plan, abort = bench.request(), threading.Event()
     bench.format.hooks["rewrite"] = lambda: bench.format.cancelled.wait(10) and None
     run = Background(lambda: bench.run(cancel=abort))
-    eventually(lambda: bench.store.plan(plan.plan_id).step == "prepare")
+    wait_for(lambda: bench.store.plan(plan.plan_id).step == "prepare", "the rewrite begun")
     abort.set()
     outcome = run.join()
     assert (outcome.result, outcome.reason) == (Result.REQUEUED, "Aborted")
@@ -345,7 +346,7 @@ def test_progress_reaches_the_store_while_the_rewrite_runs(bench: Bench):
     bench.format.hooks["rewrite"] = lambda: next(calls)()
     run = Background(bench.run)
     first_group = plan.groups[0].bytes
-    eventually(lambda: bench.store.plan(plan.plan_id).progress_bytes_done == first_group)
+    wait_for(lambda: bench.store.plan(plan.plan_id).progress_bytes_done == first_group, "one group's progress")
     assert bench.store.plan(plan.plan_id).progress_bytes_total == plan.bytes
     gate.set()
     assert run.join().result is Result.COMPLETED

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from toys import timeline
-from toys.bench import Background, Bench, Flaky, eventually, raising
+from toys.bench import Background, Bench, Flaky, raising
 from toys.cases import no_spark
-from toys.processes import asleep, start, wait
+from toys.processes import start, wait
+from waiting import is_stopped, wait_for
 
 from executors.outcome import Result
 from executors.worker import Worker, WorkerSettings
@@ -104,7 +105,7 @@ def test_a_database_outage_is_waited_out(bench: Bench):
     plan = bench.request()
     made = worker(bench, store=flaky)
     running = Background(made.run)
-    eventually(lambda: bench.state(plan) == "completed")
+    wait_for(lambda: bench.state(plan) == "completed", "the plan completed")
     made.drain()
     assert running.join() == {Result.COMPLETED: 1}
 
@@ -160,7 +161,7 @@ def test_sigterm_finishes_the_plan_and_a_second_one_stops_it(bench: Bench):
         plan = bench.request()
         process = start(bench, "serve", failpoints=f"before_rewrite=wait:{gate}")
         try:
-            eventually(gate.with_name("gate.reached").exists, 30)
+            wait_for(gate.with_name("gate.reached").exists, "the executor at the gate")
             for number in range(signals):
                 process.send_signal(signal.SIGTERM)
                 time.sleep(0.5)
@@ -195,7 +196,7 @@ def test_an_executor_that_only_sleeps_keeps_its_adopted_plan_and_finishes_it(ben
     before, plan = bench.rows(), bench.adopt("7")
     sleeper = start(bench, "once", failpoints="before_commit=stop")
     try:
-        eventually(lambda: asleep(sleeper), 30)
+        wait_for(lambda: is_stopped(sleeper.pid), "the executor stopped")
         time.sleep(1.5)
         output = wait(start(bench, "once"))
         assert bench.state(plan) == "inflight", output

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from databases import store_at
 from hudi_other_writer import OtherWriter
 from hudi_templates import Templates
 from hudi_writing import NewTable, Table, make_table
 
 from lake.formats.hudi.plans import clean_start
-from service.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,14 +37,6 @@ def table(spark: "SparkSession", tmp_path: Path, tmp_path_factory: pytest.TempPa
 def nothing_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a test begins is on the timeline at once, so that cleans may start as late as the newest instant."""
     monkeypatch.setattr(clean_start, "UNSEEN", timedelta(0))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty database."""
-    opened = store_at(tmp_path)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

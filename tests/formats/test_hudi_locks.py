@@ -4,7 +4,6 @@
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ from hudi_other_writer import OtherWriter
 from hudi_writing import LOCK, NewTable, Table, ignore
 from py4j.protocol import Py4JJavaError
 from s3_server import S3Server
+from waiting import wait_for
 
 from executors.spark import java_home
 from lake.errors import Conflict, Rejected, Transient
@@ -126,10 +126,8 @@ def zookeeper(tmp_path: Path) -> Iterator[int]:
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 120
-        while "imok" not in ask_zookeeper(port, "ruok"):
-            assert time.monotonic() < deadline, (tmp_path / "log").read_text()[-2000:]
-            time.sleep(0.2)
+        log = tmp_path / "log"
+        wait_for(lambda: "imok" in ask_zookeeper(port, "ruok"), lambda: f"ZooKeeper: {log.read_text()[-2000:]}", 120)
         yield port
     finally:
         server.kill()
@@ -182,10 +180,7 @@ def test_lakefold_and_a_writer_exclude_each_other_through_zookeeper(
     with client.locked("testing"):
         assert contenders() == 1
         other.write(trips.base, "bulk_insert", 1000, 1050, lock, "true")
-        deadline = time.monotonic() + 120
-        while contenders() < 2:
-            assert time.monotonic() < deadline, "the writer never asked for the lock"
-            time.sleep(0.05)
+        wait_for(lambda: contenders() >= 2, "the writer's own wish for the lock", 120)
         assert ingests(trips) == {}, "the writer waits for the lock that lakefold has"
     assert other.answer() == "done"
     client.close()

@@ -18,6 +18,7 @@ import postgres
 import pytest
 from harness import Installation, stop_group
 from support import SOAK, record_figure
+from waiting import wait_for
 
 from lake.errors import LakefoldError
 from lake.formats.hudi.files.storage import Storage
@@ -173,17 +174,15 @@ def test_a_writers_ledger_equals_the_table_after_every_plan(kind, on_conflict, s
         # The first plan is let through, so that the race begins with a daemon that has its Spark up.
         writer.hold_file.touch()
         daemons += [installation.start("serve", log=log) for log in logs]
-        deadline = time.monotonic() + 180
-        while not installation.json("plans", "list", "--state", "completed"):
-            assert time.monotonic() < deadline, said()[-4000:]
-            time.sleep(0.5)
+        completed = ("plans", "list", "--state", "completed")
+        wait_for(lambda: installation.json(*completed), lambda: f"a plan:\n{said()[-4000:]}", 180, every=0.5)
         writer.release()
         pending.start()
         checked: set[str] = set()
         comparisons = 0
         while True:
             ended = writer.process.poll() is not None
-            done = {plan["plan_id"] for plan in installation.json("plans", "list", "--state", "completed")}
+            done = {plan["plan_id"] for plan in installation.json(*completed)}
             if done - checked or ended:
                 with writer.held():
                     expected = writer.ledger.rows()
@@ -205,10 +204,7 @@ def test_a_writers_ledger_equals_the_table_after_every_plan(kind, on_conflict, s
         assert states["completed"] >= 3
         assert kind == "copy_on_write" or kinds["compaction"] > 0
         assert states["failed"] == 0, json.dumps([p for p in plans if p["state"] == "failed"], indent=1)[:3000]
-        deadline = time.monotonic() + 120
-        while not (deleted := sum(map(int, DELETED.findall(said())))):
-            assert time.monotonic() < deadline, "the cleaner deleted nothing"
-            time.sleep(1)
+        deleted = wait_for(lambda: sum(map(int, DELETED.findall(said()))), "a deletion by the cleaner", 120)
         for daemon in daemons:
             daemon.send_signal(signal.SIGTERM)
         assert [daemon.wait(timeout=60) for daemon in daemons] == [0] * DAEMONS

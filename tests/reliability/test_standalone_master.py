@@ -6,7 +6,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pyspark
@@ -14,6 +13,7 @@ import pytest
 from harness import Installation
 from hudi_tables import table_rows
 from invariants import check_plan_landed_once, ids_in_hudi_rs
+from waiting import wait_for
 
 from executors.spark import java_home
 
@@ -64,10 +64,7 @@ def spark_master(tmp_path):
                         start_new_session=True,
                     )
                 )
-        deadline = time.monotonic() + 60
-        while "Registering worker" not in log.read_text():
-            assert time.monotonic() < deadline, f"the cluster did not come up:\n{log.read_text()[-3000:]}"
-            time.sleep(0.3)
+        wait_for(lambda: "Registering worker" in log.read_text(), lambda: f"a cluster:\n{log.read_text()[-3000:]}", 60)
         yield address
     finally:
         for process in running:

@@ -4,14 +4,13 @@
 import os
 import shutil
 import signal
-import time
-from pathlib import Path
 
 import pytest
 from harness import Installation, stop_group
 from hudi_tables import FS_LOCK, rows, table_rows, write
 from invariants import check_plan_landed_once, ids_in_hudi_rs
 from support import SOAK, record_figure
+from waiting import is_stopped, wait_for
 
 
 @pytest.mark.spark
@@ -28,11 +27,11 @@ def test_trap_a_kill_in_the_metadata_write_leaves_a_lock_that_the_next_process_r
     known = set(metadata.iterdir())
     killed = installation.start("worker", "--once", log=tmp_path / "killed.log")
     try:
-        deadline = time.monotonic() + 180
-        while not (lock.exists() and set(metadata.glob("*.inflight")) - known):
-            assert killed.poll() is None, (tmp_path / "killed.log").read_text()[-3000:]
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_for(
+            lambda: killed.poll() is not None or (lock.exists() and set(metadata.glob("*.inflight")) - known),
+            "a commit to the metadata table", 180, every=0.001,
+        )  # fmt: skip
+        assert killed.poll() is None, (tmp_path / "killed.log").read_text()[-3000:]
     finally:
         stop_group(killed)
     assert lock.exists()
@@ -65,7 +64,7 @@ def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_c
     plan = installation.json("plans", "request", "t.sleeper")[0]["plan_ids"][0]
     sleeper = installation.start("worker", "--once", failpoints="before_commit=stop", log=tmp_path / "sleeper.log")
     try:
-        wait_until_stopped(sleeper.pid)
+        wait_for(lambda: is_stopped(sleeper.pid), "the executor stopped at its failpoint", 120)
         # SIGSTOP until well past two leases; the successor waits for the lease by itself.
         installation.work(spark)
         check_plan_landed_once(installation, "t.sleeper", base, plan)
@@ -117,13 +116,3 @@ def test_a_compaction_killed_at_a_step_lands_exactly_once_and_a_writers_upsert_m
         f"kill -9 of a compaction at {len(names)} failpoints, an upsert before the take-over",
         f"{len(names)} plans committed exactly once, rows the same",
     )
-
-
-def wait_until_stopped(pid: int, seconds: float = 120) -> None:
-    """Block until the process is in state T (stopped by a signal)."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"process {pid} did not stop at its failpoint within {seconds:.0f} s")

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of commands share: an environment of their own, and commands run in the test's process."""
+"""What tests of commands share: an environment of their own, commands run in the test's process, and toy tables."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from daemon_toys import known
+from toys.timeline import ToyFormat
 
 from service import cli
 
@@ -28,3 +30,10 @@ def run(capsys) -> Callable[..., tuple[int, str, str]]:
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def toys() -> Iterator[ToyFormat]:
+    """The toy format, which this process knows until the end of the test."""
+    with known(ToyFormat()) as toys:
+        yield toys

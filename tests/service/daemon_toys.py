@@ -7,14 +7,11 @@ As a program, ``python daemon_toys.py CONFIG ROLE`` is ``lakefold serve --role R
 import json
 import sys
 import threading
-import time
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-sys.path.append(str(Path(__file__).parents[1]))
 
 from toys.timeline import ToyFormat
 
@@ -29,6 +26,16 @@ def install(format_: ToyFormat) -> ToyFormat:
     if "toy" not in lake.formats.FORMATS:
         lake.formats.FORMATS = (*lake.formats.FORMATS, "toy")
     return format_
+
+
+@contextmanager
+def known(format_: ToyFormat) -> Iterator[ToyFormat]:
+    """``install``, until the end of the block."""
+    formats = lake.formats.FORMATS
+    try:
+        yield install(format_)
+    finally:
+        lake.formats.FORMATS = formats
 
 
 DAEMON = {
@@ -77,15 +84,6 @@ def write_config(
     path = home / "lakefold.toml"
     path.write_text("\n".join(lines))
     return path
-
-
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
-    """Block until ``condition()`` is true; its value."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.05)
-    return value
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from daemon_toys import wait_for
 from support import needs_server
+from waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"

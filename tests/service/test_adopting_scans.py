@@ -3,21 +3,19 @@
 
 import logging
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import daemon_toys
 import pytest
 from contract.plans import plan_all
-from daemon_toys import running, wait_for, write_config
-from databases import store_at
+from daemon_toys import running, write_config
 from toys.files import base
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create, schedule, table_rows
+from waiting import wait_for
 
 from lake.model import TableRef
 from lake.optional import Unfinished
@@ -35,23 +33,8 @@ from service.store import Store
 
 
 @pytest.fixture
-def toys(monkeypatch: pytest.MonkeyPatch) -> ToyFormat:
-    import lake.formats
-
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    return daemon_toys.install(ToyFormat())
-
-
-@pytest.fixture
 def table(tmp_path: Path) -> TableRef:
     return create(tmp_path / "lake" / "t1", name="t1")
-
-
-@pytest.fixture
-def store(tmp_path: Path, table: TableRef) -> Iterator[Store]:
-    opened = store_at(tmp_path)
-    yield opened
-    opened.close()
 
 
 def configured(home: Path, table: TableRef, **policy: Any) -> ConfiguredTable:

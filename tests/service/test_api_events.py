@@ -6,16 +6,15 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
-import daemon_toys
 import httpx
 import pytest
 from api_toys import add_token, client_of, context_at
-from daemon_toys import running, wait_for, write_config
+from daemon_toys import running, write_config
 from toys.files import rows
-from toys.timeline import ToyFormat, manifest
+from toys.timeline import manifest
 from toys.timeline_tables import create, write
+from waiting import wait_for
 
-import lake.formats
 from lake.model import TableRef
 from service.api.table_lookup import same_location
 from service.config.loader import ConfigError, load
@@ -210,9 +209,7 @@ def test_a_location_is_the_same_however_its_uri_is_spelled():
     assert same_location("hdfs://name/lake/t") != same_location("/lake/t")
 
 
-def test_on_the_real_daemon_a_report_becomes_a_plan_that_is_followed_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    daemon_toys.install(ToyFormat())
+def test_on_the_real_daemon_a_report_becomes_a_plan_that_is_followed_to_its_end(toys, tmp_path):
     table = create(tmp_path / "lake" / "t1", name="t1", partitions=5, files=1)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

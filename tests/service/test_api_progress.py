@@ -2,19 +2,14 @@
 """Server-sent events of a plan's progress, from a real server: changes, heartbeat, resume, end, bounds."""
 
 import json
-import sys
 import threading
 import time
-from pathlib import Path
 
 import httpx
 import pytest
 from api_toys import context_at
-from daemon_toys import wait_for
-
-sys.path.append(str(Path(__file__).parents[1] / "store"))
-
 from store_plans import TRIPS, add, commit_of, figures_of
+from waiting import wait_for
 
 from lake.plan import Progress, Step
 from service.api import progress

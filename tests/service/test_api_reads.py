@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import daemon_toys
 import pytest
 from api_toys import add_token, client_of, context_at
 from toys.files import rows
@@ -24,12 +23,8 @@ RULES = '[defaults]\nsmall_file_limit = "1MiB"\nquiet_period = "0s"\n[[tables]]\
 
 
 @pytest.fixture
-def lake(tmp_path, monkeypatch):
+def lake(toys, tmp_path):
     """A served lake with one scanned toy table ``sales.orders`` of five partitions, and a client for it."""
-    import lake.formats
-
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    daemon_toys.install(ToyFormat())
     context = context_at(tmp_path, rules=RULES)
     table = create(tmp_path / "orders", name="sales.orders", partitions=5, files=3)
     write(table, "dt=9", rows(0, 10))

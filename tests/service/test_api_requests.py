@@ -4,27 +4,17 @@
 import time
 from dataclasses import replace
 
-import daemon_toys
 import pytest
 from api_toys import add_token, client_of, context_at
-from daemon_toys import running, wait_for, write_config
-from toys.timeline import ToyFormat
+from daemon_toys import running, write_config
 from toys.timeline_tables import create
+from waiting import wait_for
 
 from lake.plan import PlanState
 from service.config.loader import load
 from service.daemon.process import Daemon
 
 RARELY = {"scan_interval": "1h"}
-
-
-@pytest.fixture
-def toys(monkeypatch):
-    """The toy format of this process."""
-    import lake.formats
-
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    return daemon_toys.install(ToyFormat())
 
 
 @pytest.fixture

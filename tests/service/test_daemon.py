@@ -13,12 +13,13 @@ from pathlib import Path
 
 import daemon_toys
 import pytest
-from daemon_toys import running, wait_for, write_config
-from databases import store_at
+from daemon_toys import running, write_config
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from toys.processes import PYTHONPATH
 from toys.timeline import ToyFormat, manifest
 from toys.timeline_tables import create, table_rows
+from waiting import wait_for
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState
@@ -32,28 +33,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def toys(monkeypatch):
-    """The toy format of this process."""
-    import lake.formats
-
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    return daemon_toys.install(ToyFormat())
-
-
-@pytest.fixture
-def home(tmp_path):
+def home(tmp_path, store):
     """A home with one toy table ``t1`` (two partitions of three small files) and an empty database."""
     create(tmp_path / "lake" / "t1", name="t1")
-    store = store_at(tmp_path)
-    store.close()
     return tmp_path
-
-
-@pytest.fixture
-def store(home):
-    store = Store(f"sqlite:///{home}/lakefold.db")
-    yield store
-    store.close()
 
 
 def daemon_at(home, role="all", **settings):
@@ -375,7 +358,7 @@ def process(home):
         config = write_config(home, **settings)
         log = (home / "serve.log").open("ab")
         program = Path(daemon_toys.__file__)
-        env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LAKEFOLD_FAILPOINTS": failpoints}
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LAKEFOLD_FAILPOINTS": failpoints, "PYTHONPATH": PYTHONPATH}
         started.append(
             subprocess.Popen(
                 [sys.executable, str(program), str(config), role], stdout=log, stderr=log, cwd=home, env=env

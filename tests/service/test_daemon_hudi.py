@@ -11,11 +11,11 @@ import urllib.request
 from contextlib import closing
 
 import pytest
-from daemon_toys import wait_for
 from harness import Installation, stop_group
 from hudi_tables import rows, small_files, table_rows, write
 from prometheus_client.parser import text_string_to_metric_families
 from support import needs_server
+from waiting import wait_for
 
 from lake.plan import PlanState, Step
 from lake.version import __version__

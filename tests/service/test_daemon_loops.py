@@ -9,6 +9,7 @@ import time
 from datetime import timedelta
 
 import pytest
+from waiting import wait_for
 
 from service.daemon.lanes import Lanes
 from service.daemon.ticks import Ticks
@@ -16,14 +17,6 @@ from service.leadership import Leadership
 from service.observability.logs import JsonFormatter, TextFormatter, configure
 
 TICK = timedelta(milliseconds=30)
-
-
-def wait_for(condition, seconds=10.0):
-    """Block until ``condition()`` is true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -43,7 +36,7 @@ def test_a_loop_that_hangs_does_not_delay_the_others(ticks):
     ticks.every(TICK, "hanging", release.wait)
     ticks.every(TICK, "quick", lambda: calls.append(1))
     ticks.start()
-    wait_for(lambda: len(calls) >= 3)
+    wait_for(lambda: len(calls) >= 3, "three ticks")
     release.set()
 
 
@@ -58,7 +51,7 @@ def test_a_loop_that_takes_longer_than_its_interval_is_never_entered_twice(ticks
 
     ticks.every(TICK, "slow", slow)
     ticks.start()
-    wait_for(lambda: len(most) >= 3)
+    wait_for(lambda: len(most) >= 3, "three ticks")
     assert set(most) == {1}
 
 
@@ -68,7 +61,7 @@ def test_an_exception_ends_one_tick_and_is_reported_and_the_next_tick_comes(tick
 
     ticks.every(TICK, "broken", broken)
     ticks.start()
-    wait_for(lambda: len(failures) >= 2)
+    wait_for(lambda: len(failures) >= 2, "two failures")
     assert {(name, str(error)) for name, error in failures} == {("broken", "disk on fire")}
 
 
@@ -96,7 +89,7 @@ def test_a_table_that_hangs_keeps_one_lane_and_the_others_go_on():
         assert not lanes.submit("hangs", release.wait)
         for name in ("a", "b", "c"):
             assert lanes.submit(name, lambda name=name: done.append(name))
-        wait_for(lambda: done == ["a", "b", "c"])
+        wait_for(lambda: done == ["a", "b", "c"], "each lane's work")
         assert not lanes.wait(0.01)
         release.set()
         assert lanes.wait(5)

@@ -3,12 +3,11 @@
 
 from unittest.mock import Mock
 
-import daemon_toys
 import pytest
-from daemon_toys import running, wait_for, write_config
-from databases import store_at
+from daemon_toys import known, running, write_config
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
+from waiting import wait_for
 
 from executors import sessions
 from lake.errors import Transient
@@ -31,19 +30,15 @@ class WithSpark(ToyFormat):
 
 
 @pytest.fixture
-def toys(monkeypatch):
-    import lake.formats
-
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    return daemon_toys.install(WithSpark())
+def toys():
+    with known(WithSpark()) as toys:
+        yield toys
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(store, tmp_path):
     create(tmp_path / "lake" / "t1", name="t1")
-    store = store_at(tmp_path)
-    yield store
-    store.close()
+    return store
 
 
 @pytest.mark.parametrize("role", ["all", "executor"])

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemon_toys import wait_for
 from harness import stop_group
 from hudi_tables import small_files
 from pages import ROOT, Block, blocks_of, missing_line
+from waiting import wait_for
 
 BIN = Path(sys.executable).parent
 #: pages with a test of their own; of the runbook it runs what clears the alerts that can be provoked, and checks that

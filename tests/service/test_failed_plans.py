@@ -4,7 +4,6 @@
 import dataclasses
 from pathlib import Path
 
-import daemon_toys
 import pyarrow.parquet as pq
 import pytest
 from daemon_toys import write_config
@@ -50,16 +49,8 @@ class Home:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    import lake.formats
-
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
+def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
-
-
-@pytest.fixture
-def toys(home: Home) -> ToyFormat:
-    return daemon_toys.install(ToyFormat())
 
 
 def failing(toys: ToyFormat, error: Exception) -> None:

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 from api_toys import context_at
-from daemon_toys import running, wait_for
+from daemon_toys import running
 from hudi_tables import rows, small_files, write
 from pyspark.sql import functions as f
+from waiting import wait_for
 
 from lake.formats.hudi import FORMAT
 from service.config.http import HttpSettings

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from databases import store_at
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
@@ -42,13 +41,6 @@ from service.store import ScanRecord
 TABLE = TableRef(name="sales.orders", format="hudi", location="/lake/orders")
 WHERE = {"table": "sales.orders", "format": "hudi"}
 SIZES = [1, 1024, 1025, 4096, 5000, 300 << 20, 20 << 30]
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = store_at(tmp_path)
-    yield store
-    store.close()
 
 
 @pytest.fixture

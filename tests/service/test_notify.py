@@ -8,13 +8,12 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from daemon_toys import install, running, wait_for, write_config
+from daemon_toys import running, write_config
 from databases import store_at
 from receiver import receiving
-from toys.timeline import ToyFormat
 from toys.timeline_tables import create
+from waiting import wait_for
 
-import lake.formats
 from service import cli
 from service.config.loader import ConfigError, load
 from service.config.notify import EVENTS, NotifySettings, signing_keys
@@ -304,9 +303,7 @@ def test_a_heartbeat_that_hangs_delays_nobody_and_one_that_fails_is_told_once(re
     assert len(receiver.requests) == 3
 
 
-def test_the_daemon_tells_of_its_plans_and_beats_after_scans_and_cleanings(tmp_path, receiver, monkeypatch):
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    install(ToyFormat())
+def test_the_daemon_tells_of_its_plans_and_beats_after_scans_and_cleanings(toys, tmp_path, receiver):
     create(tmp_path / "lake" / "t1", name="t1")
     path = write_config(tmp_path)
     with path.open("a") as file:

@@ -16,16 +16,16 @@ from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-import daemon_toys
 import pytest
 from alembic import command
-from daemon_toys import wait_for, write_config
+from daemon_toys import known, write_config
 from databases import store_at
 from monitoring import DASHBOARDS, RULES, commands, entry, free_port, metrics_in, prometheus, queries, rules
+from toys.processes import PYTHONPATH
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
+from waiting import wait_for
 
-import lake.formats
 from lake.plan import PlanState
 from service import cli
 from service.observability.metric_specs import SPECS
@@ -62,7 +62,8 @@ class Lakefold:
         self.config.write_text(f'{self.config.read_text()}\n[[sources]]\npath = "{self.lake}/*"\nformat = "toy"\n')
         program = home / "bin" / "lakefold"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("toy_lakefold.py")} "$@"\n')
+        script = Path(__file__).with_name("toy_lakefold.py")
+        program.write_text(f"#!/bin/sh\nPYTHONPATH='{PYTHONPATH}' exec {sys.executable} {script} \"$@\"\n")
         program.chmod(0o755)
         self.path = f"{program.parent}:{os.environ['PATH']}"
         self.ports = {"all": free_port(), "executor": free_port()}
@@ -135,20 +136,18 @@ def watched(tmp_path_factory):
     fast = home / "rules.yaml"
     fast.write_text(shortened(RULES.read_text()))
     lakefold = Lakefold(home / "lakefold")
-    patch = pytest.MonkeyPatch()
-    patch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    daemon_toys.install(ToyFormat())
-    patch.setenv("LAKEFOLD_CONFIG", str(lakefold.config))
-    patch.setenv("PATH", lakefold.path)
-    try:
-        lakefold.serve()
-        lakefold.serve("lakefold serve --role executor")
-        with prometheus(home / "prometheus", [f"127.0.0.1:{port}" for port in lakefold.ports.values()], fast) as server:
-            wait_for(lambda: len(server.query("up == 1")) == 2, "both processes scraped")
-            yield lakefold, server
-    finally:
-        lakefold.end()
-        patch.undo()
+    with known(ToyFormat()), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKEFOLD_CONFIG", str(lakefold.config))
+        patch.setenv("PATH", lakefold.path)
+        try:
+            lakefold.serve()
+            lakefold.serve("lakefold serve --role executor")
+            targets = [f"127.0.0.1:{port}" for port in lakefold.ports.values()]
+            with prometheus(home / "prometheus", targets, fast) as server:
+                wait_for(lambda: len(server.query("up == 1")) == 2, "both processes scraped")
+                yield lakefold, server
+        finally:
+            lakefold.end()
 
 
 def fires(server, alert, **labels):

@@ -6,7 +6,6 @@ import shutil
 import daemon_toys
 import pytest
 from daemon_toys import write_config
-from databases import store_at
 from toys.files import base
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
@@ -18,21 +17,6 @@ from lake.plan import PlanKind, PlanState
 from service.config.loader import load
 from service.config.tables import configure
 from service.planning.scan import scan_and_plan
-
-
-@pytest.fixture
-def toys(monkeypatch):
-    import lake.formats
-
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    return daemon_toys.install(ToyFormat())
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = store_at(tmp_path)
-    yield store
-    store.close()
 
 
 def test_a_plan_that_ends_between_snapshot_and_planning_is_not_planned_again_from_the_files_it_replaced(

@@ -6,13 +6,10 @@ import logging
 import sys
 import traceback
 
-import daemon_toys
 import pytest
 from api_toys import client_of
-from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 
-import lake.formats
 from lake import redaction
 from lake.errors import Transient, one_line
 from service import cli
@@ -46,10 +43,8 @@ PLANTED = {
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(toys, tmp_path, monkeypatch):
     """A configuration with every planted secret, next to one toy table that states some of them too."""
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    daemon_toys.install(ToyFormat())
     create(tmp_path / "lake" / "t", name="t")
     monkeypatch.setattr(redaction, "_known", set())
     config = tmp_path / "lakefold.toml"

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 from api_toys import add_token, client_of, context_at
-from daemon_toys import install, running, wait_for, write_config
+from daemon_toys import running, write_config
 from databases import store_at
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from receiver import receiving
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
+from waiting import wait_for
 
-import lake.formats
 from executors.observer import Observer, Observers
 from executors.outcome import Outcome, Result
 from lake.errors import Transient
@@ -43,10 +43,8 @@ def receiver():
 
 
 @pytest.fixture
-def config(tmp_path, receiver, monkeypatch):
+def config(toys, tmp_path, receiver):
     """A daemon's configuration with one toy table and both receivers; its database."""
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    install(ToyFormat())
     create(tmp_path / "lake" / "t1", name="t1")
     path = write_config(tmp_path)
     with path.open("a") as file:

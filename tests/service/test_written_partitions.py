@@ -4,13 +4,11 @@
 import time
 from datetime import timedelta
 
-import daemon_toys
 import pytest
-from daemon_toys import running, wait_for, write_config
-from databases import store_at
+from daemon_toys import running, write_config
 from toys.files import rows
-from toys.timeline import ToyFormat
 from toys.timeline_tables import create, write
+from waiting import wait_for
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState
@@ -25,12 +23,8 @@ AT_ONCE = timedelta(milliseconds=1)
 
 
 @pytest.fixture
-def toys(monkeypatch):
-    """The toy format of this process; ``looks`` are the partitions of every snapshot taken."""
-    import lake.formats
-
-    monkeypatch.setattr(lake.formats, "FORMATS", lake.formats.FORMATS)
-    toys = daemon_toys.install(ToyFormat())
+def toys(toys, monkeypatch):
+    """The toy format; ``looks`` are the partitions of every snapshot taken."""
     real, toys.looks = toys.snapshot, []
 
     def snapshot(table, partitions=None):
@@ -45,13 +39,6 @@ def toys(monkeypatch):
 def table(tmp_path):
     """A table ``t1`` with five partitions of one file each: nothing to do."""
     return create(tmp_path / "lake" / "t1", name="t1", partitions=5, files=1)
-
-
-@pytest.fixture
-def store(tmp_path, table):
-    store = store_at(tmp_path)
-    yield store
-    store.close()
 
 
 def scheduler(home, *, policy=None, mode="compact"):

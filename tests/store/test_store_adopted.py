@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,13 +16,6 @@ from lake.identity import Process, executor_name, is_gone
 from lake.plan import Plan
 from service.store import ConstraintViolated, Store
 from service.store.claims import ADOPTED_SILENCE
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    opened = Store(database_url)
-    yield opened
-    opened.close()
 
 
 def adopted(store: Store, *partitions: str, instant: str = "7") -> Plan:

@@ -2,7 +2,6 @@
 """Tables, scans, requests, superseded versions, leaders, listings and figures, on SQLite and PostgreSQL."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -17,13 +16,6 @@ from service.store import IdempotencyMismatch, NotFound, ScanRecord, Store, Stor
 from service.store.blobs import pack, unpack
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    with_defaults = Store(database_url)
-    yield with_defaults
-    with_defaults.close()
 
 
 def test_a_registered_table_comes_back_as_it_was_and_can_be_changed(store: Store) -> None:

@@ -7,18 +7,16 @@ import pyarrow as pa
 import pytest
 
 from lake.model import TableRef
-from service.store import PARTITION_SCHEMA, ScanRecord, Store
+from service.store import PARTITION_SCHEMA, ScanRecord
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def store(database_url):
-    store = Store(database_url)
+def store(store):
     for name in ("a", "b"):
         store.register(TableRef(name=name, format="hudi", location=f"/lake/{name}"), "observe")
-    yield store
-    store.close()
+    return store
 
 
 def layout(partitions, files=3):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan's life in the database, on SQLite and PostgreSQL."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -25,13 +24,6 @@ from lake.plan import Claim, Keeper, KeeperKind, LeftOut, PlanState, Progress, S
 from service.store import Ambiguous, NotFound, PartitionsTaken, Store, StoreSettings, WrongState
 
 OTHER = TableRef(name="demo.other", format="hudi", location="/lake/other")
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    with_defaults = Store(database_url)
-    yield with_defaults
-    with_defaults.close()
 
 
 def stale_writes(store: Store, claim: Claim) -> dict[str, object]:

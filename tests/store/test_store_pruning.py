@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans and requests past their time, on SQLite and PostgreSQL: what goes, what stays, and what must not shrink."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -15,11 +14,9 @@ LONG_AGO = 91 * 86_400_000
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    store = Store(database_url)
+def store(store: Store) -> Store:
     store.register(TRIPS, "compact")
-    yield store
-    store.close()
+    return store
 
 
 def completed(store: Store, partition: str, *, deleted: bool = True) -> str:

@@ -3,7 +3,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -15,11 +14,9 @@ NOW, LATER = timedelta(milliseconds=1), timedelta(hours=1)
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    opened = Store(database_url)
-    opened.register(TRIPS, "compact")
-    yield opened
-    opened.close()
+def store(store: Store) -> Store:
+    store.register(TRIPS, "compact")
+    return store
 
 
 def due(store: Store) -> list[str | None]:

@@ -2,7 +2,6 @@
 """A table with a real store, and what tests need to disturb them."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -163,14 +162,6 @@ class Background:
         self._thread.join(timeout=30)
         assert not self._thread.is_alive(), "still running after 30 s"
         return self._answer
-
-
-def eventually(check: Callable[[], object], seconds: float = 10) -> None:
-    """Wait until ``check`` is true."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"{check} did not become true within {seconds} s"
-        time.sleep(0.01)
 
 
 def raising(error: Exception) -> Any:

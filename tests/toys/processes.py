@@ -9,7 +9,8 @@ from pathlib import Path
 from toys.bench import Bench
 from toys.cases import CASES
 
-_PYTHONPATH = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+#: what a process of Python needs in its environment to import what tests import
+PYTHONPATH = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
 
 
 def start(
@@ -19,7 +20,7 @@ def start(
     name = next(name for name, case in CASES.items() if isinstance(bench.case, case))
     return subprocess.Popen(
         [sys.executable, "-m", "toys.worker", name, bench.url, str(lease), how, str(slots), str(most)],
-        env={**os.environ, "PYTHONPATH": _PYTHONPATH, "LAKEFOLD_FAILPOINTS": failpoints},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "LAKEFOLD_FAILPOINTS": failpoints},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -31,8 +32,3 @@ def wait(process: "subprocess.Popen[str]") -> str:
     """What it printed, once it has ended."""
     output, _ = process.communicate(timeout=60)
     return output
-
-
-def asleep(process: "subprocess.Popen[str]") -> bool:
-    """Whether it is stopped."""
-    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

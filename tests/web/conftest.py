@@ -1,14 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page on a database with everything in it, and on an empty one; no server and no daemon."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "service"))
-sys.path.append(str(Path(__file__).parents[1] / "store"))
-
 from api_toys import add_token, client_of, context_at
 from web_lake import RULES, fill, seven_day_lead
 

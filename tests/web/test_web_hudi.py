@@ -7,11 +7,11 @@ import httpx
 import pytest
 from api_toys import add_token
 from browser import chromium, opened, screenshot
-from daemon_toys import wait_for
 from harness import Installation, stop_group
 from hudi_tables import rows, table_rows, write
 from playwright.sync_api import expect
 from store_plans import sql
+from waiting import wait_for
 
 from lake.plan import PlanState
 from service.store import Store

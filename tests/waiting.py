@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How tests wait for what other threads and processes do: by looking often, never by sleeping for long enough."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def wait_for(
+    condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = 30.0, *, every: float = 0.01
+) -> Any:
+    """Block until ``condition()`` is true; its value. ``what`` says what was missing, or finds it out."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {what if isinstance(what, str) else what()}")
+        time.sleep(every)
+    return value
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped the process, or a failpoint has."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
