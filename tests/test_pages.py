@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pages claim: what they name is there, their commands can be typed, no page contradicts another."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lake.formats import FORMATS
+from service.commands.operate import Role
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+)
+_ROOMS = "tests|docs|deploy|bench|service|lake|planner|executors|migrations"
+_PATH = re.compile(rf"`((?:{_ROOMS})/[\w./@-]*)`")
+_TEST = re.compile(r"`(test_\w+(?:\.py)?)`")
+_SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: what readers of the pages have, or are told to set
+_GIVEN = {"LAKEFOLD_URL", "LAKEFOLD_TOKEN", "PLAN", "PWD", "HOME"}
+
+
+def ids(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def missing_paths(text: str) -> list[str]:
+    """Files and folders of the repository that ``text`` names and that are not there; ``NAME`` stands for any."""
+    return [path for path in _PATH.findall(text) if "NAME" not in path and not (ROOT / path).exists()]
+
+
+def contradictions(text: str) -> list[str]:
+    """Sentences of ``text`` that say of a place of tables what README's matrix does not."""
+    sentences = re.split(r"(?<=[.;:|])\s|\n\n", " ".join(text.split(" ")))
+    places = matrix("tables on ")
+    wrong = []
+    for sentence in (" ".join(one.split()) for one in sentences):
+        if places["S3"] == "yes" and "S3" not in sentence and _ONLY_LOCAL.search(sentence):
+            wrong.append(sentence)
+        for place, answer in places.items():
+            refused = rf"\b{place}\b[^|]* (?:is|are) (?:refused|not supported)"
+            if answer == "yes" and "other than" not in sentence and re.search(refused, sentence):
+                wrong.append(sentence)
+            if answer != "yes" and re.search(rf"\b{place}\b (?:is|are) (?:served|supported)", sentence):
+                wrong.append(sentence)
+    return wrong
+
+
+_ONLY_LOCAL = re.compile(
+    r"\b(?:only|nothing but)\b[^|]*\b(?:local|mounted)\b[^|]* file systems?|"
+    r"\b(?:local|mounted)\b[^|]* file systems? only\b",
+    re.IGNORECASE,
+)
+
+
+def matrix(beginning: str) -> dict[str, str]:
+    """What README's support matrix says of the scan of each row that begins so; one entry for each name in a row."""
+    table = (ROOT / "README.md").read_text().split("\n## What is supported\n")[1].split("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("| ")
+    ]
+    found = {}
+    for name, scan, *_ in rows:
+        if name.startswith(beginning):
+            plain = re.sub(r"\(.*?\)+|;.*", "", name.removeprefix(beginning))
+            found |= {one.strip(): scan.partition(",")[0] for one in re.split(r",| or ", plain)}
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_file_that_a_page_names_is_there(page: Path):
+    assert missing_paths(page.read_text()) == []
+
+
+def test_a_file_that_is_not_there_would_be_found():
+    assert missing_paths("see `tests/formats/test_gone.py` and `deploy/helm/`") == ["tests/formats/test_gone.py"]
+
+
+def test_every_test_that_a_page_names_by_its_function_or_file_is_there():
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    known = {path.name for path in files}
+    known |= {name for path in files for name in re.findall(r"^ *def (test_\w+)", path.read_text(), re.MULTILINE)}
+    named = {(ids(page), name) for page in PAGES for name in _TEST.findall(page.read_text())}
+    assert len(named) > 10
+    assert sorted(entry for entry in named if entry[1] not in known) == []
+
+
+def test_the_files_in_the_first_column_of_deploys_table_are_there():
+    rows = re.findall(r"^\| (`.+?) \|", (ROOT / "deploy/README.md").read_text(), re.MULTILINE)
+    named = [path for row in rows for path in re.findall(r"`([\w./@-]+)`", row)]
+    assert len(named) > 7
+    assert [path for path in named if not (ROOT / "deploy" / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_units_and_roles_that_a_page_names_exist(page: Path):
+    text, roles = page.read_text(), {role.value for role in Role}
+    units = re.findall(r"systemctl[\w -]*? (?:--now )?(lakefold\S*?)(?=[`\s]|$)", text)
+    assert [unit for unit in units if not (unit.startswith("lakefold@") and unit.partition("@")[2] in roles)] == []
+    named = {*re.findall(r"(?<!//)lakefold@(\w+)", text), *re.findall(r"--role (\w+)", text)}
+    assert named <= roles
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_commands_on_a_page_need_no_variable_that_a_reader_may_not_have(page: Path):
+    for block in _SHELL.findall(page.read_text()):
+        used = {*re.findall(r"\$\{?([A-Z_]{3,})", block)}
+        assert used <= _GIVEN | {*re.findall(r"\b([A-Z_]{3,})=", block)}, block
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_a_token_is_written_where_only_its_owner_can_read_it(page: Path):
+    for block in _SHELL.findall(page.read_text()):
+        for line in block.splitlines():
+            assert not re.search(r"tokens add .*>", line) or "umask 077" in line, line
+
+
+def test_the_formats_of_the_matrix_are_those_of_the_code_and_of_the_page_on_formats():
+    of_readme = {
+        name.split()[0].lower() for name, scan in matrix("").items() if scan == "yes" and name.split()[0] in _FORMATS
+    }
+    assert of_readme == set(FORMATS)
+    page = (ROOT / "docs/formats.md").read_text()
+    for name in _FORMATS:
+        (row,) = re.findall(rf"^\|[^|]*\b{name}\b[^|]*\| (yes|no)\b", page, re.MULTILINE)
+        assert (row == "yes") == (name.lower() in FORMATS), name
+
+
+_FORMATS = ("Hudi", "Hive", "Iceberg", "Delta")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "deploy/helm/lakefold/values.yaml"], ids=ids)
+def test_no_page_contradicts_the_matrix_on_where_tables_may_be(page: Path):
+    assert contradictions(page.read_text()) == []
+
+
+def test_a_contradiction_to_the_matrix_would_be_found():
+    places = matrix("tables on ")
+    assert places == {
+        "a local": "yes", "mounted file system": "yes", "S3": "yes",
+        "HDFS": "refused", "Google Cloud Storage": "refused", "Azure": "refused",
+    }  # fmt: skip
+    for claim in (
+        "Tables are on a volume, since this version reads local and mounted file systems only.",
+        "Tables on S3 are refused.",
+        "HDFS is supported.",
+    ):
+        assert contradictions(claim), claim
