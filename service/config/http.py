@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``[http]``: where a process listens, and what it takes from whom."""
 
+import ipaddress
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -18,6 +19,13 @@ def _secret_key(key: SecretStr) -> SecretStr:
     if len(value) < _SHORTEST_KEY or value == _HUDIS_OWN_KEY:
         raise ValueError(f"the key of Hudi's callback has {_SHORTEST_KEY} characters or more and is not Hudi's default")
     return key
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError:
+        raise ValueError("a trusted proxy is an IP address or a network such as 10.0.0.0/8") from None
 
 
 class HttpSettings(Section):
@@ -39,6 +47,11 @@ class HttpSettings(Section):
         ge=0,
         description="requests a second of one token, or of one client without a token; more are refused with 429; "
         "0 for no limit",
+    )
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
+        default=(),
+        description="addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` say who calls, "
+        "and how; from anybody else they change nothing",
     )
     hudi_callback_key: Annotated[SecretStr, AfterValidator(_secret_key)] | None = Field(
         default=None,

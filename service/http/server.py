@@ -41,6 +41,8 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=bool(http.trusted_proxies),
+                forwarded_allow_ips=list(http.trusted_proxies),
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
         )

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 from api_toys import add_token, context_at
+from pydantic import ValidationError
 
 from service.config.http import HttpSettings
 from service.http.app import create_app
@@ -113,3 +114,21 @@ def test_a_body_of_two_lengths_is_refused_and_nothing_after_it_is_read(context, 
         assert (status, headers["connection"]) == (400, "close"), document
         assert ended(connection)
     assert context.store.service_pause() is None
+
+
+@pytest.mark.parametrize(("trusted", "told_apart"), [((), False), (("127.0.0.0/8",), True)])
+def test_only_a_trusted_proxy_says_who_calls(tmp_path, trusted, told_apart):
+    context = context_at(tmp_path, rate_limit=1)
+    with (
+        HttpServer(HttpSettings(port=0, trusted_proxies=trusted), create_app(context)) as server,
+        connect(server) as connection,
+    ):
+        statuses = [ask(connection, "/v1/plans", f"X-Forwarded-For: 192.0.2.{n}")[0] for n in range(8)]
+    context.store.close()
+    assert set(statuses) == ({401} if told_apart else {401, 429})
+
+
+@pytest.mark.parametrize("proxy", ["*", "proxy.example", "10.0.0.0/40", ""])
+def test_a_proxy_is_trusted_by_its_address_only(proxy):
+    with pytest.raises(ValidationError, match=r"an IP address or a network such as 10\.0\.0\.0/8"):
+        HttpSettings(trusted_proxies=(proxy,))
