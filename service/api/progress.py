@@ -3,8 +3,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Annotated, cast
 
 from anyio import to_thread
@@ -16,6 +17,7 @@ from lake.plan import LIVE_STATES
 from service import problems
 from service.api.context import Here
 from service.api.problems import ProblemError
+from service.api.tokens import TokenCache
 from service.documents import plan_progress
 from service.store import PlanView, StoreError
 from service.store.listing import Listing
@@ -30,18 +32,34 @@ _HEARTBEAT_SECONDS = 10
 #: how long a browser waits before it takes a broken stream up again
 _RETRY_MILLISECONDS = 2000
 
-News = asyncio.Queue[PlanView | None]
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Listener:
+    """One who follows a plan with ``token``, None for a read that needs none.
+
+    ``news`` has the plan as it was at the last round; None where nothing more will come.
+    """
+
+    token: str | None
+    news: asyncio.Queue[PlanView | None] = field(default_factory=lambda: asyncio.Queue(maxsize=1))
+
+    def tell(self, plan: PlanView | None) -> None:
+        """Put what is new; whoever reads too slowly misses what is out of date, and costs no memory."""
+        if self.news.full():
+            self.news.get_nowait()
+        self.news.put_nowait(plan)
 
 
 class Progress:
     """What everybody hears who follows a plan: one query a round for all of them, none while nobody listens.
 
-    Used from the server's own thread, but for ``close``.
+    A token that is not in force any more hears nothing from the next round on. Used from the server's own thread, but
+    for ``close``.
     """
 
-    def __init__(self, store: Listing) -> None:
-        self._store = store
-        self._listeners: dict[str, set[News]] = {}
+    def __init__(self, store: Listing, tokens: TokenCache) -> None:
+        self._store, self._tokens = store, tokens
+        self._listeners: dict[str, set[Listener]] = {}
         self._rounds: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -55,33 +73,41 @@ class Progress:
         self._closed = True
 
     @contextmanager
-    def listening(self, plan_id: str) -> Iterator[News]:
-        """Where each round puts the plan as it is then; None when the server ends."""
-        news: News = asyncio.Queue(maxsize=1)
-        self._listeners.setdefault(plan_id, set()).add(news)
+    def listening(self, plan_id: str, token: str | None) -> Iterator[Listener]:
+        """A listener to a plan, told at each round until the server or the token's time ends."""
+        listener = Listener(token=token)
+        self._listeners.setdefault(plan_id, set()).add(listener)
         if self._rounds is None or self._rounds.done():
             self._rounds = asyncio.get_running_loop().create_task(self._go_round())
         try:
-            yield news
+            yield listener
         finally:
-            self._listeners[plan_id].discard(news)
+            self._listeners[plan_id].discard(listener)
             if not self._listeners[plan_id]:
                 del self._listeners[plan_id]
 
     async def _go_round(self) -> None:
         while self._listeners:
             await asyncio.sleep(_ROUND_SECONDS)
-            try:
-                plans = await to_thread.run_sync(self._store.plans_by_id, tuple(self._listeners))
-            except StoreError as error:  # the store tells of its outages; who listens hears the heartbeat
-                logger.debug("progress: %s", error)
-                plans = {}
+            tokens = {listener.token for listeners in self._listeners.values() for listener in listeners}
+            plans, void = await to_thread.run_sync(self._look, tuple(self._listeners), tokens - {None})
             for plan_id, listeners in self._listeners.items():
-                for news in listeners:
-                    if self._closed:
-                        _put(news, None)
+                for listener in listeners:
+                    if self._closed or listener.token in void:
+                        listener.tell(None)
                     elif plan_id in plans:
-                        _put(news, plans[plan_id])
+                        listener.tell(plans[plan_id])
+
+    def _look(
+        self, plan_ids: Collection[str], tokens: Collection[str]
+    ) -> tuple[Mapping[str, PlanView], Collection[str]]:
+        """These plans as they are now, and which tokens are in force no more."""
+        try:
+            void = {token for token in tokens if self._tokens.find(token) is None}
+            return self._store.plans_by_id(plan_ids), void
+        except StoreError as error:  # the store tells of its outages; who listens hears the heartbeat
+            logger.debug("progress: %s", error)
+            return {}, ()
 
 
 @router.get(
@@ -106,11 +132,14 @@ async def plan_progress_events(
     if hub.full:
         detail = f"{MOST_STREAMS} streams are open; ask for the plan itself from time to time"
         raise ProblemError(problems.TRANSIENT, detail, {"Retry-After": "10"})
-    return EventSourceResponse(_events(hub, plan, last_event_id), ping=_HEARTBEAT_SECONDS, sep="\n")
+    events = _events(hub, plan, last_event_id, request.state.token)
+    return EventSourceResponse(events, ping=_HEARTBEAT_SECONDS, sep="\n")
 
 
-async def _events(hub: Progress, plan: PlanView, heard: str | None) -> AsyncIterator[ServerSentEvent]:
-    with hub.listening(plan.plan_id) as news:
+async def _events(
+    hub: Progress, plan: PlanView, heard: str | None, token: str | None
+) -> AsyncIterator[ServerSentEvent]:
+    with hub.listening(plan.plan_id, token) as listener:
         while True:
             if heard != (event_id := _event_id(plan)):
                 heard = event_id
@@ -118,7 +147,7 @@ async def _events(hub: Progress, plan: PlanView, heard: str | None) -> AsyncIter
                 yield ServerSentEvent(data, event="progress", id=event_id, retry=_RETRY_MILLISECONDS)
             if plan.state not in LIVE_STATES:
                 return
-            latest = await news.get()
+            latest = await listener.news.get()
             if latest is None:
                 return
             plan = latest
@@ -127,10 +156,3 @@ async def _events(hub: Progress, plan: PlanView, heard: str | None) -> AsyncIter
 def _event_id(plan: PlanView) -> str:
     """The same for the same news, whoever tells them and when."""
     return f"{plan.state}-{plan.epoch}-{plan.step or 'begin'}-{plan.progress_bytes_done}"
-
-
-def _put(news: News, plan: PlanView | None) -> None:
-    """Whoever reads too slowly misses what is out of date, and costs no memory."""
-    if news.full():
-        news.get_nowait()
-    news.put_nowait(plan)

@@ -108,7 +108,7 @@ def create_app(context: Context) -> FastAPI:
     """The application of a process."""
     app = new_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
     app.state.context = context
-    app.state.progress = progress.Progress(context.store)
+    app.state.progress = progress.Progress(context.store, context.tokens)
     app.add_middleware(CallersTrace)
     app.add_middleware(Guard, context=context)
     # Around the guard: what it refuses is answered, too.

@@ -2,20 +2,24 @@
 """Server-sent events of a plan's progress, from a real server: changes, heartbeat, resume, end, bounds."""
 
 import json
+import sqlite3
 import threading
 import time
 
 import httpx
 import pytest
-from api_toys import context_at
+from api_toys import add_token, context_at
 from store_plans import TRIPS, add, commit_of, figures_of
 from waiting import wait_for
 
 from lake.plan import Progress, Step
-from service.api import progress
+from service.api import progress, tokens
 from service.config.http import HttpSettings
 from service.http.app import create_app
 from service.http.server import HttpServer
+
+#: how long after its revocation a token may be heard at most
+LATEST = tokens._FRESH_SECONDS + progress._ROUND_SECONDS
 
 
 @pytest.fixture
@@ -157,6 +161,28 @@ def test_a_database_that_is_away_for_a_moment_ends_no_stream(context, server, mo
         assert not listener.ended.is_set()
     context.store.request_cancel(plan.plan_id, "ada")
     listener.hears(state="cancelled")
+
+
+def test_a_stream_ends_with_its_token_and_those_of_others_go_on(context, server, monkeypatch):
+    monkeypatch.setattr(tokens, "_FRESH_SECONDS", 0.1)
+    plan = add(context.store, "dt=1")
+    listeners = {
+        name: Listener(server, plan.plan_id, Authorization=f"Bearer {add_token(context.store, 'read', name)}")
+        for name in ("revoked", "expired", "kept")
+    }
+    listeners["nobody"] = Listener(server, plan.plan_id)
+    for listener in listeners.values():
+        listener.hears(state="requested")
+    context.store.revoke_token("revoked")
+    with sqlite3.connect(context.config.file.parent / "lakefold.db") as database:
+        database.execute("UPDATE api_token SET expires_at_ms = 1 WHERE name = 'expired'")
+    assert listeners["revoked"].ended.wait(10)
+    assert listeners["expired"].ended.wait(10)
+    context.store.claim("executor")
+    for name in ("kept", "nobody"):
+        listeners[name].hears(state="inflight")
+    assert [len(listeners[name].events) for name in ("revoked", "expired")] == [1, 1]
+    assert LATEST < 5
 
 
 def test_more_streams_than_there_may_be_are_refused(context, server, monkeypatch):
