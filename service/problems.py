@@ -73,6 +73,7 @@ INTERRUPTED = Problem("interrupted", "Interrupted", ExitCode.INTERRUPTED, 499)
 UNAUTHENTICATED = Problem("unauthenticated", "A valid token is needed", ExitCode.ERROR, 401)
 FORBIDDEN = Problem("forbidden", "The token does not allow this", ExitCode.ERROR, 403)
 METHOD = Problem("method", "This path has no such method", ExitCode.USAGE, 405)
+TOO_SLOW = Problem("too-slow", "The body did not come in time", ExitCode.ERROR, 408)
 TOO_LARGE = Problem("too-large", "The body is too large", ExitCode.USAGE, 413)
 HOST = Problem("host", "The service is not called by this name", ExitCode.USAGE, 421)
 INVALID = Problem("invalid", "A field of the request is wrong", ExitCode.USAGE, 422)
@@ -80,7 +81,7 @@ TOO_MANY = Problem("too-many", "Too many requests", ExitCode.ERROR, 429)
 UNREACHABLE = Problem("unreachable", "The service can't be reached", ExitCode.DATABASE, 502)
 PROBLEMS = (
     ERROR, USAGE, CONFIGURATION, SETTING, NOT_FOUND, LIVE_PLAN, NOT_SERVED, DATABASE, REJECTED, CONFLICT, TRANSIENT,
-    INTEGRITY, INTERRUPTED, UNAUTHENTICATED, FORBIDDEN, METHOD, TOO_LARGE, HOST, INVALID, TOO_MANY,
+    INTEGRITY, INTERRUPTED, UNAUTHENTICATED, FORBIDDEN, METHOD, TOO_SLOW, TOO_LARGE, HOST, INVALID, TOO_MANY,
     UNREACHABLE,
 )  # fmt: skip
 

@@ -23,10 +23,12 @@ _BY_STATUS: Mapping[int, Problem] = {
     403: problems.FORBIDDEN,
     404: problems.NOT_FOUND,
     405: problems.METHOD,
+    408: problems.TOO_SLOW,
     413: problems.TOO_LARGE,
     421: problems.HOST,
     422: problems.INVALID,
     429: problems.TOO_MANY,
+    503: problems.TRANSIENT,
 }
 
 

@@ -57,8 +57,8 @@ class Progress:
     for ``close``.
     """
 
-    def __init__(self, store: Listing, tokens: TokenCache) -> None:
-        self._store, self._tokens = store, tokens
+    def __init__(self, store: Listing, tokens: TokenCache, most: int = MOST_STREAMS) -> None:
+        self._store, self._tokens, self.most = store, tokens, min(most, MOST_STREAMS)
         self._listeners: dict[str, set[Listener]] = {}
         self._rounds: asyncio.Task[None] | None = None
         self._closed = False
@@ -66,7 +66,7 @@ class Progress:
     @property
     def full(self) -> bool:
         """Whether as many streams are open as may be."""
-        return self._closed or sum(map(len, self._listeners.values())) >= MOST_STREAMS
+        return self._closed or sum(map(len, self._listeners.values())) >= self.most
 
     def close(self) -> None:
         """End every stream within a round, from any thread."""
@@ -89,8 +89,9 @@ class Progress:
     async def _go_round(self) -> None:
         while self._listeners:
             await asyncio.sleep(_ROUND_SECONDS)
-            tokens = {listener.token for listeners in self._listeners.values() for listener in listeners}
-            plans, void = await to_thread.run_sync(self._look, tuple(self._listeners), tokens - {None})
+            everybody = [listener for listeners in self._listeners.values() for listener in listeners]
+            tokens = {listener.token for listener in everybody if listener.token is not None}
+            plans, void = await to_thread.run_sync(self._look, tuple(self._listeners), tokens)
             for plan_id, listeners in self._listeners.items():
                 for listener in listeners:
                     if self._closed or listener.token in void:
@@ -130,7 +131,7 @@ async def plan_progress_events(
     if plan.state not in LIVE_STATES and last_event_id == _event_id(plan):
         return Response(status_code=204)
     if hub.full:
-        detail = f"{MOST_STREAMS} streams are open; ask for the plan itself from time to time"
+        detail = f"{hub.most} streams are open; ask for the plan itself from time to time"
         raise ProblemError(problems.TRANSIENT, detail, {"Retry-After": "10"})
     events = _events(hub, plan, last_event_id, request.state.token)
     return EventSourceResponse(events, ping=_HEARTBEAT_SECONDS, sep="\n")

@@ -20,7 +20,8 @@ from service.api.problems import ProblemError
 #: the cookie in which the page keeps its token
 COOKIE = "lakefold_token"
 READ, WRITE = "read", "write"
-_SAFE = ("GET", "HEAD", "OPTIONS")
+#: methods that change nothing and whose requests have no body
+SAFE = ("GET", "HEAD", "OPTIONS")
 #: what proxies add; whoever comes through one may come from anywhere
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -102,7 +103,7 @@ def host_of(headers: Headers) -> str:
 
 def check_same_origin(method: str, headers: Headers) -> None:
     """Raise ProblemError where a write by cookie may have been started by another site."""
-    if method in _SAFE:
+    if method in SAFE:
         return
     site = headers.get("sec-fetch-site")
     origin = urlsplit(headers.get("origin", "")).netloc

@@ -2,12 +2,13 @@
 """``[http]``: where a process listens, and what it takes from whom."""
 
 import ipaddress
+from datetime import timedelta
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from lake.units import parse_bytes
-from service.config.values import Section
+from service.config.values import Duration, Section
 
 #: what Hudi sends where nobody set a key
 _HUDIS_OWN_KEY = "hudi_write_commit_http_callback"
@@ -41,6 +42,15 @@ class HttpSettings(Section):
     metrics_token: bool = Field(default=False, description="`/metrics` needs a token too")
     max_body: Annotated[int, BeforeValidator(parse_bytes)] = Field(
         default=1024 * 1024, gt=0, description="larger bodies are refused with 413"
+    )
+    body_timeout: Annotated[Duration, Field(gt=timedelta(0))] = Field(
+        default=timedelta(seconds=30), description="a body that has not come in whole by then is refused with 408"
+    )
+    max_connections: int = Field(
+        default=1000,
+        ge=8,
+        description="connections open at once, at most half of the files that the process may open; where there are as "
+        "many, the one that waits longest for its client makes room for the next",
     )
     rate_limit: float = Field(
         default=50.0,

@@ -25,6 +25,7 @@ from service.api import (
 from service.api.context import Context
 from service.api.problems import add_handlers
 from service.api.security import require
+from service.http.connections import most_connections
 from service.http.guard import Guard
 from service.http.timing import Timing
 from service.http.trace import CallersTrace
@@ -108,7 +109,9 @@ def create_app(context: Context) -> FastAPI:
     """The application of a process."""
     app = new_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
     app.state.context = context
-    app.state.progress = progress.Progress(context.store, context.tokens)
+    # A stream waits for us and never makes room: half of the connections are left for everybody else.
+    most = most_connections(context.config.http.max_connections) // 2
+    app.state.progress = progress.Progress(context.store, context.tokens, most)
     app.add_middleware(CallersTrace)
     app.add_middleware(Guard, context=context)
     # Around the guard: what it refuses is answered, too.

@@ -12,16 +12,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lake.errors import LakefoldError
 from service import problems
-from service.api import security
-from service.api.callbacks import MOST_BODY
+from service.api import callbacks, security
 from service.api.context import Context
 from service.api.problems import ProblemError, problem_of, problem_response
 from service.api.security import Caller
-from service.http.limits import RateLimit, limited, too_large
+from service.http.bodies import Body, Held, in_pieces, too_large, unread
+from service.http.limits import RateLimit
+from service.web import login
 from service.web.problems import is_for_people, problem_page
 
 #: of a length that a number can have
 _MOST_DIGITS = 18
+#: the most bytes of bodies that need no token, or not one of ours; of every other one http.max_body
+_MOST_BODY = callbacks.MOST_BODY | login.MOST_BODY
+#: the most bytes of bodies that are in memory at a time, but for a larger one alone
+_MOST_HELD = 32 << 20
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -42,14 +47,15 @@ class Guard:
         self._app, self._context = app, context
         self._hosts = security.allowed_hosts(context)
         self._rate = RateLimit(context.config.http.rate_limit)
+        self._held = Held(_MOST_HELD)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        send = _with_headers(send)
-        request = Request(scope)
-        most = MOST_BODY.get(request.url.path, self._context.config.http.max_body)
+        send = _with_headers(in_pieces(send))
+        request, http = Request(scope), self._context.config.http
+        most = _MOST_BODY.get(request.url.path, http.max_body)
         try:
             host = security.host_of(request.headers)
             _check_framing(scope, request)
@@ -63,7 +69,10 @@ class Guard:
             problem = problem_of(request, error) if isinstance(error, HTTPException) else error
             refused = problem_page(request, problem) if is_for_people(request) else None
             return await (refused or problem_response(problem, request.url.path))(scope, receive, send)
-        return await self._app(scope, limited(receive, most), send)
+        if not _reads_body(request):
+            return await self._app(scope, unread(receive), send)
+        with Body(receive, most=most, seconds=http.body_timeout.total_seconds(), held=self._held) as body:
+            return await self._app(scope, body.receive, send)
 
     async def _admit(self, scope: Scope, request: Request, host: str) -> None:
         if self._hosts is not None and host not in self._hosts:
@@ -89,6 +98,17 @@ class Guard:
         # Only a look into the database may take long enough to leave the server's own thread.
         found = tokens.find(token) if tokens.fresh else await to_thread.run_sync(tokens.find, token)
         return None if found is None else Caller(*found)
+
+
+def _reads_body(request: Request) -> bool:
+    """Whether a body is read: of whoever may write, or where that is not for a token to say.
+
+    The others are refused by their routes, which ask for the scope; the body of their refusal would only cost memory.
+    """
+    if request.method in security.SAFE:
+        return False
+    caller: Caller | None = getattr(request.state, "caller", None)
+    return request.url.path in _MOST_BODY or (caller is not None and caller.scope == security.WRITE)
 
 
 def _check_framing(scope: Scope, request: Request) -> None:

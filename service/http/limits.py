@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of one client: requests a second, and bytes of a body."""
+"""The limit of one client: requests a second."""
 
 import time
 from collections import OrderedDict
-
-from fastapi import HTTPException
-from starlette.types import Message, Receive
 
 #: clients remembered; the one not seen for longest is forgotten first, and begins with a full bucket again
 _MOST_CLIENTS = 10_000
@@ -32,24 +29,3 @@ class RateLimit:
         if len(self._buckets) > _MOST_CLIENTS:
             self._buckets.popitem(last=False)
         return 0.0 if left >= 1 else (1 - left) / self._rate
-
-
-def too_large(most: int) -> HTTPException:
-    """The refusal of a body of more than ``most`` bytes; of a kind that FastAPI lets through while it reads one."""
-    detail = f"the body has more than {most} bytes; the setting is http.max_body"
-    return HTTPException(413, detail, {"Connection": "close"})
-
-
-def limited(receive: Receive, most: int) -> Receive:
-    """``receive`` that raises HTTPException when more than ``most`` bytes of body have come."""
-    taken = 0
-
-    async def counted() -> Message:
-        nonlocal taken
-        message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > most:
-            raise too_large(most)
-        return message
-
-    return counted

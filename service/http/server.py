@@ -1,21 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one HTTP server of a process, in a thread of its own."""
 
+import asyncio
+import errno
+import logging
 import socket
 import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from lake.errors import Rejected
 from service.config.http import HttpSettings
+from service.http.connections import Connection, Connections, Patience, Seldom, most_connections
+
+logger = logging.getLogger(__name__)
+logger.addFilter(Seldom())
 
 #: how long responses under way may take once the server is told to end; streams are cut then
 _GRACE_SECONDS = 3
 _BACKLOG = 512
+#: connections taken in one step of the server; each step may go so far beyond the most there may be
+_ACCEPTED_AT_ONCE = 16
+_PATIENCE = Patience()
+_NO_MORE_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 #: after so long a thread that computes, such as a refresh of the metrics, lets others go on; with Python's own 5 ms
 #: each of the many steps of a request may have to wait that long
 _SWITCH_SECONDS = 0.001
@@ -27,15 +39,22 @@ class HttpServer:
     ``on_stop`` is called before open responses are waited for.
     """
 
-    def __init__(self, http: HttpSettings, app: ASGIApp, on_stop: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        http: HttpSettings,
+        app: ASGIApp,
+        on_stop: Callable[[], None] = lambda: None,
+        patience: Patience = _PATIENCE,
+    ) -> None:
         self._on_stop = on_stop
         self._address, self._socket = http.address, _bound(http.address, http.port)
         self.port: int = self._socket.getsockname()[1]
-        self._server = uvicorn.Server(
+        self._server = _Server(
+            Connections(most_connections(http.max_connections), patience),
             uvicorn.Config(
                 app,
                 loop="asyncio",
-                http="h11",
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -43,8 +62,10 @@ class HttpServer:
                 server_header=False,
                 proxy_headers=bool(http.trusted_proxies),
                 forwarded_allow_ips=list(http.trusted_proxies),
+                backlog=_ACCEPTED_AT_ONCE,
+                timeout_keep_alive=patience.idle_seconds,
                 timeout_graceful_shutdown=_GRACE_SECONDS,
-            )
+            ),
         )
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="http", daemon=True)
 
@@ -67,6 +88,32 @@ class HttpServer:
         """Where it listens, such as ``http://127.0.0.1:9464``."""
         host = f"[{self._address}]" if ":" in self._address else self._address
         return f"http://{host}:{self.port}"
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn's server with bounded connections."""
+
+    def __init__(self, connections: Connections, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._bounded = self.server_state = connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)  # asyncio's backlog is both what may wait and what is accepted at once
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Say once a minute that no file is left for a connection; asyncio says so thousands of times a second."""
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in _NO_MORE_FILES:
+            logger.error(
+                "no connection can be accepted: %s; %d are open (ulimit -n, LimitNOFILE= of the unit)",
+                *(error.strerror, len(self._bounded.connections)),
+            )
+        else:
+            loop.default_exception_handler(context)
 
 
 def _bound(address: str, port: int) -> socket.socket:

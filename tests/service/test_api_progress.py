@@ -32,8 +32,12 @@ def context(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def server(context):
-    app = create_app(context)
+def app(context):
+    return create_app(context)
+
+
+@pytest.fixture
+def server(app):
     with HttpServer(HttpSettings(port=0), app, on_stop=app.state.progress.close) as server:
         yield server
 
@@ -185,14 +189,20 @@ def test_a_stream_ends_with_its_token_and_those_of_others_go_on(context, server,
     assert LATEST < 5
 
 
-def test_more_streams_than_there_may_be_are_refused(context, server, monkeypatch):
-    monkeypatch.setattr(progress, "MOST_STREAMS", 2)
+def test_more_streams_than_there_may_be_are_refused(context, app, server):
+    app.state.progress.most = 2
     plan = add(context.store, "dt=1")
     for _ in range(2):
         Listener(server, plan.plan_id).hears(state="requested")
     answer = httpx.get(f"{server.url}/v1/plans/{plan.plan_id}/progress")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "10")
     assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_streams_leave_half_of_the_connections_to_others(tmp_path):
+    context = context_at(tmp_path, max_connections=20)
+    assert create_app(context).state.progress.most == 10
+    context.store.close()
 
 
 def test_an_unknown_plan_is_a_problem_and_no_stream(server):

@@ -3,13 +3,19 @@
 
 import json
 import socket
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from api_toys import add_token, context_at
+from fastapi import HTTPException
 from pydantic import ValidationError
+from waiting import wait_for
 
 from service.config.http import HttpSettings
+from service.http import guard
 from service.http.app import create_app
+from service.http.bodies import Held
 from service.http.server import HttpServer
 
 
@@ -114,6 +120,88 @@ def test_a_body_of_two_lengths_is_refused_and_nothing_after_it_is_read(context, 
         assert (status, headers["connection"]) == (400, "close"), document
         assert ended(connection)
     assert context.store.service_pause() is None
+
+
+#: a body that is announced and never comes
+STALLED = ("Content-Type: application/json", "Content-Length: 1000000")
+
+
+def bearer(token):
+    return f"Authorization: Bearer {token}"
+
+
+@pytest.mark.parametrize("target", ["/v1/requests", "/v1/pause", "/v1/events/hudi", "/tables/sales/request"])
+@pytest.mark.parametrize("who", ["nobody", "a stranger", "a reader"])
+def test_who_may_not_write_is_told_so_before_a_body_is_read(context, server, target, who):
+    token = {
+        "nobody": "",
+        "a stranger": bearer("lakefold_x"),
+        "a reader": bearer(add_token(context.store, "read", f"{who} {target}")),
+    }[who]
+    for more in ((), ("Expect: 100-continue",)):
+        with connect(server) as connection:
+            status, headers, _ = ask(connection, target, token, *STALLED, *more, method="POST")
+            assert status in (303, 401, 403)
+            assert status == 401 or target != "/v1/events/hudi"
+            assert headers.get("location", "/login").startswith("/login")
+            assert ended(connection)
+
+
+def test_a_body_that_is_announced_too_large_is_not_waited_for(server, writer):
+    for target, token in (("/v1/requests", bearer(writer)), ("/v1/requests", ""), ("/login", "")):
+        with connect(server) as connection:
+            assert ask(connection, target, token, "Content-Length: 2000000", method="POST")[0] == 413
+            assert ended(connection)
+
+
+def test_a_body_has_a_time_to_come(context, writer):
+    settings = context.config.http.model_copy(update={"body_timeout": timedelta(milliseconds=100)})
+    hasty = replace(context, config=replace(context.config, http=settings))
+    with HttpServer(HttpSettings(port=0), create_app(hasty)) as server:
+        for target, token, kind in (
+            ("/v1/requests", bearer(writer), "json"), ("/login", "Accept: text/html", "x-www-form-urlencoded")
+        ):  # fmt: skip
+            lines = (token, f"Content-Type: application/{kind}", "Content-Length: 1000")
+            with connect(server) as connection:
+                status, _, said = ask(connection, target, *lines, method="POST", body=b'{"table": "')
+                assert status == 408
+                assert "http.body_timeout" in (said["detail"] if kind == "json" else said)
+                assert ended(connection)
+        with connect(server) as connection:
+            for target in ("/v1/pause", "/v1/resume"):
+                assert ask(connection, target, bearer(writer), "Content-Length: 0", method="POST")[0] == 200
+
+
+def test_bodies_take_so_much_memory_together_and_no_more(context, writer, monkeypatch):
+    held = Held(1 << 20)
+    monkeypatch.setattr(guard, "Held", lambda most: held)
+    lines = (bearer(writer), "Content-Type: application/json", "Content-Length: 600000")
+    head = "\r\n".join(("POST /v1/requests HTTP/1.1", "Host: 127.0.0.1", *lines, "\r\n")).encode()
+    with HttpServer(HttpSettings(port=0), create_app(context)) as server:
+        first = connect(server)
+        first.sendall(head + b" " * 599_999)
+        wait_for(lambda: held._taken == 599_999, "the first is read", 10)
+        with connect(server) as second:
+            status, headers, said = ask(second, "/v1/requests", *lines, method="POST", body=b" " * 599_999)
+            assert (status, headers["retry-after"]) == (503, "5")
+            assert "memory" in said["detail"]
+        first.sendall(b" ")
+        assert answer_of(first)[0] == 422
+        with connect(server) as third:
+            assert ask(third, "/v1/requests", *lines, method="POST", body=b" " * 600_000)[0] == 422
+    assert held._taken == 0
+
+
+def test_one_body_alone_may_be_as_large_as_its_route_takes():
+    held = Held(100)
+    held.take(90, own=0)
+    held.take(90, own=90)
+    with pytest.raises(HTTPException):
+        held.take(1, own=0)
+    held.give_back(180)
+    held.take(100, own=0)
+    with pytest.raises(HTTPException):
+        held.take(1, own=0)
 
 
 @pytest.mark.parametrize(("trusted", "told_apart"), [((), False), (("127.0.0.0/8",), True)])
