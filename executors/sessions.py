@@ -2,11 +2,12 @@
 """The process's Spark session for everything that needs one, and whether it can be had at all."""
 
 import logging
+import subprocess
 import threading
 import time
 from typing import Any
 
-from executors.spark import drop_dead_session
+from executors.spark import drop_dead_session, jvm_process
 from lake.errors import one_line
 from lake.ports import SparkProvider
 
@@ -29,28 +30,53 @@ class Sessions:
         self._failures = 0
         self._again_at = 0.0
         self._trying = threading.Lock()
-        #: why the last start failed; None since one succeeded, or before the first
-        self.broken: str | None = None
+        self._jvm: subprocess.Popen[bytes] | None = None
+        self._starting = False
+        self._failed: str | None = None
+        #: where the session's jobs can be looked at; None without a session, or where its UI is off
+        self.ui: str | None = None
+
+    @property
+    def broken(self) -> str | None:
+        """Why no session can be had: the last start failed, or its JVM has ended and no other was started yet."""
+        if self._failed is None and self._jvm is not None and self._jvm.poll() is not None:
+            return "the JVM of Spark has ended; another one is started"
+        return self._failed
+
+    @property
+    def state(self) -> str:
+        """``broken``, ``running``, ``starting``, or ``none`` before the first work that needs a session."""
+        if self.broken is not None:
+            return "broken"
+        return "running" if self._session is not None else "starting" if self._starting else "none"
 
     def __call__(self) -> Any:
         """The session. Raises what a start raises."""
+        self._starting = self._session is None
         try:
             self._session = self._start()
         except Exception as error:
-            self._session = None
+            self._session = self._jvm = self.ui = None
             self._failures += 1
             self._again_at = time.monotonic() + min(_WAIT_MAX_SECONDS, _WAIT_SECONDS * 2 ** (self._failures - 1))
-            if self.broken is None:
+            if self._failed is None:
                 log.error("no work that needs Spark until it starts: %s", one_line(error))
-            self.broken = one_line(error)
+            self._failed = one_line(error)
             raise
-        if self.broken is not None:
+        finally:
+            self._starting = False
+        if self._failed is not None:
             log.info("Spark has started, after %d tries that failed", self._failures)
-        self._failures, self.broken = 0, None
+        self._failures, self._failed = 0, None
+        self._jvm = jvm_process()
+        self.ui = getattr(getattr(self._session, "sparkContext", None), "uiWebUrl", None)
         return self._session
 
     def usable(self) -> bool:
-        """Whether to take up work that needs a session; after a failed start tries again, each time later."""
+        """Whether to take up work that needs a session.
+
+        After a failed start tries again, each time later, and at once where the session's JVM has ended.
+        """
         if self.broken is None:
             return True
         if time.monotonic() < self._again_at or not self._trying.acquire(blocking=False):
@@ -67,4 +93,4 @@ class Sessions:
         """End the session, if there is one."""
         if self._session is not None and not drop_dead_session():
             self._session.stop()
-        self._session = None
+        self._session = self._jvm = None

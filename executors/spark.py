@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-__all__ = ["S3_EXCLUDES", "S3_PACKAGES", "drop_dead_session", "session_settings", "spark_session"]
+__all__ = ["S3_EXCLUDES", "S3_PACKAGES", "drop_dead_session", "jvm_process", "session_settings", "spark_session"]
 
 #: what S3A of PySpark's Hadoop needs: 11 MB, instead of 280 MB with Amazon's bundle of the clients of all its services
 S3_PACKAGES = (
@@ -199,6 +199,15 @@ def drop_dead_session() -> bool:
         if (SparkContext._active_spark_context or SparkContext._gateway) is None or _living() is not None:
             return False
         return _forget()
+
+
+def jvm_process() -> "subprocess.Popen[bytes] | None":
+    """The JVM of the process's session; None where there is none, or where it is not a child of this process."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkContext
+
+    return getattr(SparkContext._gateway, "proc", None)
 
 
 def _living() -> "SparkSession | None":

@@ -82,6 +82,11 @@ def partition_name(partition: str) -> str:
     return partition or "(unpartitioned)"
 
 
+def process_name(name: str) -> str:
+    """How people see a process: host and process id, without what tells it from earlier ones."""
+    return "/".join(name.split("/")[:2])
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """``; did you mean 'x'?`` for the known word most like ``word``, or nothing."""
     close = get_close_matches(word, list(known), n=1, cutoff=0.6)

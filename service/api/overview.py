@@ -21,6 +21,16 @@ def status(here: Here) -> Response:
     return document(documents.status(here.lake_cache.lake(fresh=True)))
 
 
+@router.get("/processes", responses=LISTED)
+def processes(here: Here, request: Request) -> Response:
+    """The processes of this lakefold: what each does, runs and leads, how it is with Spark, and when it was last seen.
+
+    One that ended without taking leave is shown for a day, with `live` false.
+    """
+    lake = here.lake_cache.lake(fresh=True)
+    return page(request, documents.process_list(lake.processes, lake.leaders, lake.running))
+
+
 @router.get("/cleaning", responses=LISTED)
 def cleaning(here: Here, request: Request) -> Response:
     """Bytes that plans replaced by the day (UTC) on which their retention ends, earliest first, an item a table.

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from lake.plan import PlanState
 from service.api.context import Here
 from service.api.paging import LISTED, Limit, document, page
-from service.documents import plan_details, plan_summary
+from service.documents import plan_summary, readings
 
 router = APIRouter(prefix="/plans", tags=["plans"])
 
@@ -32,8 +32,7 @@ def list_plans(
 @router.get("/{plan_id}")
 def show_plan(here: Here, plan_id: str) -> Response:
     """One plan with its groups, partitions and events; the unique beginning or end of an id will do."""
-    plan = here.store.plan(plan_id)
-    return document(plan_details(plan, here.store.events(plan.plan_id)))
+    return document(readings.plan(here.store, plan_id))
 
 
 @router.get("/{plan_id}/events", responses=LISTED)

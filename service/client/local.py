@@ -92,8 +92,7 @@ class LocalClient:
         return _documents(documents.plan_summary(plan) for plan in plans)
 
     def plan(self, plan: str) -> Document:
-        view = self.store.plan(plan)
-        return _document(documents.plan_details(view, self.store.events(view.plan_id)))
+        return _document(readings.plan(self.store, plan))
 
     def watch(self, plan: str) -> Iterator[Document]:
         plan_id = self.store.plan(plan).plan_id

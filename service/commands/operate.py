@@ -14,7 +14,7 @@ from service import documents
 from service.commands.common import ConfigFile, Json, MaybeTable, Run, Yes, command, plural
 from service.commands.output import Column
 from service.problems import ExitCode, exit_codes
-from service.text import age, moment, size
+from service.text import age, moment, process_name, size
 
 
 class Role(StrEnum):
@@ -54,14 +54,9 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
     out, now = run.out, datetime.now(UTC)
     out.line(documents.answer_line(data))
     out.line()
-    live = [leader for leader in data["leaders"] if leader["live"]]
     if data["paused"]:
         out.line(f"lakefold was paused {age(moment(data['paused_at']), now)} {_by(data)}; to go on: lakefold resume")
-    if live:
-        rows = ((leader["role"], leader["holder"], age(moment(leader["acquired_at"]), now)) for leader in live)
-        out.table((Column("LEADER OF"), Column("HOLDER"), Column("SINCE")), rows)
-    else:
-        out.line("No scheduler is running; lakefold serve starts everything.")
+    _processes_text(run, data, now)
     if data["oldest_requested_at"]:
         out.line(f"The oldest waiting plan was stored {age(moment(data['oldest_requested_at']), now)}.")
     if data["superseded_files"]:
@@ -87,6 +82,50 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
             out.line(f"{name}: {files} can't be read and are left alone; lakefold tables show {name}")
         if table["paused_by"]:
             out.line(f"{name} is paused {_by(table)}")
+
+
+def _processes_text(run: Run, data: Mapping[str, Any], now: datetime) -> None:
+    """Who works on it, and what that leaves undone."""
+    out, known = run.out, {process["name"] for process in data["processes"]}
+    columns = (
+        Column("PROCESS"), Column("ROLE"), Column("LEADS"), Column("RUNS"), Column("SPARK"), Column("SEEN"),
+        Column("SINCE"), Column("VERSION"),
+    )  # fmt: skip
+    rows = [
+        (
+            process_name(process["name"]), process["role"], ", ".join(process["leads"]), _runs(process),
+            process["spark"], age(moment(process["seen_at"]), now) + ("" if process["live"] else ": silent"),
+            age(moment(process["started_at"]), now), process["version"],
+        )
+        for process in data["processes"]
+    ]  # fmt: skip
+    # A command may lead for as long as it runs.
+    rows += [
+        (
+            process_name(leader["holder"]), "command", leader["role"], "", "", "",
+            age(moment(leader["acquired_at"]), now), "",
+        )
+        for leader in data["leaders"]
+        if leader["live"] and leader["holder"] not in known
+    ]  # fmt: skip
+    if rows:
+        out.table(columns, rows)
+    for process in data["processes"]:
+        if process["live"] and process["problem"]:
+            out.line(f"{process_name(process['name'])} can't use Spark: {process['problem']}")
+    if not data["scheduler"]:
+        out.line("No scheduler is running: nothing is scanned and no request is answered; lakefold serve starts one.")
+    if data["nobody_runs_plans"]:
+        waiting = f"{plural(data['requested'], 'plan')} wait{'s' if data['requested'] == 1 else ''}: "
+        out.line(f"{waiting if data['requested'] else ''}{data['nobody_runs_plans']}.")
+
+
+def _runs(process: Mapping[str, Any]) -> str:
+    """The plans of a process among its slots."""
+    if not process["slots"]:
+        return ""
+    tables = ", ".join(dict.fromkeys(plan["table"] for plan in process["runs"]))
+    return f"{len(process['runs'])} of {process['slots']}" + (f": {tables}" if tables else "")
 
 
 def _by(paused: Mapping[str, Any]) -> str:

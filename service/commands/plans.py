@@ -127,6 +127,8 @@ def _show_text(run: Run, plan: Mapping[str, Any]) -> None:
     if plan["state"] == "inflight" and plan["progress_bytes_total"]:
         done = f"{size(plan['progress_bytes_done'])} of {size(plan['progress_bytes_total'])}, {_percent(plan)}"
         out.line(f"  {'progress':<10} {done}")
+    if plan["waits_since_nobody_runs_plans"]:
+        out.line(f"  {'waits':<10} {plan['waits_since_nobody_runs_plans']}")
     if plan["spark_ui"]:
         out.line(f"  {'Spark UI':<10} {plan['spark_ui']}")
     spent = plan["milliseconds"]

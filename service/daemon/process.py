@@ -6,6 +6,7 @@ stops the plans before their commits and requeues them. A third has the system's
 """
 
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -44,7 +45,7 @@ from service.observability.metrics import Metrics
 from service.observability.metrics_page import MetricsPage
 from service.observability.observers import Telemetry
 from service.problems import ExitCode
-from service.store import StoreError
+from service.store import ProcessFacts, StoreError
 from service.wiring import checked, start_spark, store_settings
 
 logger = logging.getLogger(__name__)
@@ -151,6 +152,7 @@ class Daemon:
             if self._executes:
                 worker.join()
             self._to_the_end.stop()
+            self._farewell()
         logger.info("ended")
         if self._broken:
             return ExitCode.ERROR
@@ -183,6 +185,7 @@ class Daemon:
             self.delivery.tick()
         self.scheduler.stop()
         self._release()
+        self._farewell()
         return ExitCode.INTERRUPTED if self._draining.is_set() else result
 
     def drain(self) -> None:
@@ -198,6 +201,8 @@ class Daemon:
 
     def not_ready(self) -> str | None:
         """None when the database answered lately and nothing else keeps the role from its work, else why not."""
+        if self._draining.is_set():
+            return "draining: running plans end, nothing new begins"
         if self._executes and (broken := self.sessions.broken) is not None:
             return broken
         if self._figures_at is None:
@@ -267,6 +272,15 @@ class Daemon:
             self.leadership.renew()
         finally:
             self._show_leads()
+        self.store.beat(self._facts(), self.config.daemon.leader_ttl)
+
+    def _facts(self) -> ProcessFacts:
+        problem = self.sessions.broken
+        return ProcessFacts(
+            name=self.name, role=self.role, host=socket.gethostname(), version=__version__,
+            slots=self.config.daemon.executor_slots if self._executes else 0,
+            spark="broken" if problem is not None else self.sessions.state, spark_ui=self.sessions.ui, problem=problem,
+        )  # fmt: skip
 
     def _show_leads(self) -> None:
         for role in {SCAN_ROLE, CLEAN_ROLE, SWEEP_ROLE, *self.leadership.roles}:
@@ -276,6 +290,10 @@ class Daemon:
         with suppress(StoreError):  # without a database the rows expire by themselves
             self.leadership.release()
         self._show_leads()
+
+    def _farewell(self) -> None:
+        with suppress(StoreError):  # it is shown as silent then
+            self.store.farewell(self.name)
 
     def _refresh(self) -> None:
         self._slots.show()

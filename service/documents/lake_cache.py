@@ -15,12 +15,14 @@ from dataclasses import dataclass
 
 from lake.errors import one_line
 from lake.plan import PlanState
-from service.store import Figures, Leader, PlanView, ScanRecord, Store
+from service.store import Figures, Leader, PlanView, ProcessView, ScanRecord, Store
 
 logger = logging.getLogger(__name__)
 
 #: completed plans whose speed tells how long the backlog will take
 _RECENT_PLANS = 20
+#: as many plans as are named beside the processes that run them
+_MOST_RUNNING = 1000
 #: a reading older than this is read anew behind the back of whoever gets it, or before a script does, in seconds
 _FRESH_SECONDS = 1.0
 #: nobody gets an older one, in seconds
@@ -31,7 +33,8 @@ _STALE_SECONDS = 30.0
 class Lake:
     """All tables at one moment: the last scans, the last and the first that succeeded, and plans in numbers.
 
-    ``recent`` are the plans completed last, newest first; ``failed`` the newest plan of each table where that failed.
+    ``recent`` are the plans completed last, newest first; ``failed`` the newest plan of each table where that failed;
+    ``running`` are the plans inflight.
     """
 
     figures: Figures
@@ -41,6 +44,8 @@ class Lake:
     recent: Sequence[PlanView]
     leaders: Sequence[Leader]
     failed: Mapping[str, PlanView]
+    processes: Sequence[ProcessView]
+    running: Sequence[PlanView]
 
 
 def read_lake(store: Store) -> Lake:
@@ -54,6 +59,8 @@ def read_lake(store: Store) -> Lake:
         first=store.first_scans(),
         recent=store.plans(state=PlanState.COMPLETED, limit=_RECENT_PLANS),
         leaders=store.leaders(),
+        processes=store.processes(),
+        running=store.plans(state=PlanState.INFLIGHT, limit=_MOST_RUNNING),
         failed={table: plan for table, plan in newest.items() if plan.state is PlanState.FAILED},
     )
 

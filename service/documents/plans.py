@@ -35,12 +35,13 @@ def plan_summary(plan: "PlanView") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def plan_details(plan: "PlanView", events: "Sequence[PlanEvent]") -> dict[str, Any]:
-    """Everything about a plan."""
+def plan_details(plan: "PlanView", events: "Sequence[PlanEvent]", nobody: str | None) -> dict[str, Any]:
+    """Everything about a plan; ``nobody`` says why nobody would take it up, None where somebody would."""
     return plan_summary(plan) | {
         "location": plan.location, "snapshot_instant": plan.snapshot_instant, "instants": plan.instants,
         "options": plan.options, "estimate": plan.estimate, "milliseconds": plan.milliseconds,
         "lease_until": plan.lease_until, "heartbeat_at": plan.heartbeat_at, "not_before": plan.not_before,
+        "waits_since_nobody_runs_plans": nobody if plan.state == "requested" else None,
         "spark_ui": plan.spark_ui, "cancel_requested_by": plan.cancel_requested_by,
         "partition_names": plan.partitions, "figures": plan.figures, "group_list": plan.groups, "events": events,
     }  # fmt: skip

@@ -30,6 +30,12 @@ def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
     return documents.table_details(found, state, scan, good, facts)
 
 
+def plan(store: "Store", plan_id: str) -> dict[str, Any]:
+    """Everything about the plan with this id, or a unique part of it, as it is now. Raises what the store raises."""
+    view = store.plan(plan_id)
+    return documents.plan_details(view, store.events(view.plan_id), documents.nobody_runs_plans(store.processes()))
+
+
 def deletion_days(store: "Store", configured: "Callable[[TableState], ConfiguredTable]") -> "list[DeletionDay]":
     """What waits for its deletion by table and day, earliest day first, under the retention now in force."""
     tables: dict[timedelta, list[str]] = {}

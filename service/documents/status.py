@@ -4,7 +4,9 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from service.documents.processes import nobody_runs_plans, process_list
 from service.documents.tables import pause_facts
+from service.leadership import SCAN_ROLE
 from service.text import percent, plural, share_of, size
 
 if TYPE_CHECKING:
@@ -15,14 +17,17 @@ if TYPE_CHECKING:
 def status(lake: "Lake") -> dict[str, Any]:
     """Everything about "how is the lake?", as it was when the database was read, ``taken_at``.
 
-    ``backlog_seconds`` goes by the speed of the last completed plans and is None without any. ``attention`` has the
-    tables that are halted or paused, that are damaged or could not be scanned, of which files can't be read, and those
-    whose newest plan failed. ``layout`` has the files of the tables in mode compact, and of those in mode observe as
-    they are until somebody says so; those that are off are not looked at.
+    ``backlog_seconds`` goes by the speed of the last completed plans and is None without any, and where nobody runs
+    plans. ``scheduler`` says whether a process leads scans; without one no table is scanned and no request answered.
+    ``attention`` has the tables that are halted or paused, that are damaged or could not be scanned, of which files
+    can't be read, and those whose newest plan failed. ``layout`` has the files of the tables in mode compact, and of
+    those in mode observe as they are until somebody says so; those that are off are not looked at.
     """
     from lake.plan import PlanState
 
     figures, recent = lake.figures, lake.recent
+    nobody = nobody_runs_plans(lake.processes)
+    lasting = nobody is None and not figures.paused
     seconds = sum(sum(plan.milliseconds.values()) for plan in recent) / 1000
     speed = sum(plan.input_bytes for plan in recent) / seconds if seconds else 0.0
     return {
@@ -33,7 +38,7 @@ def status(lake: "Lake") -> dict[str, Any]:
         "layout": {mode: _layout(lake, mode) for mode in ("compact", "observe")},
         **{state.value: figures.count(state) for state in PlanState},
         "backlog_bytes": figures.backlog_bytes,
-        "backlog_seconds": figures.backlog_bytes / speed if speed else None,
+        "backlog_seconds": figures.backlog_bytes / speed if speed and lasting else None,
         "bytes_per_second": speed or None,
         "oldest_requested_at": figures.oldest_requested_at,
         "superseded_files": sum(entry.files for entry in figures.superseded),
@@ -45,6 +50,9 @@ def status(lake: "Lake") -> dict[str, Any]:
         "notifications_waiting": figures.notifications_waiting,
         "notifications_dead": figures.notifications_dead,
         "leaders": lake.leaders,
+        "processes": process_list(lake.processes, lake.leaders, lake.running),
+        "scheduler": any(leader.role == SCAN_ROLE and leader.live for leader in lake.leaders),
+        "nobody_runs_plans": nobody,
     }  # fmt: skip
 
 

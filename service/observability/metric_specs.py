@@ -225,6 +225,12 @@ SECTIONS: tuple[Section, ...] = (
         "Service",
         (
             Spec("lakefold_leader", "gauge", ("role",), "1 where this process holds the leader row of the loop."),
+            _stored(
+                "lakefold_processes",
+                ("role",),
+                "Living processes that do this part: scheduler, executor or api. One that does all counts in each; an "
+                "executor whose Spark is broken does not count.",
+            ),
             _stored("lakefold_paused", (), "1 while the whole service is paused."),
             Spec("lakefold_database_errors_total", "counter", (), "Calls to the database that failed."),
             _stored(

@@ -44,6 +44,11 @@ def _gauge(name: str, samples: Iterable[tuple[Sequence[str], float]]) -> GaugeMe
     return family
 
 
+def _doing(lake: "Lake", role: str) -> int:
+    living = [process for process in lake.processes if process.live and process.role in (role, "all")]
+    return sum(role != "executor" or process.problem is None for process in living)
+
+
 def buckets(counts: Sequence[int]) -> list[tuple[str, float]]:
     """Cumulative buckets at ``BUCKET_EDGES_BYTES`` and +Inf of a ``lake.model.SizeHistogram``'s ``counts``."""
     sums = list(itertools.accumulate(counts))
@@ -87,6 +92,7 @@ class StoredFigures(Collector):
         yield _gauge("lakefold_superseded_bytes", ((labels, bytes_) for labels, (_, bytes_) in superseded.items()))
         messages = {"waiting": figures.notifications_waiting, "dead": figures.notifications_dead}
         yield _gauge("lakefold_notifications", (((state,), count) for state, count in messages.items()))
+        yield _gauge("lakefold_processes", (((role,), _doing(lake, role)) for role in ("scheduler", "executor", "api")))
         yield _gauge("lakefold_paused", [((), figures.paused)])
         yield _gauge("lakefold_figures_timestamp_seconds", [((), figures.taken_at.timestamp())])
 

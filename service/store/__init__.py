@@ -21,6 +21,7 @@ from service.store.lifecycle import Lifecycle
 from service.store.listing import Listing
 from service.store.notifications import Notifications
 from service.store.planning import Planning
+from service.store.processes import Processes
 from service.store.pruning import Pruning
 from service.store.requests import Requests
 from service.store.staged import StagedParts
@@ -39,6 +40,8 @@ from service.store.views import (
     PlanEvent,
     PlanFigures,
     PlanView,
+    ProcessFacts,
+    ProcessView,
     Request,
     ScanRecord,
     StoreSettings,
@@ -68,6 +71,8 @@ __all__ = [
     "PlanEvent",
     "PlanFigures",
     "PlanView",
+    "ProcessFacts",
+    "ProcessView",
     "Request",
     "ScanRecord",
     "SchemaBehind",
@@ -95,6 +100,7 @@ class Store(
     Tables,
     Layouts,
     Leaders,
+    Processes,
     Tokens,
     Notifications,
     Pruning,

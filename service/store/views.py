@@ -305,6 +305,34 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFacts:
+    """What a process says of itself. ``spark`` is none, starting, running, or broken, then ``problem`` says why."""
+
+    name: str
+    role: str
+    host: str
+    version: str
+    slots: int
+    spark: str = "none"
+    spark_ui: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessView(ProcessFacts):
+    """A process as others see it. ``live`` compares its expiry with the database's clock."""
+
+    started_at: datetime
+    seen_at: datetime
+    live: bool
+
+    @property
+    def executes(self) -> bool:
+        """Whether it lives and runs plans."""
+        return self.live and self.role in ("all", "executor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """A bearer token as people see it. ``in_force`` says that it is neither revoked nor expired."""
 

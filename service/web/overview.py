@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from lake.plan import PlanState
 from lake.units import format_bytes
 from service import documents
 from service.api.context import Context
@@ -217,6 +218,11 @@ def _exact(layout: Mapping[str, Any]) -> str:
 def notices(lake: Lake, now: datetime) -> list[Notice]:
     """What needs a person, the worst first."""
     found = []
+    nobody, waiting = documents.nobody_runs_plans(lake.processes), lake.figures.count(PlanState.REQUESTED)
+    if nobody is not None and waiting:
+        text = f"wait{'s' if waiting == 1 else ''}: {nobody}."
+        subject = plural(waiting, "plan")
+        found.append(Notice(tone="attention", subject=subject, text=text, href="/processes"))
     if not any(leader.role == SCAN_ROLE and leader.live for leader in lake.leaders):
         found.append(
             Notice(

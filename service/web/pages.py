@@ -11,7 +11,7 @@ from lake.plan import PlanKind, PlanState
 from service.api.bodies import LARGEST
 from service.api.context import Here
 from service.api.table_lookup import named
-from service.documents import readings, service_settings, table_settings
+from service.documents import nobody_runs_plans, process_list, readings, service_settings, table_settings
 from service.leadership import SCAN_ROLE
 from service.problems import NOT_FOUND, CommandError
 from service.store import NotificationState
@@ -92,7 +92,8 @@ def show_plans(
 def show_plan(here: Here, request: Request, plan_id: str) -> Response:
     """One plan."""
     plan, now = here.store.plan(plan_id), datetime.now(UTC)
-    page = plan_page(plan, here.store.events(plan.plan_id), now)
+    nobody = nobody_runs_plans(here.store.processes())
+    page = plan_page(plan, here.store.events(plan.plan_id), nobody, now)
     return render(request, "plan.html", page, section="/plans", now=now)
 
 
@@ -101,6 +102,19 @@ def show_request(here: Here, request: Request, request_id: str) -> Response:
     """One request and its answer."""
     scheduler = any(leader.role == SCAN_ROLE and leader.live for leader in here.store.leaders())
     return render(request, "request.html", request_page(here.store.request(request_id), scheduler=scheduler))
+
+
+@router.get("/processes")
+def show_processes(here: Here, request: Request) -> Response:
+    """Who works, on what, and how it is with Spark."""
+    lake, now = here.lake_cache.lake(), datetime.now(UTC)
+    page = {
+        "processes": process_list(lake.processes, lake.leaders, lake.running),
+        "nobody": nobody_runs_plans(lake.processes),
+        "scheduler": any(leader.role == SCAN_ROLE and leader.live for leader in lake.leaders),
+        "waiting": lake.figures.count(PlanState.REQUESTED),
+    }
+    return render(request, "processes.html", page, section="/processes", now=now)
 
 
 @router.get("/cleaning")

@@ -11,7 +11,7 @@ from service.store import Figures, PlanEvent, PlanView
 from service.store.listing import Listing
 from service.text import partition_name
 from service.web.charts import Span, spans
-from service.web.words import shell
+from service.web.words import browsable, shell
 
 PLANS_A_PAGE = 50
 #: partitions of a plan listed at most; the command line lists them all
@@ -118,13 +118,15 @@ class PlanPage:
     more_partitions: int
     live: bool
     can_retry: bool
+    #: why nobody would take the plan up
+    nobody: str | None
     #: '' where there is none, or none that a browser should open
     spark_ui: str
     commands: tuple[str, ...]
 
 
-def plan_page(plan: PlanView, events: Sequence[PlanEvent], now: datetime) -> PlanPage:
-    """What the page of a plan shows."""
+def plan_page(plan: PlanView, events: Sequence[PlanEvent], nobody: str | None, now: datetime) -> PlanPage:
+    """What the page of a plan shows; ``nobody`` says why nobody would take it up."""
     live = plan.state in LIVE_STATES
     lines = partition_lines(plan)
     own = f" {plan.plan_id}"
@@ -140,8 +142,9 @@ def plan_page(plan: PlanView, events: Sequence[PlanEvent], now: datetime) -> Pla
         partitions=tuple(lines[:_MOST_PARTITIONS]),
         more_partitions=max(0, len(lines) - _MOST_PARTITIONS),
         live=live,
+        nobody=nobody,
         can_retry=plan.state is PlanState.FAILED,
-        spark_ui=plan.spark_ui if plan.spark_ui and plan.spark_ui.startswith(("http://", "https://")) else "",
+        spark_ui=browsable(plan.spark_ui),
         commands=tuple(commands),
     )
 

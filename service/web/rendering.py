@@ -20,7 +20,7 @@ from lake.units import format_bytes, format_duration
 from lake.version import __version__
 from service.api.context import context
 from service.api.security import WRITE, Caller
-from service.text import percent, share_of
+from service.text import percent, process_name, share_of
 from service.web import words
 
 #: where the choice of light or dark is kept; it is not secret and the script sets it
@@ -79,6 +79,8 @@ def environment() -> Environment:
         "bytes": format_bytes,
         "count": words.count,
         "share_of": share_of,
+        "browsable": words.browsable,
+        "process_name": process_name,
         "percent": percent,
         "duration": format_duration,
         "ago": _ago,

@@ -21,6 +21,8 @@ STATES = {
     "paused": ("attention", "triangle"),
     "halted": ("bad", "square"),
     "waiting": ("quiet", "ring"),
+    "alive": ("good", "dot"),
+    "silent": ("attention", "triangle"),
     "delivered": ("good", "dot"),
     "dead": ("bad", "square"),
     "unreadable": ("attention", "triangle"),
@@ -73,6 +75,11 @@ def median_bytes(counts: Sequence[int]) -> int | None:
 def short_id(plan_id: str) -> str:
     """The end of a plan's id: the part that tells plans apart at sight, as the command line accepts it."""
     return plan_id[-8:]
+
+
+def browsable(address: str | None) -> str:
+    """``address`` where a browser may open it, else ''."""
+    return address if address is not None and address.startswith(("http://", "https://")) else ""
 
 
 def shell(*words: str) -> str:

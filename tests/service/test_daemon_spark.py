@@ -12,8 +12,10 @@ from waiting import wait_for
 from executors import sessions
 from lake.errors import Transient
 from lake.plan import PlanState
+from service import documents
 from service.config.loader import load
 from service.daemon.process import Daemon
+from service.documents.lake_cache import read_lake
 from service.leadership import CLEAN_ROLE, SWEEP_ROLE
 
 pytestmark = pytest.mark.slow
@@ -52,7 +54,7 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
         tries.append(1)
         if dead:
             raise Transient(DIED)
-        return Mock()
+        return Mock(sparkContext=Mock(uiWebUrl="http://127.0.0.1:4040"))
 
     monkeypatch.setattr("service.daemon.process.start_spark", start)
     monkeypatch.setattr(sessions, "_WAIT_SECONDS", 0.2)
@@ -63,6 +65,8 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
     daemon = Daemon(config, role)
     with running(daemon):
         wait_for(lambda: daemon.not_ready() == DIED, "a start that fails")
+        wait_for(lambda: [(p.spark, p.problem) for p in store.processes() if p.executes] == [("broken", DIED)], "told")
+        assert DIED in (documents.status(read_lake(store))["nobody_runs_plans"] or "")
         roles = {CLEAN_ROLE, SWEEP_ROLE}
         wait_for(lambda: not roles & {leader.role for leader in store.leaders() if leader.live}, "both given up")
         assert all(store.acquire_leader(name, "another", daemon.config.daemon.leader_ttl) for name in roles)
@@ -77,3 +81,5 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
             store.release_leader(name, "another")
         wait_for(lambda: all(map(daemon.leadership.holds, roles)), "both taken again")
         wait_for(lambda: daemon.not_ready() is None, "ready again")
+        wait_for(lambda: store.processes()[0].spark_ui == "http://127.0.0.1:4040", "where its jobs are seen")
+    assert store.processes() == [], "it took leave"

@@ -36,7 +36,7 @@ from service.observability.metric_specs import SPECS
 from service.observability.metrics import Metrics
 from service.observability.metrics_doc import render
 from service.observability.stored_metrics import BUCKET_EDGES_BYTES
-from service.store import ScanRecord
+from service.store import ProcessFacts, ScanRecord
 
 TABLE = TableRef(name="sales.orders", format="hudi", location="/lake/orders")
 WHERE = {"table": "sales.orders", "format": "hudi"}
@@ -157,9 +157,15 @@ def test_layout_gauges_equal_the_last_scan_of_the_table(metrics, store):
     assert value(scraped, "table_halted", **WHERE) == 0
     assert value(scraped, "table_mode", **WHERE, mode="compact") == 1
     assert value(scraped, "table_paused", **WHERE) == 0
+    assert value(scraped, "processes", role="executor") == 0
+    facts = ProcessFacts(name="a", role="all", host="h", version="1", slots=2)
+    store.beat(facts, timedelta(minutes=1))
+    store.beat(replace(facts, name="b", role="executor", spark="broken", problem="no jars"), timedelta(minutes=1))
+    store.beat(replace(facts, name="c"), timedelta(seconds=-1))
     store.pause(TABLE.name, "ada")
     store.record_scan(scan_of(reducible_files=None, reducible_bytes=None))
     scraped = published(metrics, store)
+    assert [value(scraped, "processes", role=role) for role in ("scheduler", "executor", "api")] == [1, 1, 1]
     assert value(scraped, "table_paused", **WHERE) == 1
     assert absent(scraped, "table_reducible_files"), "of a scan before the upgrade it is not known"
 

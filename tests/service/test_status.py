@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The document behind "how is the lake?": what is worth a plan is told from what is only small."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from databases import store_at
+from uuid_utils import uuid7
 
-from lake.model import TableRef
+from lake.model import FileSlice, TableRef
+from lake.plan import ClusteringGroup, Commit, Plan, PlanKind, RewriteOptions
 from service import documents
 from service.documents.lake_cache import read_lake
-from service.store import ScanRecord
+from service.store import ProcessFacts, ScanRecord
 
+MINUTE = timedelta(minutes=1)
+TABLE = TableRef(name="demo.trips", format="hudi", location="/lake/trips")
 NOW = datetime.now(UTC).replace(microsecond=0)
 FOUND = ScanRecord(
     table="t", taken_at=NOW, files=100, small_files=100, small_bytes=1000, reducible_files=95, reducible_bytes=950
@@ -29,6 +34,10 @@ def scanned(store, name, mode, *scans):
     store.register(TableRef(name=name, format="hudi", location=f"/lake/{name}"), mode)
     for number, scan in enumerate(scans):
         store.record_scan(replace(scan, table=name, taken_at=NOW + timedelta(minutes=number)))
+
+
+def process(name="host-1/17/a/b.1", role="all", **facts):
+    return ProcessFacts(**{"name": name, "role": role, "host": "host-1", "version": "1", "slots": 2} | facts)
 
 
 def status(store):
@@ -62,3 +71,86 @@ def test_of_scans_before_the_upgrade_nothing_is_claimed(store):
     assert "reducible files unknown" in documents.answer_line(status(store))
     scanned(store, "t", "compact", unknown, FOUND)
     assert "reducible files 95 %, 950 B to rewrite" in documents.answer_line(status(store))
+
+
+def plan_of(partition):
+    slices = tuple(
+        FileSlice(partition=partition, file_id=f"f{n}", path=f"{partition}/{n}.parquet", bytes=1000) for n in range(3)
+    )
+    return Plan(
+        plan_id=str(uuid7()), table=TABLE, kind=PlanKind.CLUSTERING, snapshot_instant="1",
+        groups=(ClusteringGroup(partition=partition, slices=slices, output_files=1),),
+        options=RewriteOptions(target_file_max_bytes=1 << 20),
+    )  # fmt: skip
+
+
+def waiting(store):
+    """A table with a completed plan, and one that waits."""
+    store.register(TABLE, "compact")
+    done, plan = plan_of("dt=1"), plan_of("dt=2")
+    store.add_plan(done, request_id=None, actor="a", estimate={})
+    claim = store.claim("e")
+    assert claim is not None
+    store.complete(claim, Commit(plan_id=done.plan_id, instant="2", outputs=(), superseded=()), (), {"rewrite": 1000})
+    store.add_plan(plan, request_id=None, actor="a", estimate={})
+    return plan
+
+
+@pytest.fixture
+def told(store, run, clean_environment, monkeypatch):
+    """What a command says."""
+    monkeypatch.setenv("LAKEFOLD_DATABASE__URL", store.url)
+    return lambda *words: run(*words)[1]
+
+
+def test_plans_that_wait_say_that_nobody_runs_them_and_no_time_is_promised(store, told):
+    plan = waiting(store)
+    found = status(store)
+    assert (found["requested"], found["bytes_per_second"] > 0, found["backlog_seconds"]) == (1, True, None)
+    nobody = "no executor is running; lakefold worker starts one"
+    assert f"1 plan waits: {nobody}." in told("status")
+    assert nobody in told("plans", "show", plan.plan_id)
+    store.beat(process(role="scheduler", slots=0), MINUTE)
+    assert status(store)["nobody_runs_plans"] == nobody
+    store.beat(process("host-1/18/a/b.1", spark="broken", problem="no jars"), MINUTE)
+    assert status(store)["nobody_runs_plans"] == "no executor can run plans, for want of Spark: no jars"
+    assert "host-1/18 can't use Spark: no jars" in told("status")
+    store.beat(process("host-1/18/a/b.1", spark="running"), MINUTE)
+    assert status(store)["nobody_runs_plans"] is None
+    assert status(store)["backlog_seconds"] > 0
+    assert "waits" not in told("plans", "show", plan.plan_id)
+    store.pause(None, "ada")
+    assert status(store)["backlog_seconds"] is None, "nothing ends while it is paused"
+
+
+def test_a_process_says_what_it_does_runs_and_leads_and_stays_to_be_seen_when_it_falls_silent(store, told):
+    plan = waiting(store)
+    facts = process(spark="running", spark_ui="http://host-1:4040")
+    store.beat(facts, MINUTE)
+    assert store.acquire_leader("clean", facts.name, MINUTE)
+    assert store.claim(facts.name).plan.plan_id == plan.plan_id
+    (found,) = status(store)["processes"]
+    assert found.items() >= {"live": True, "leads": ["clean"], "slots": 2, "spark_ui": "http://host-1:4040"}.items()
+    assert [run["plan_id"] for run in found["runs"]] == [plan.plan_id]
+    assert f"1 of 2: {plan.table.name}" in told("status")
+    assert json.loads(told("status", "--json"))["processes"][0]["name"] == facts.name
+    store.beat(facts, timedelta(milliseconds=-1))
+    (found,) = status(store)["processes"]
+    assert (found["live"], status(store)["nobody_runs_plans"] is None) == (False, False)
+    store.farewell(facts.name)
+    assert status(store)["processes"] == []
+
+
+def test_that_no_scheduler_lives_is_said_whoever_else_leads_something(store, told):
+    assert store.acquire_leader("clean", "host-1/17", MINUTE)
+    assert "No scheduler is running" in told("status")
+    assert store.acquire_leader("scan", "host-1/17", MINUTE)
+    assert "No scheduler is running" not in told("status")
+
+
+def test_a_table_whose_scans_fail_needs_attention_until_one_succeeds(store):
+    scanned(store, "t", "compact", FOUND, ScanRecord(table="t", taken_at=NOW, outcome="error", error="no such file"))
+    (entry,) = status(store)["attention"]
+    assert (entry["table"], entry["scan_error"]) == ("t", "no such file")
+    scanned(store, "t", "compact", FOUND)
+    assert status(store)["attention"] == []

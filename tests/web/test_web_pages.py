@@ -2,6 +2,7 @@
 """What the pages say in every state, and what they never do: leave a string unescaped, load from elsewhere."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,14 +14,15 @@ from web_lake import HOSTILE, add_plan, claim_of, messages, register, scan, size
 
 import service.web
 from lake.plan import Progress
+from service.store import ProcessFacts
 from service.web.login import own_path
 from service.web.rendering import table_path
 
 MIB, HOUR = 1 << 20, timedelta(hours=1)
 SHIPPED = [path for path in Path(service.web.__file__).parent.rglob("*") if path.suffix in (".html", ".css", ".js")]
 PATHS = [
-    "/", "/plans", "/cleaning", "/settings", "/login", "/settings?table=sales.orders", "/notifications", "/pause",
-    "/nowhere/else",
+    "/", "/plans", "/processes", "/cleaning", "/settings", "/login", "/settings?table=sales.orders",
+    "/notifications", "/pause", "/nowhere/else",
 ]  # fmt: skip
 
 
@@ -243,10 +245,10 @@ HOSTILE_QUERIES = [
 ]
 
 
-@pytest.mark.parametrize("which", range(30))
+@pytest.mark.parametrize("which", range(31))
 def test_no_string_is_ever_markup(page, lake, which):
     paths = every_page(lake[1]) + [query.format(quote(HOSTILE)) for query in HOSTILE_QUERIES]
-    assert len(paths) == 30
+    assert len(paths) == 31
     answer = page.get(paths[which])
     found = Page(answer.text)
     assert [s.get("src", "").partition("?")[0] for s in found.all("script")] == ["/static/lakefold.js"]
@@ -361,3 +363,34 @@ def test_a_theme_nobody_knows_is_none(page):
 @pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "", "/a\r\nb"])
 def test_signing_in_never_leads_elsewhere(path):
     assert own_path(path) == "/"
+
+
+def test_processes_are_listed_with_what_they_run_and_what_waits_since_nobody_does(fresh):
+    store, minute = fresh.store, timedelta(minutes=1)
+    register(store, "a.b", "compact")
+    plan = add_plan(store, "a.b", "dt=1")
+    with client_of(fresh) as client:
+        words = read(client, "/processes").words
+        assert "No scheduler is running." in words
+        assert "no executor is running; lakefold worker starts one; 1 plan waits." in words
+        assert "no executor is running" in read(client, f"/plans/{plan.plan_id}").words
+        assert "1 plan waits: no executor is running" in read(client, "/").words
+    facts = ProcessFacts(name="host-1/17/a/b.1", role="all", host="host-1", version="0.1.0", slots=2)
+    store.beat(replace(facts, spark="running", spark_ui="javascript:alert(1)"), minute)
+    store.beat(replace(facts, name="host-1/18/a/b.1", role="executor", spark="broken", problem="no jars"), minute)
+    store.beat(replace(facts, name="host-2/9/a/b.1"), timedelta(seconds=-1))
+    store.acquire_leader("scan", facts.name, minute)
+    claim_of(store, plan, facts.name)
+    fresh.lake_cache.changed()
+    with client_of(fresh) as client:
+        found = read(client, "/processes")
+        assert "No plan is run" not in found.words
+        assert "No scheduler" not in found.words
+        for text in (
+            "host-1/17 all alive 1 of 2",
+            "host-1/18 executor alive 0 of 2 broken no jars",
+            "host-2/9 all silent",
+        ):
+            assert text in found.words
+        assert f"/plans/{plan.plan_id}" in [link.get("href") for link in found.all("a")]
+        assert not [link for link in found.all("a") if "javascript" in link.get("href", "")]

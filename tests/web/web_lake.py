@@ -11,7 +11,7 @@ from store_plans import commit_of, figures_of, make_plan, sql
 
 from lake.model import HISTOGRAM_EDGES_BYTES, TableRef
 from lake.plan import Claim, LeftOut, Plan, Progress, Staged, Step
-from service.store import PARTITION_SCHEMA, ScanRecord, Store, StoreSettings
+from service.store import PARTITION_SCHEMA, ProcessFacts, ScanRecord, Store, StoreSettings
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 #: the configuration that goes with it
@@ -97,9 +97,9 @@ def add_plan(store: Store, name: str, *partitions: str, files: int = 40) -> Plan
     return plan
 
 
-def claim_of(store: Store, plan: Plan) -> Claim:
+def claim_of(store: Store, plan: Plan, executor: str = "host-1.example.org:4711") -> Claim:
     """This plan's claim."""
-    claim = store.claim("host-1.example.org:4711")
+    claim = store.claim(executor)
     assert claim is not None
     assert claim.plan.plan_id == plan.plan_id
     return claim
@@ -258,5 +258,7 @@ def _spread_deletions(url: str) -> None:
 
 
 def seven_day_lead(store: Store) -> None:
-    """Somebody leads the scans for a week."""
+    """Somebody leads the scans for a week, and somebody runs plans."""
+    facts = ProcessFacts(name="host-1.example.org/4712/1", role="all", host="host-1.example.org", version="1", slots=2)
+    store.beat(facts, timedelta(days=7))
     assert store.acquire_leader("scan", "host-1.example.org:4711", timedelta(days=7))

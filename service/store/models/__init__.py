@@ -6,7 +6,7 @@ from the database's own clock (``clock.db_now``).
 """
 
 from service.store.models.columns import Base
-from service.store.models.people import LeaderRow, NotificationRow, RequestRow, TokenRow
+from service.store.models.people import LeaderRow, NotificationRow, ProcessRow, RequestRow, TokenRow
 from service.store.models.plans import (
     EventRow,
     GroupRow,
@@ -37,6 +37,7 @@ __all__ = [
     "PartitionLayoutRow",
     "PlanRow",
     "PlanTotalRow",
+    "ProcessRow",
     "RequestRow",
     "ScanRow",
     "StagedRow",

@@ -46,6 +46,30 @@ class LeaderRow(Base):
     expires_at_ms: Mapped[int] = mapped_column(BigInteger)
 
 
+class ProcessRow(Base):
+    """A process of lakefold, for as long as it says that it lives and a day beyond."""
+
+    __tablename__ = "process"
+    __table_args__ = (
+        CheckConstraint(one_of("role", ("all", "scheduler", "executor", "api")), name="role_known"),
+        CheckConstraint(one_of("spark", ("none", "starting", "running", "broken")), name="spark_known"),
+        CheckConstraint("(spark = 'broken') = (problem IS NOT NULL)", name="broken_with_reason"),
+    )
+
+    #: as it calls itself where it holds plans and roles
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    role: Mapped[str] = mapped_column(String)
+    host: Mapped[str] = mapped_column(String)
+    version: Mapped[str] = mapped_column(String)
+    slots: Mapped[int] = mapped_column(BigInteger)
+    spark: Mapped[str] = mapped_column(String)
+    spark_ui: Mapped[str | None] = mapped_column(String)
+    problem: Mapped[str | None] = mapped_column(Text)
+    started_at_ms: Mapped[int] = mapped_column(BigInteger)
+    seen_at_ms: Mapped[int] = mapped_column(BigInteger)
+    expires_at_ms: Mapped[int] = mapped_column(BigInteger)
+
+
 class TokenRow(Base):
     """A bearer token of the HTTP API; the token itself is never stored."""
 
