@@ -57,7 +57,7 @@ async def request_plans(
         Query(ge=0, le=MOST_WAIT_SECONDS, description="Seconds to wait for the answer: 0, and 30 for a dry run."),
     ] = None,
     idempotency_key: Annotated[
-        str | None, Header(min_length=1, max_length=255, description="The same key asks only once.")
+        str | None, Header(min_length=1, max_length=255, description="The same key of the same token asks only once.")
     ] = None,
 ) -> Response:
     """Ask for plans. 202 while the scheduler has not answered, then 200 with its answer, the same as for GET.
@@ -89,7 +89,7 @@ def show_request(here: Here, request_id: str) -> Response:
 def _submit(here: Context, wanted: WantedPlans, actor: str, key: str | None) -> Request:
     table = named(here, wanted.table)
     # What is known without a scan is said at once, but a repeated request gets the first one's answer.
-    if not wanted.dry_run and not (key is not None and here.store.has_request(key)):
+    if not wanted.dry_run and not (key is not None and here.store.has_request(key, actor)):
         try:
             requests.refuse_now(here.config, here.store, table, wanted.partitions)
         except CommandError as error:

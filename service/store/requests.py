@@ -33,8 +33,8 @@ class Requests(StorePart):
     ) -> str:
         """Ask for plans of ``table`` (of ``partitions`` or ``kind`` only, with policy ``overrides``); the request's id.
 
-        The same ``idempotency_key`` with the same request gives the first request's id; with a different one it
-        raises IdempotencyMismatch.
+        The same ``idempotency_key`` of the same actor with the same request gives the first request's id; with a
+        different one it raises IdempotencyMismatch.
         """
         body = {
             "table_name": table,
@@ -43,16 +43,14 @@ class Requests(StorePart):
             "dry_run": dry_run,
             "kind": kind,
         }
-        request_id = str(uuid7())
+        request_id, key = str(uuid7()), _own(actor, idempotency_key)
         with self._database.write() as connection:
             if insert_if_absent(
-                connection, RequestRow, id=request_id, idempotency_key=idempotency_key, actor=actor,
+                connection, RequestRow, id=request_id, idempotency_key=key, actor=actor,
                 created_at_ms=db_now(), traceparent=current_traceparent(), **body,
             ):  # fmt: skip
                 return request_id
-            first = connection.execute(
-                select(RequestRow.__table__).where(RequestRow.idempotency_key == idempotency_key)
-            ).one()
+            first = connection.execute(select(RequestRow.__table__).where(RequestRow.idempotency_key == key)).one()
         if any(getattr(first, column) != value for column, value in json.loads(json.dumps(body)).items()):
             raise IdempotencyMismatch(
                 f"idempotency key {idempotency_key!r} belongs to request {first.id}, which asked for something else;"
@@ -60,9 +58,9 @@ class Requests(StorePart):
             )
         return str(first.id)
 
-    def has_request(self, idempotency_key: str) -> bool:
-        """Whether a request has come under this key."""
-        known = select(RequestRow.id).where(RequestRow.idempotency_key == idempotency_key)
+    def has_request(self, idempotency_key: str, actor: str) -> bool:
+        """Whether a request of ``actor`` has come under this key."""
+        known = select(RequestRow.id).where(RequestRow.idempotency_key == _own(actor, idempotency_key))
         with self._database.read() as connection:
             return connection.execute(known).one_or_none() is not None
 
@@ -95,6 +93,11 @@ class Requests(StorePart):
         return _request(row)
 
 
+def _own(actor: str, key: str | None) -> str | None:
+    """A key as it is kept, unique among those of its actor, in whose name there is no line break."""
+    return None if key is None else f"{actor}\n{key}"
+
+
 def _request(row: Row[Any]) -> Request:
     return Request(
         request_id=row.id,
@@ -104,7 +107,7 @@ def _request(row: Row[Any]) -> Request:
         dry_run=row.dry_run,
         kind=None if row.kind is None else PlanKind(row.kind),
         traceparent=row.traceparent,
-        idempotency_key=row.idempotency_key,
+        idempotency_key=row.idempotency_key and row.idempotency_key.removeprefix(f"{row.actor}\n"),
         actor=row.actor,
         created_at=moment(row.created_at_ms),
         answered_at=optional_moment(row.answered_at_ms),

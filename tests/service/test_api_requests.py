@@ -147,6 +147,19 @@ def test_the_same_key_asks_only_once(context, client):
     assert len(context.store.open_requests()) == 1
 
 
+def test_nobody_meets_the_key_of_another_token(context, client):
+    key, theirs = {"Idempotency-Key": "k"}, add_token(context.store, "write", "another")
+    first = client.post("/v1/requests", json={"table": "t1"}, headers=key)
+    other = client.post(
+        "/v1/requests",
+        json={"table": "t1", "partitions": ["dt=2"]},
+        headers=key | {"Authorization": f"Bearer {theirs}"},
+    )
+    assert (first.status_code, other.status_code) == (202, 202)
+    assert first.json()["request_id"] != other.json()["request_id"]
+    assert {request.idempotency_key for request in context.store.open_requests()} == {"k"}
+
+
 @pytest.mark.parametrize(
     ("stop", "words"),
     [

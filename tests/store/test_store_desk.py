@@ -138,11 +138,21 @@ def test_a_request_is_answered_once(store: Store) -> None:
 
 def test_an_idempotency_key_gives_the_first_request_and_refuses_another_body(store: Store) -> None:
     first = store.add_request("t", partitions=["a"], overrides={"x": (1, 2)}, idempotency_key="k", actor="ada")
-    again = store.add_request("t", partitions=["a"], overrides={"x": (1, 2)}, idempotency_key="k", actor="bob")
+    again = store.add_request("t", partitions=["a"], overrides={"x": (1, 2)}, idempotency_key="k", actor="ada")
     assert again == first
+    assert store.request(first).idempotency_key == "k"
     with pytest.raises(IdempotencyMismatch, match="'k' belongs to request"):
         store.add_request("t", partitions=["b"], idempotency_key="k", actor="ada")
     assert store.add_request("t", actor="ada") != store.add_request("t", actor="ada"), "no key, no memory"
+
+
+def test_an_idempotency_key_is_its_actors_own(store: Store) -> None:
+    first = store.add_request("t", partitions=["a"], idempotency_key="k", actor="token ada")
+    assert store.has_request("k", "token ada")
+    assert not store.has_request("k", "token bob")
+    other = store.add_request("t", partitions=["b"], idempotency_key="k", actor="token bob")
+    assert other != first
+    assert [store.request(each).partitions for each in (first, other)] == [("a",), ("b",)]
 
 
 def finish(store: Store, partition: str, instant: str, table: TableRef = TRIPS) -> None:

@@ -27,6 +27,7 @@ class RequestRow(Base):
     dry_run: Mapped[bool] = mapped_column()
     kind: Mapped[str | None] = mapped_column(String)
     traceparent: Mapped[str | None] = mapped_column(String)
+    #: after its actor, so that nobody meets another one's
     idempotency_key: Mapped[str | None] = mapped_column(String)
     actor: Mapped[str] = mapped_column(String)
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
