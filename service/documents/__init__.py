@@ -14,7 +14,7 @@ from service.documents.plans import (
     plan_retried,
     plan_summary,
 )
-from service.documents.processes import nobody_runs_plans, process_list
+from service.documents.processes import has_scheduler, nobody_runs_plans, process_list
 from service.documents.settings import service_settings, setting, table_settings
 from service.documents.status import answer_line, reducible_words, status
 from service.documents.tables import paused, table_details, table_state_word, table_summary
@@ -23,6 +23,7 @@ __all__ = [
     "PROGRESS",
     "TERMINAL",
     "answer_line",
+    "has_scheduler",
     "nobody_runs_plans",
     "notification",
     "notifications_dropped",

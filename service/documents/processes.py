@@ -4,6 +4,8 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from service.leadership import SCAN_ROLE
+
 if TYPE_CHECKING:
     from service.store import Leader, PlanView, ProcessView
 
@@ -33,6 +35,11 @@ def process_list(
         process_summary(process, leads.get(process.name, ()), runs.get(process.name, ()))
         for process in sorted(processes, key=lambda process: (not process.live, process.name))
     ]
+
+
+def has_scheduler(leaders: "Iterable[Leader]") -> bool:
+    """Whether somebody leads scans; without that no table is scanned and no request is answered."""
+    return any(leader.role == SCAN_ROLE and leader.live for leader in leaders)
 
 
 def nobody_runs_plans(processes: "Iterable[ProcessView]") -> str | None:

@@ -4,9 +4,8 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from service.documents.processes import nobody_runs_plans, process_list
+from service.documents.processes import has_scheduler, nobody_runs_plans, process_list
 from service.documents.tables import pause_facts
-from service.leadership import SCAN_ROLE
 from service.text import percent, plural, share_of, size
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def status(lake: "Lake") -> dict[str, Any]:
         "notifications_dead": figures.notifications_dead,
         "leaders": lake.leaders,
         "processes": process_list(lake.processes, lake.leaders, lake.running),
-        "scheduler": any(leader.role == SCAN_ROLE and leader.live for leader in lake.leaders),
+        "scheduler": has_scheduler(lake.leaders),
         "nobody_runs_plans": nobody,
     }  # fmt: skip
 

@@ -7,15 +7,14 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from lake.plan import PlanState
 from lake.units import format_bytes
 from service import documents
 from service.api.context import Context
 from service.documents.lake_cache import Lake
-from service.leadership import SCAN_ROLE
 from service.store import PlanView, ScanRecord, TableState
 from service.text import percent, plural, share_of
 from service.web.charts import Spark, sparkline
+from service.web.notices import Notice, who_is_missing
 from service.web.rendering import table_path
 from service.web.words import ago, count, median_bytes, roughly, shell
 
@@ -35,19 +34,6 @@ class Part:
     after: str = ""
     tone: str = ""
     href: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """Something that a person should know or do; ``command`` is what to run, ``button`` what sends to ``action``."""
-
-    tone: str
-    subject: str
-    text: str
-    href: str = ""
-    command: str = ""
-    action: str = ""
-    button: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,13 +180,12 @@ def _reducible(layouts: Mapping[str, Mapping[str, Any]]) -> Iterator[Part]:
     """What is worth a plan in the tables that lakefold compacts, and in those that it only observes."""
     compact, observed = layouts["compact"], layouts["observe"]
     if compact["tables"] or not observed["tables"]:
-        yield Part(
-            before="reducible files ", figure=documents.reducible_words(compact), title=_exact(compact), href="/"
-        )
+        figure, comma, rest = documents.reducible_words(compact).partition(", ")
+        yield Part(before="reducible files ", figure=figure, after=comma + rest, title=_exact(compact))
     if observed["tables"]:
         before = f"{plural(observed['tables'], 'observed table')}: reducible files "
-        words = documents.reducible_words(observed, since_first=False)
-        yield Part(before=before, figure=words, title=_exact(observed), href="/?state=observe")
+        figure, comma, rest = documents.reducible_words(observed, since_first=False).partition(", ")
+        yield Part(before=before, figure=figure, after=comma + rest, title=_exact(observed), href="/?state=observe")
 
 
 def _exact(layout: Mapping[str, Any]) -> str:
@@ -217,19 +202,7 @@ def _exact(layout: Mapping[str, Any]) -> str:
 
 def notices(lake: Lake, now: datetime) -> list[Notice]:
     """What needs a person, the worst first."""
-    found = []
-    nobody, waiting = documents.nobody_runs_plans(lake.processes), lake.figures.count(PlanState.REQUESTED)
-    if nobody is not None and waiting:
-        text = f"wait{'s' if waiting == 1 else ''}: {nobody}."
-        subject = plural(waiting, "plan")
-        found.append(Notice(tone="attention", subject=subject, text=text, href="/processes"))
-    if not any(leader.role == SCAN_ROLE and leader.live for leader in lake.leaders):
-        found.append(
-            Notice(
-                tone="attention", subject="No scheduler is running.", command="lakefold serve",
-                text="Nothing is scanned and no request is answered until one is started:",
-            )
-        )  # fmt: skip
+    found = list(who_is_missing(lake))
     tables = [notice for table in lake.figures.tables for notice in _of_table(lake, table, now)]
     tables.sort(key=lambda notice: notice.tone != "bad")
     more = len(tables) - _MOST_NOTICES

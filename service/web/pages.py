@@ -11,8 +11,7 @@ from lake.plan import PlanKind, PlanState
 from service.api.bodies import LARGEST
 from service.api.context import Here
 from service.api.table_lookup import named
-from service.documents import nobody_runs_plans, process_list, readings, service_settings, table_settings
-from service.leadership import SCAN_ROLE
+from service.documents import has_scheduler, nobody_runs_plans, readings, service_settings, table_settings
 from service.problems import NOT_FOUND, CommandError
 from service.store import NotificationState
 from service.web.cleaning import cleaning_page
@@ -21,6 +20,7 @@ from service.web.overrides import MOST_OVERRIDES, request_form
 from service.web.overview import overview
 from service.web.plans import plan_list, plan_page
 from service.web.problems import PageRoute
+from service.web.processes import processes_page
 from service.web.rendering import render, static_file
 from service.web.requests import request_page
 from service.web.settings import settings_page
@@ -100,21 +100,14 @@ def show_plan(here: Here, request: Request, plan_id: str) -> Response:
 @router.get("/requests/{request_id}")
 def show_request(here: Here, request: Request, request_id: str) -> Response:
     """One request and its answer."""
-    scheduler = any(leader.role == SCAN_ROLE and leader.live for leader in here.store.leaders())
+    scheduler = has_scheduler(here.store.leaders())
     return render(request, "request.html", request_page(here.store.request(request_id), scheduler=scheduler))
 
 
 @router.get("/processes")
 def show_processes(here: Here, request: Request) -> Response:
     """Who works, on what, and how it is with Spark."""
-    lake, now = here.lake_cache.lake(), datetime.now(UTC)
-    page = {
-        "processes": process_list(lake.processes, lake.leaders, lake.running),
-        "nobody": nobody_runs_plans(lake.processes),
-        "scheduler": any(leader.role == SCAN_ROLE and leader.live for leader in lake.leaders),
-        "waiting": lake.figures.count(PlanState.REQUESTED),
-    }
-    return render(request, "processes.html", page, section="/processes", now=now)
+    return render(request, "processes.html", processes_page(here.lake_cache.lake()), section="/processes")
 
 
 @router.get("/cleaning")

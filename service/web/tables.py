@@ -16,8 +16,8 @@ from service.config.tables import ConfiguredTable
 from service.store import PartitionLayout, PlanView, ScanRecord, TableState
 from service.text import partition_name, percent, plural, share_of
 from service.web.charts import Histogram, Trend, heat, histogram, trend
+from service.web.notices import Notice
 from service.web.overrides import RequestForm
-from service.web.overview import Notice
 from service.web.rendering import table_path
 from service.web.words import ago, median_bytes, shell
 

@@ -47,6 +47,7 @@ def pages_of(plans):
         "plans": "/plans",
         "plans-failed": "/plans?state=failed",
         **{f"plan-{name}": f"/plans/{plan_id}" for name, plan_id in plans.items()},
+        "processes": "/processes",
         "cleaning": "/cleaning",
         "settings": "/settings",
         "settings-table": "/settings?table=sales.orders",

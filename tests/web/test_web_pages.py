@@ -372,7 +372,7 @@ def test_processes_are_listed_with_what_they_run_and_what_waits_since_nobody_doe
     with client_of(fresh) as client:
         words = read(client, "/processes").words
         assert "No scheduler is running." in words
-        assert "no executor is running; lakefold worker starts one; 1 plan waits." in words
+        assert "1 plan waits: no executor is running; lakefold worker starts one." in words
         assert "no executor is running" in read(client, f"/plans/{plan.plan_id}").words
         assert "1 plan waits: no executor is running" in read(client, "/").words
     facts = ProcessFacts(name="host-1/17/a/b.1", role="all", host="host-1", version="0.1.0", slots=2)
@@ -384,10 +384,11 @@ def test_processes_are_listed_with_what_they_run_and_what_waits_since_nobody_doe
     fresh.lake_cache.changed()
     with client_of(fresh) as client:
         found = read(client, "/processes")
-        assert "No plan is run" not in found.words
+        assert "no executor is running" not in found.words
+        assert "host-1/18 can't use Spark: no jars" in found.words
         assert "No scheduler" not in found.words
         assert re.search(r"host-1/17 ?all alive 1 of 2 ?\w+ a\.b running scan", found.words)
-        assert re.search(r"host-1/18 ?executor alive 0 of 2 broken ?no jars", found.words)
+        assert re.search(r"host-1/18 ?executor alive 0 of 2 broken", found.words)
         assert re.search(r"host-2/9 ?all silent", found.words)
         assert f"/plans/{plan.plan_id}" in [link.get("href") for link in found.all("a")]
         assert not [link for link in found.all("a") if "javascript" in link.get("href", "")]

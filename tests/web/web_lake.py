@@ -4,6 +4,7 @@
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -259,6 +260,14 @@ def _spread_deletions(url: str) -> None:
 
 def seven_day_lead(store: Store) -> None:
     """Somebody leads the scans for a week, and somebody runs plans."""
-    facts = ProcessFacts(name="host-1.example.org/4712/1", role="all", host="host-1.example.org", version="1", slots=2)
-    store.beat(facts, timedelta(days=7))
-    assert store.acquire_leader("scan", "host-1.example.org:4711", timedelta(days=7))
+    week = timedelta(days=7)
+    facts = ProcessFacts(
+        name="host-1.example.org:4711", role="executor", host="host-1.example.org", version="0.1.0", slots=2,
+        spark="running", spark_ui="http://host-1.example.org:4040",
+    )  # fmt: skip
+    store.beat(facts, week)
+    store.beat(replace(facts, name="host-2.example.org/12/1/a.2", role="scheduler", slots=0, spark="none"), week)
+    problem = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does where memory runs out"
+    store.beat(replace(facts, name="host-3.example.org/99/1/a.2", spark="broken", problem=problem), week)
+    store.beat(replace(facts, name="host-4.example.org/7/1/a.2"), timedelta(seconds=-1))
+    assert store.acquire_leader("scan", "host-2.example.org/12/1/a.2", week)

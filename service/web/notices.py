@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person should know or do, said at the head of a page."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lake.plan import PlanState
+from service import documents
+from service.documents.lake_cache import Lake
+from service.text import plural, process_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something that a person should know or do; ``command`` is what to run, ``button`` what sends to ``action``."""
+
+    tone: str
+    subject: str
+    text: str
+    href: str = ""
+    command: str = ""
+    action: str = ""
+    button: str = ""
+
+
+def who_is_missing(lake: Lake) -> Iterator[Notice]:
+    """What is left undone: no scheduler, nobody who runs plans, executors without Spark."""
+    if not documents.has_scheduler(lake.leaders):
+        text = "Nothing is scanned and no request is answered until one is started:"
+        yield Notice(tone="attention", subject="No scheduler is running.", text=text, command="lakefold serve")
+    waiting, nobody = lake.figures.count(PlanState.REQUESTED), documents.nobody_runs_plans(lake.processes)
+    if nobody is not None:
+        subject = plural(waiting, "plan") if waiting else "No plan is run:"
+        text = f"wait{'s' if waiting == 1 else ''}: {nobody}." if waiting else f"{nobody}."
+        yield Notice(tone="attention", subject=subject, text=text, href="/processes")
+    for process in lake.processes:
+        if process.live and process.problem is not None:
+            text = f"can't use Spark: {process.problem}"
+            yield Notice(tone="attention", subject=process_name(process.name), text=text, href="/processes")

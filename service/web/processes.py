@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of processes: who works, on what, and what is left undone for want of somebody."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service import documents
+from service.documents.lake_cache import Lake
+from service.web.notices import Notice, who_is_missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessesPage:
+    """Everything the page shows."""
+
+    notices: tuple[Notice, ...]
+    processes: Sequence[Mapping[str, Any]]
+
+
+def processes_page(lake: Lake) -> ProcessesPage:
+    """The page of one reading."""
+    return ProcessesPage(
+        notices=tuple(who_is_missing(lake)),
+        processes=documents.process_list(lake.processes, lake.leaders, lake.running),
+    )
