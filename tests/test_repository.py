@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The repository keeps what its pages promise: rooms, licences, contracts, samples that work, links that lead."""
 
+import os
 import re
 import subprocess
 import sys
@@ -145,12 +146,15 @@ def test_no_file_has_both_sides_of_a_merge():
     assert [str(path) for path in text_files() if marker.search(path.read_text(errors="replace"))] == []
 
 
-def test_ci_runs_the_test_target():
-    script = ROOT / ".ci" / "run"
-    assert script.stat().st_mode & 0o100, ".ci/run is executable"
-    commands = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
-    assert commands[-1] == "exec make test"
-    assert re.search(r"^test:.*\n(\t.*\n)*\t@?.*pytest", (ROOT / "Makefile").read_text(), re.MULTILINE)
+@pytest.mark.parametrize(("broken", "ran"), [("", ["lint", "test"]), ("test", ["lint", "test"]), ("lint", ["lint"])])
+def test_ci_fails_on_what_lint_finds_and_on_a_test_that_fails(tmp_path, broken, ran):
+    make = tmp_path / "make"
+    make.write_text(f'#!/bin/sh\necho "$1" >> "{tmp_path}/ran"\n[ "$1" != "{broken}" ]\n')
+    make.chmod(0o755)
+    done = subprocess.run(
+        [ROOT / ".ci" / "run"], env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, check=False
+    )
+    assert ((tmp_path / "ran").read_text().split(), done.returncode == 0) == (ran, not broken)
 
 
 def test_readmes_configuration_is_valid_and_says_the_defaults_it_claims(tmp_path, monkeypatch):

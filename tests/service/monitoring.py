@@ -70,6 +70,12 @@ def queries(board: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"{board['title']}, variable {variable['name']}", series
 
 
+def in_words(number: int) -> str:
+    """A number up to twenty as pages spell it."""
+    words = "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+    return f"{words} seventeen eighteen nineteen twenty".split()[number]
+
+
 def free_port() -> int:
     """A loopback port nobody listens on now."""
     with socket.socket() as probe:

@@ -17,8 +17,9 @@ from daemon_toys import running, write_config
 from databases import store_at
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from receiver import receiving
+from toys.files import rows
 from toys.timeline import ToyFormat
-from toys.timeline_tables import create
+from toys.timeline_tables import create, write
 from waiting import wait_for
 
 from executors.observer import Observer, Observers
@@ -42,19 +43,24 @@ def receiver():
         yield receiver
 
 
-@pytest.fixture
-def config(toys, tmp_path, receiver):
-    """A daemon's configuration with one toy table and both receivers; its database."""
-    create(tmp_path / "lake" / "t1", name="t1")
-    path = write_config(tmp_path)
+def configured(home, receiver, **policy):
+    """A daemon's configuration with both receivers; its database."""
+    path = write_config(home, policy=policy)
     with path.open("a") as file:
         file.write(
             f'[openlineage]\nurl = "{receiver.url}"\napi_key = "pl4nted-key"\nnamespace = "tests"\n'
             f'[opentelemetry]\ntraces_url = "{receiver.url}/v1/traces"\n'
             'headers = {authorization = "Bearer pl4nted"}\n'
         )
-    store_at(tmp_path).close()
+    store_at(home).close()
     return load(path)
+
+
+@pytest.fixture
+def config(toys, tmp_path, receiver):
+    """A daemon's configuration with one toy table and both receivers; its database."""
+    create(tmp_path / "lake" / "t1", name="t1")
+    return configured(tmp_path, receiver)
 
 
 def lineage_of(receiver):
@@ -72,8 +78,12 @@ def spans_of(receiver):
     return spans
 
 
-def test_a_plan_asked_for_within_a_trace_is_seen_there_from_the_request_to_the_commit(config, receiver):
-    with running(Daemon(config, "all")) as daemon:
+def test_a_plan_asked_for_within_a_trace_is_seen_there_from_the_request_to_the_commit(toys, tmp_path, receiver):
+    table = create(tmp_path / "lake" / "t1", name="t1", partitions=1, files=1)
+    with running(Daemon(configured(tmp_path, receiver, scan_interval="1h"), "all")) as daemon:
+        wait_for(lambda: daemon.store.last_scan("t1"), "a scan that finds nothing to do")
+        for low in (1000, 2000):
+            write(table, "dt=0", rows(low, low + 50))
         with traced(ASKED):
             daemon.store.add_request("t1", actor="ada")
         wait_for(lambda: daemon.store.figures().count(PlanState.COMPLETED), "a completed plan")
@@ -85,9 +95,9 @@ def test_a_plan_asked_for_within_a_trace_is_seen_there_from_the_request_to_the_c
     [lease] = by_name["lease"]
     planned = {span.span_id: span for span in by_name["plan"]}[lease.parent_span_id]
     assert lease.trace_id == planned.trace_id
-    if plan.actor == "ada":  # else a scan was faster than the request
-        assert planned.trace_id.hex() == ASKED[3:35]
-        assert planned.parent_span_id.hex() == ASKED[36:52]
+    assert plan.actor == "ada"
+    assert planned.trace_id.hex() == ASKED[3:35]
+    assert planned.parent_span_id.hex() == ASKED[36:52]
     attributes = {entry.key: entry.value for entry in lease.attributes}
     assert attributes["lakefold.plan"].string_value == plan.plan_id
     assert attributes["lakefold.result"].string_value == "completed"
