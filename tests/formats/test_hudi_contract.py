@@ -19,7 +19,7 @@ from hudi_case import HudiCase
 from support import BUNDLE, SOAK, record_figure
 from toys.bench import Bench
 
-from lake.formats.hudi.jvm.bundle import LINES
+from lake.formats.hudi.jvm.bundle import LINES, bundle_of
 from service.store.views import StoreSettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
@@ -33,6 +33,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def case(spark: Any, templates: Path) -> HudiCase:
+    assert bundle_of(spark).version == BUNDLE
     return HudiCase(spark, templates)
 
 
