@@ -19,11 +19,14 @@ from simulation.world import simulated
 pytestmark = pytest.mark.slow
 
 SEEDS = range(20_000)
+#: where to begin to look for what few seeds find; wherever that is, all of them are gone through
+_FIRST = {"table-asked-once": 6_100, "no-epochs": 3_200, "lock-of-one-process": 500}
 
 
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_planted_defect_is_found(name):
-    seed = first_failure(SEEDS, DEFECTS[name]())
+    first = _FIRST.get(name, 0)
+    seed = first_failure([*SEEDS[first:], *SEEDS[:first]], DEFECTS[name]())
     assert seed is not None, f"{name} is not found in {len(SEEDS):,} seeds"
     failure = explain(seed, DEFECTS[name](), name)
     assert failure is not None
