@@ -13,13 +13,20 @@ _BYTE_UNITS = {
 }  # fmt: skip
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
+_NUMBER = re.compile(r"\s*[0-9]+(?:\.[0-9]+)?\s*")
+
+
+def is_bare(value: object) -> bool:
+    """Whether ``value`` is a number without a unit; 0 needs none."""
+    return bool(_NUMBER.fullmatch(str(value))) and float(str(value)) > 0
 
 
 def parse_bytes(text: str | int) -> int:
-    """``300MiB``, ``1.5 GB`` or a bare number of bytes as an integer; ValueError otherwise."""
-    if isinstance(text, int):
-        return text
-    match = _QUANTITY.fullmatch(text)
+    """``300MiB``, ``1.5 GB`` or 0 as an integer; ValueError otherwise, for a number without a unit too."""
+    if is_bare(text):
+        number = str(text).strip()
+        raise ValueError(f"{number} has no unit; write {number}B or {number}MiB, whichever is meant")
+    match = _QUANTITY.fullmatch(str(text))
     unit = _BYTE_UNITS.get(match.group(2).lower()) if match else None
     if match is None or unit is None:
         raise ValueError(f"{text!r} is not a size; write a number with B, KiB, MiB, GiB or TiB, such as 300MiB")
@@ -38,12 +45,13 @@ def format_bytes(count: float) -> str:
 
 
 def parse_duration(text: str | int | float | timedelta) -> timedelta:
-    """``15min``, ``7d``, ``30s`` or a bare number of seconds; ValueError otherwise."""
+    """``15min``, ``7d``, ``30s`` or 0; ValueError otherwise, for a number without a unit too."""
     if isinstance(text, timedelta):
         return text
-    if isinstance(text, (int, float)):
-        return timedelta(seconds=text)
-    match = _QUANTITY.fullmatch(text)
+    if is_bare(text):
+        number = str(text).strip()
+        raise ValueError(f"{number} has no unit; write {number}s or {number}min, whichever is meant")
+    match = _QUANTITY.fullmatch(str(text))
     unit = _SECONDS.get(match.group(2).lower() or "s") if match else None
     if match is None or unit is None:
         raise ValueError(f"{text!r} is not a duration; write a number with s, min, h, d or w, such as 15min or 7d")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.values import binary_bytes, mebibytes
+from planner.values import binary_bytes, mebibytes, seconds
 
 DFS_BLOCK_BYTES = 128 << 20  # HDFS' default for dfs.blocksize
 
@@ -74,9 +74,9 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "write.parquet.max.file.size": Alias(knob="missing_base_bytes", read=mebibytes, note=_MISSING_BASE),
         "spark.hive.automerge.least.filenum": Alias(knob="min_input_files"),
         "hoodie.compact.inline.max.delta.commits": Alias(knob="compact_delta_commits"),
-        "hoodie.compact.inline.max.delta.seconds": Alias(knob="compact_age", note=_OLDEST_LOG),
+        "hoodie.compact.inline.max.delta.seconds": Alias(knob="compact_age", read=seconds, note=_OLDEST_LOG),
         "compaction.delta_commits": Alias(knob="compact_delta_commits"),
-        "compaction.delta_seconds": Alias(knob="compact_age", note=_OLDEST_LOG),
+        "compaction.delta_seconds": Alias(knob="compact_age", read=seconds, note=_OLDEST_LOG),
         "hoodie.compaction.logfile.num.threshold": Alias(knob="compact_log_files", note=_ENOUGH),
         "hoodie.compaction.logfile.size.threshold": Alias(knob="compact_log_bytes", read=binary_bytes, note=_ENOUGH),
     }

@@ -24,11 +24,12 @@ from planner.rules import setting_name as setting_name
 from planner.values import (
     read_bytes,
     read_count,
-    read_duration,
     read_flag,
     read_lower_words,
     read_one_of,
     read_ratio,
+    read_size,
+    read_span,
     read_text,
     read_word,
     read_words,
@@ -120,7 +121,7 @@ _PARSERS_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
     int: read_count,
     float: read_ratio,
     bool: read_flag,
-    timedelta: read_duration,
+    timedelta: read_span,
     str: read_word,
     RewriteFirst: read_one_of(RewriteFirst),
     PartitionFilter: read_one_of(PartitionFilter),
@@ -161,10 +162,10 @@ def _resolve(key: str) -> tuple[str | None, Callable[[Any], Any]]:
     alias = ALIASES.get(key)
     if alias is not None:
         return alias.knob, alias.read or KNOBS[alias.knob]
-    for knob in (key, f"{key}_bytes"):
-        if knob in KNOBS:
-            return knob, KNOBS[knob]
-    return None, read_text
+    if key in KNOBS:
+        return key, KNOBS[key]
+    knob = f"{key}_bytes"
+    return (knob, read_size) if knob in KNOBS else (None, read_text)
 
 
 def _parsed(key: str, value: Any, parse: Callable[[Any], Any]) -> Any:
@@ -201,7 +202,7 @@ def _bytes_written(count: int) -> str:
     for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
         if count and count % size == 0:
             return f"{count // size}{unit}"
-    return str(count)
+    return f"{count}B"
 
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(

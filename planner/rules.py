@@ -71,6 +71,19 @@ def problems(policy: Knobs) -> Iterator[str]:
     yield from _word_problems(policy)
 
 
+def cautions(policy: Knobs) -> Iterator[str]:
+    """One line for each value that is allowed and seldom meant: what comes of it."""
+    if policy.retention < _SHORT:
+        yield (
+            f"retention is {format_duration(policy.retention)}: a replaced file may be deleted while a query that "
+            "began before still reads it"
+        )
+    if policy.small_file_limit_bytes < _TINY_BYTES:
+        yield f"small_file_limit is {format_bytes(policy.small_file_limit_bytes)}: larger files are left alone"
+
+
+#: a retention that long queries outlast, and a limit that hardly any file is below
+_SHORT, _TINY_BYTES = timedelta(hours=1), 1 << 20
 _ABOVE_ZERO = (
     "scan_interval", "sweep_interval", "table_services_interval", "lease", "heartbeat", "backoff", "backoff_max"
 )  # fmt: skip

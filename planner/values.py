@@ -7,15 +7,21 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from lake.units import parse_bytes, parse_duration
+from lake.units import is_bare, parse_bytes, parse_duration
 
 _DECIMAL_UNIT = re.compile(r"(?<=[kmgtKMGT])[bB]\s*$")
 
 
-def read_bytes(value: Any) -> int:
+def read_size(value: Any) -> int:
+    """A size under a name that says no unit."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise ValueError(f"{value!r} is not a size; write a number of bytes or one with a unit, such as 300MiB")
+        raise ValueError(f"{value!r} is not a size; write a number with a unit, such as 300MiB")
     return parse_bytes(value)
+
+
+def read_bytes(value: Any) -> int:
+    """A size under a name that says bytes, so that a bare number is one of them."""
+    return int(value) if is_bare(value) and not isinstance(value, float) else read_size(value)
 
 
 def read_count(value: Any) -> int:
@@ -36,10 +42,16 @@ def read_ratio(value: Any) -> float:
         raise ValueError(f"{value!r} is not a number") from None
 
 
-def read_duration(value: Any) -> timedelta:
+def read_span(value: Any) -> timedelta:
+    """A duration under a name that says no unit."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str, timedelta)):
         raise ValueError(f"{value!r} is not a duration; write a number with s, min, h, d or w, such as 15min or 7d")
     return parse_duration(value)
+
+
+def seconds(value: Any) -> timedelta:
+    """A duration under a key that says seconds, so that a bare number is one of them."""
+    return timedelta(seconds=float(value)) if is_bare(value) else read_span(value)
 
 
 def read_flag(value: Any) -> bool:
@@ -83,7 +95,7 @@ def binary_bytes(value: Any) -> int:
     """A size under a key whose MB and GB are powers of 1024; bare numbers are bytes."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(f"{value!r} is not a size; write a number of bytes")
-    return parse_bytes(_DECIMAL_UNIT.sub("iB", value)) if isinstance(value, str) else value
+    return read_bytes(_DECIMAL_UNIT.sub("iB", value) if isinstance(value, str) else value)
 
 
 def mebibytes(value: Any) -> int:

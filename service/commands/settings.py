@@ -30,13 +30,16 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
     That is a source that can't be resolved, and a table that is refused or can't be read. Needs no database: tables of
     a catalog database, which only a process with Spark can list, are not searched.
     """
+    from planner.rules import cautions
     from service.config.catalog import Catalog
     from service.config.environment import unread_variables
-    from service.config.tables import check_rules, matching
+    from service.config.tables import check_rules, default_policy, matching
     from service.planning.refusals import refused_tables
+    from service.store.engine import parse_url
 
     with command(json, config) as run:
         loaded = run.config
+        parse_url(loaded.database.url.get_secret_value())
         check_rules(loaded)
         catalog = Catalog(loaded)
         tables = catalog.tables()
@@ -49,10 +52,14 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
             for number, source in enumerate(loaded.sources, 1)
         ]
         unread = unread_variables()
+        careful: dict[str, list[str]] = {}
+        for name, policy in (("[defaults]", default_policy(loaded)), *((table.name, table.policy) for table in tables)):
+            for caution in cautions(policy):
+                careful.setdefault(caution, []).append(name)
         data = {
             "file": loaded.file, "tables": len(tables), "modes": modes, "sources": sources,
             "problems": catalog.problems, "refused": refused, "rules_without_table": idle,
-            "unread_variables": list(unread),
+            "unread_variables": list(unread), "cautions": careful,
         }  # fmt: skip
 
         def text() -> None:
@@ -71,6 +78,8 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
                 run.out.note(f"{rule} matches no table")
             for problem in (*catalog.problems, *unread.values()):
                 run.out.note(problem)
+            for caution, where in careful.items():
+                run.out.note(f"{names(where)}: {caution}")
             for name, why in refused.items():
                 run.out.note(why if why.startswith(name) else f"{name}: {why}")
 

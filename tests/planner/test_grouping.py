@@ -45,20 +45,25 @@ def test_a_group_is_asked_for_as_many_outputs_as_its_bytes_fill_targets() -> Non
 
 
 def test_a_total_exactly_at_max_bytes_per_group_fits_and_one_byte_more_does_not() -> None:
-    settings = {"small_file_limit": 30, "target_file_max": 60, "max_bytes_per_group": 100}
+    settings = {"small_file_limit_bytes": 30, "target_file_max_bytes": 60, "max_bytes_per_group": 100}
     assert groups(plan(series(25, 25, 25, 25), settings)) == [["0", "1", "2", "3"]]
     assert groups(plan(series(25, 25, 25, 26), settings)) == [["0", "1"], ["2", "3"]]
 
 
 def test_a_total_exactly_at_max_bytes_per_group_fits_as_it_does_for_hudi() -> None:
-    settings = {"strategy": "hudi", "small_file_limit": 30, "target_file_max": 60, "max_bytes_per_group": 100}
+    settings = {
+        "strategy": "hudi",
+        "small_file_limit_bytes": 30,
+        "target_file_max_bytes": 60,
+        "max_bytes_per_group": 100,
+    }
     assert groups(plan(series(25, 25, 25, 25), settings)) == [["0", "1", "2", "3"]]
     assert groups(plan(series(25, 25, 25, 26, 24), settings)) == [["3", "0", "1"], ["2", "4"]]
 
 
 def test_groups_exactly_at_max_bytes_per_plan_fit_and_one_byte_more_does_not() -> None:
     files = [*series(50, 50, partition="a", name="a"), *series(50, 50, partition="b", name="b")]
-    settings = {"small_file_limit": 60, "target_file_max": 100, "max_bytes_per_group": 100}
+    settings = {"small_file_limit_bytes": 60, "target_file_max_bytes": 100, "max_bytes_per_group": 100}
     assert len(groups(plan(files, {**settings, "max_bytes_per_plan": 200}))) == 2
     planning = plan(files, {**settings, "max_bytes_per_plan": 199})
     assert groups(planning) == [["a0", "a1"]]
@@ -73,7 +78,12 @@ def test_groups_of_a_large_partition_are_neighbours_in_time_and_about_equal() ->
 
 
 def test_the_bytes_of_logs_count_in_a_group() -> None:
-    settings = {"small_file_limit": 30, "target_file_max": 60, "max_bytes_per_group": 100, "compaction": False}
+    settings = {
+        "small_file_limit_bytes": 30,
+        "target_file_max_bytes": 60,
+        "max_bytes_per_group": 100,
+        "compaction": False,
+    }
     files = [File(id=str(i), bytes=10, log_bytes=16, age=timedelta(days=1, minutes=-i)) for i in range(5)]
     planning = plan(files, settings)
     assert groups(planning) == [["0", "1"], ["2", "3", "4"]]
@@ -88,7 +98,7 @@ def test_a_group_has_at_most_max_files_per_group() -> None:
 
 
 def test_files_that_only_fit_by_size_are_merged_although_others_lie_between_them() -> None:
-    settings = {"small_file_limit": 1000, "target_file_max": 1000, "max_bytes_per_group": 1000}
+    settings = {"small_file_limit_bytes": 1000, "target_file_max_bytes": 1000, "max_bytes_per_group": 1000}
     planning = plan(series(995, 10, 995, 10), settings)
     assert groups(planning) == [["1", "3"]]
     assert reasons(planning) == {"0": "no_gain", "1": "chosen", "2": "no_gain", "3": "chosen"}

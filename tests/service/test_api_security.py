@@ -220,7 +220,7 @@ def test_a_write_by_cookie_is_taken_only_from_the_page_itself(context):
 
 
 def test_a_body_that_is_too_large_is_refused_announced_or_not(tmp_path):
-    context = context_at(tmp_path, max_body=1000)
+    context = context_at(tmp_path, max_body="1000B")
     writer, before = add_token(context.store, "write"), rows(context)
     body = b'{"table": "' + b"x" * 2000 + b'"}'
     with client_of(context, writer) as client:

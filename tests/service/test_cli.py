@@ -183,6 +183,25 @@ def test_config_check_finds_bad_rules_idle_rules_and_sources_that_are_not_there(
     assert run("config", "check")[0] == 0
 
 
+def test_config_check_says_aloud_what_is_allowed_and_seldom_meant(run, home):
+    with (home / "lakefold.toml").open("a") as file:
+        file.write('[defaults]\nretention = "0d"\nsmall_file_limit = "300B"\n')
+    code, _, err = run("config", "check")
+    assert code == 0
+    assert "ms: a replaced file may be deleted while a query" in err
+    assert "[defaults]: small_file_limit is 300 B: larger files are left alone" in err
+    cautions = json.loads(run("config", "check", "--json")[1])["cautions"]
+    assert list(cautions.values()) == [["[defaults]"], ["[defaults]"]]
+
+
+def test_config_check_refuses_a_database_that_lakefold_does_not_work_with(run, home):
+    (home / "lakefold.toml").write_text('[database]\nurl = "mysql://ada:secret@db/lake"\n')
+    code, _, err = run("config", "check")
+    assert code == 1
+    assert "lakefold works with sqlite and postgresql, not with mysql" in err
+    assert "secret" not in err
+
+
 def test_config_show_of_a_table_prints_each_value_with_its_origin(run, home, monkeypatch):
     table = home / "lake/sales/orders/.hoodie"
     table.mkdir(parents=True)

@@ -205,7 +205,10 @@ def test_spark_settings_may_be_written_with_or_without_quotes():
         ),
         ('[defaults]\nmode = "compact"\n', "lakefold.toml:2: mode is set for tables"),
         ("[defaults]\nsmall_file_limit = 0\n", "lakefold.toml:2: small_file_limit is 0 B but must be above 0"),
-        ("[defaults]\nsmall_file_limit = -5\n", "lakefold.toml:2: small_file_limit is -5 B but must be above 0"),
+        (
+            "[defaults]\nsmall_file_limit = 300\n",
+            "lakefold.toml:2: small_file_limit: 300 has no unit; write 300B or 300MiB",
+        ),
         ('[defaults]\nsmall_file_limit = "much"\n', "lakefold.toml:2: small_file_limit: 'much' is not a size"),
         ('[defaults]\nsmall_file_limit = "2GiB"\n', "lakefold.toml:2: small_file_limit 2.0 GiB"),
         (
