@@ -27,6 +27,8 @@ class Process:
         self.tasks: list[Task] = []
         #: what its round of cleaning goes by, in seconds
         self.retention = 0.0
+        #: locks that keep only its own threads apart, where a defect says so
+        self.locks: dict[str, Any] = {}
 
     def __str__(self) -> str:
         return self.name

@@ -103,10 +103,10 @@ class Daemon:
         """
         plan_id = self.world.new_plan_id()
         if not self.world.setup.real_planner:
-            seen = self.world.format.small_files(table.ref, _SMALL)
+            seen = self.world.formats(table.shape).small_files(table.ref, _SMALL)
             most = self.world.setup.partitions_per_plan
             return lambda held, quarantined: quick_plan(table.ref, seen, plan_id, held, most)
-        snapshot = self.world.format.snapshot(table.ref)
+        snapshot = self.world.formats(table.shape).snapshot(table.ref)
         return lambda held, quarantined: (
             plan_table(
                 snapshot, POLICY, now=snapshot.taken_at, plan_id=plan_id, held=held, quarantined=quarantined
@@ -128,10 +128,15 @@ class Daemon:
             self.process.retention = self.world.retention
             retention = timedelta(seconds=self.world.retention)
             waiting = [row for row in self.store.rows if not row.deleted and row.table == table.name]
-            if not any(self.store.is_due(row, retention) or table.find(row.version.instant) is None for row in waiting):
+            if not any(self.store.is_due(row, retention) or table.is_undone(row.version) for row in waiting):
                 continue
             report = clean_table(
-                table.ref, format=self.world.format, store=self.store, spark=_no_spark, held=held, retention=retention
+                table.ref,
+                format=self.world.formats(table.shape),
+                store=self.store,
+                spark=_no_spark,
+                held=held,
+                retention=retention,
             )
             if report.deleted:
                 self.world.tell(f"cleaned {len(report.deleted)} files of {table.name}")
@@ -141,7 +146,7 @@ class Daemon:
             left = any(i.plan_id is not None for i in table.pending()) or self.store.ended_without_commit(table.ref)
             left = left or bool(table.files_of_nobody())
             if left and self.store.tables[table.name].halted is None:
-                sweep(table.ref, format=self.world.format, store=self.store, spark=_no_spark)
+                sweep(table.ref, format=self.world.formats(table.shape), store=self.store, spark=_no_spark)
 
 
 def quick_plan(

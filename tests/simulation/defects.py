@@ -13,10 +13,11 @@ import executors.run
 from executors.leftovers import Leftovers
 from lake.errors import LeaseLost
 from lake.plan import Commit, PlanState
-from simulation.port import ModelFormat, ModelWriter
+from simulation.port import ModelFormat
+from simulation.shapes.timeline.port import TimelineFormat, TimelineWriter
+from simulation.shapes.timeline.table import TableLock, TimelineTable
 from simulation.store import ModelStore, Row
-from simulation.table import Table, TableLock
-from simulation.world import World
+from simulation.table import Table
 
 Planted = Callable[[], AbstractContextManager[Any]]
 
@@ -29,22 +30,23 @@ def replaced(owner: Any, name: str, by: Any) -> Planted:
 # What a clean tells the archiver, and when.
 
 
-def _earliest_of_completed(writer: ModelWriter, victims: tuple[str, ...]) -> str:
+def _earliest_of_completed(writer: TimelineWriter, victims: tuple[str, ...]) -> str:
     groups = {file.group for path, file in writer.table.files.items() if path not in victims}
     done = [i for i in writer.table.timeline.values() if i.completed]
     return min((i.time for i in done if any(group in groups for _, group in i.replaces)), default="")
 
 
-def _text_order(table: Table, number: int) -> str:
+def _text_order(table: TimelineTable, number: int) -> str:
     return str(number + 93)
 
 
 # Who is kept apart from whom.
 
 
-def _lock_of_the_process(world: World, table: Table) -> TableLock:
-    assert world.scheduler.current is not None
-    return world.process_locks.setdefault((world.scheduler.current.process, table.name), TableLock())
+def _lock_of_the_process(writer: TimelineWriter) -> TableLock:
+    current = writer.world.scheduler.current
+    assert current is not None
+    return current.process.locks.setdefault(writer.table.name, TableLock())
 
 
 # The database.
@@ -89,7 +91,7 @@ def _twice_held(store: ModelStore, table: str, partitions: Any) -> dict[str, str
 # The executor.
 
 
-def _withdraw_whatever_there_is(left: Any, writer: ModelWriter, instants: object) -> int:
+def _withdraw_whatever_there_is(left: Any, writer: TimelineWriter, instants: object) -> int:
     return int(writer.discard(left._plan_id, None))
 
 
@@ -113,7 +115,7 @@ def _without_receipt() -> Iterator[None]:
 # The adapter.
 
 
-def _any_instant(writer: ModelWriter, plan_id: str, instants: Any) -> list[Any]:
+def _any_instant(writer: TimelineWriter, plan_id: str, instants: Any) -> list[Any]:
     every = writer.table.timeline.values()
     return [i for i in every if i.plan_id == plan_id and (instants is None or i.time in instants)]
 
@@ -121,7 +123,7 @@ def _any_instant(writer: ModelWriter, plan_id: str, instants: Any) -> list[Any]:
 @contextmanager
 def _asks_nobody() -> Iterator[None]:
     closes_nothing = patch.object(ModelFormat, "superseded_closed", lambda format_, table, versions: {})
-    with closes_nothing, patch.object(ModelFormat, "reasons_to_keep", _all_deletable):
+    with closes_nothing, patch.object(TimelineFormat, "reasons_to_keep", _all_deletable):
         yield
 
 
@@ -135,30 +137,30 @@ def _nothing_replaced(store: ModelStore, commit: Commit) -> tuple[()]:
 
 DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
     {
-        "clean-forgets-pending": replaced(ModelWriter, "earliest", _earliest_of_completed),
-        "lock-of-one-process": replaced(World, "own_lock", _lock_of_the_process),
-        "unknown-stays-pending": replaced(ModelWriter, "may_roll_back", lambda writer, instant: False),
+        "clean-forgets-pending": replaced(TimelineWriter, "earliest", _earliest_of_completed),
+        "lock-of-one-process": replaced(TimelineWriter, "own_lock", _lock_of_the_process),
+        "unknown-stays-pending": replaced(TimelineWriter, "may_roll_back", lambda writer, instant: False),
         "table-asked-once": _asked_once,
         "concurrency-of-the-planning": replaced(
             ModelStore, "concurrency_of", lambda store, row: row.plan.table.concurrency
         ),
         "damage-goes-unseen": replaced(ModelFormat, "damaged", lambda format_, table, group: False),
-        "order-by-text": replaced(Table, "time_of", _text_order),
+        "order-by-text": replaced(TimelineTable, "time_of", _text_order),
         "no-epochs": replaced(ModelStore, "hold", _unfenced),
         "cancel-before-asking": _cancel_before_asking,
-        "discard-takes-commits": replaced(ModelWriter, "withdrawable", _any_instant),
+        "discard-takes-commits": replaced(TimelineWriter, "withdrawable", _any_instant),
         "lease-by-the-hosts-clock": replaced(ModelStore, "lease_is_over", _host_says_it_is_over),
         "retention-by-the-hosts-clock": replaced(ModelStore, "retention_now", _hosts_clock),
-        "no-second-look": replaced(ModelWriter, "look_again", lambda writer, prepared: None),
+        "no-second-look": replaced(TimelineWriter, "look_again", lambda writer, prepared: None),
         "sweep-takes-live-work": replaced(executors.rescue, "LIVE_STATES", frozenset()),
         "superseded-not-recorded": replaced(ModelStore, "replaced", _nothing_replaced),
         "cleaner-asks-nobody": _asks_nobody,
         "partitions-held-twice": replaced(ModelStore, "taken", _twice_held),
         "sleeper-withdraws-its-successor": replaced(Leftovers, "discard", _withdraw_whatever_there_is),
         "no-receipt": _without_receipt,
-        "late-files-forgotten": replaced(ModelFormat, "late_files", lambda format_, table: ()),
+        "late-files-forgotten": replaced(TimelineFormat, "late_files", lambda format_, table: ()),
         "savepoints-forgotten": replaced(ModelFormat, "saved", lambda format_, table: set()),
-        "pending-groups-planned": replaced(ModelWriter, "pending_groups", lambda writer: {}),
+        "pending-groups-planned": replaced(TimelineWriter, "pending_groups", lambda writer: {}),
     }
 )
 """Name → what plants it."""

@@ -71,6 +71,7 @@ class TableSetup:
     """What a table is like at first."""
 
     name: str
+    shape: str
     merge_on_read: bool
     indexed: bool
     on_conflict: OnConflict
@@ -174,6 +175,7 @@ def _setup(random: Random) -> Setup:
     tables = tuple(
         TableSetup(
             name=f"table-{number}",
+            shape="timeline",
             merge_on_read=random.random() < 0.4,
             indexed=random.random() < 0.6,
             on_conflict=random.choice((OnConflict.PLAN_WINS, OnConflict.WRITER_WINS)),

@@ -12,6 +12,7 @@ from lake.plan_store import PlanStore
 from simulation.defects import DEFECTS
 from simulation.port import ModelFormat, ModelWriter
 from simulation.script import SITES, draw
+from simulation.shapes.timeline.port import TimelineFormat, TimelineWriter
 from simulation.shrink import explain, first_failure
 from simulation.store import ModelStore
 from simulation.world import simulated
@@ -68,7 +69,7 @@ def test_no_part_of_a_plans_run_keeps_real_time_or_real_threads():
 def test_every_call_of_a_port_has_its_faults():
     calls = {
         call.site
-        for port in (ModelStore, ModelFormat, ModelWriter)
+        for port in (ModelStore, ModelFormat, ModelWriter, TimelineFormat, TimelineWriter)
         for call in vars(port).values()
         if hasattr(call, "site")
     }

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must hold after every step, and at the end of a run when everything has healed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from lake.plan import LIVE_STATES, Plan, PlanState, SupersededVersion
-from simulation.table import Instant, Table
+from lake.plan import LIVE_STATES, Commit, Plan, PlanState, SupersededVersion
+from simulation.table import Attempt, Table
 
 if TYPE_CHECKING:
+    from simulation.shapes.timeline.table import Instant, TimelineTable
     from simulation.store import ModelStore, Row, SupersededRow
     from simulation.world import World
 
@@ -23,8 +24,8 @@ class Watch:
         self.commits: dict[str, str] = {}
         #: path → when the commit that replaced it landed
         self.superseded_at: dict[str, float] = {}
-        #: table and instant of what restores undid
-        self.restored: set[tuple[str, str]] = set()
+        #: plan → the paths that its commit replaced
+        self.superseded: dict[str, set[str]] = {}
         #: table → groups that a completed rewrite replaced
         self.replaced: dict[str, set[str]] = {}
 
@@ -47,31 +48,31 @@ class Watch:
         named = {"lost": lost, "come back": back, "doubled": twice, "changed": other}
         return "; ".join(f"{len(keys)} rows {what}, key {keys[0]} first" for what, keys in named.items() if keys)
 
-    def published(self, table: Table, instant: Instant) -> None:
+    def published(self, table: "TimelineTable", instant: "Instant") -> None:
         """No two pending rewrites name one file group."""
         for other in table.pending():
             if other is not instant and set(other.replaces) & set(instant.replaces):
                 self.violated("two pending", f"{table.name}: {other.time} and {instant.time} name one file group")
         self.world.tell(f"{instant.action} {instant.time} of plan {instant.plan_id} is pending on {table.name}")
 
-    def landed(self, table: Table, instant: Instant, looked_at: float) -> None:
-        """At most one commit a plan, and nothing of what was damaged."""
-        assert instant.plan_id is not None
-        if instant.plan_id in self.commits:
-            self.violated("two commits", f"plan {instant.plan_id} committed as {self.commits[instant.plan_id]} as well")
-        self.commits[instant.plan_id] = instant.time
+    def landed(self, table: Table, commit: Commit, groups: Collection[str], looked_at: float) -> None:
+        """At most one commit a plan, and nothing of what was damaged. ``groups`` are those that it rewrote."""
+        plan_id, name = commit.plan_id, commit.instant
+        if plan_id in self.commits:
+            self.violated("two commits", f"plan {plan_id} committed as {self.commits[plan_id]} as well")
+        self.commits[plan_id] = name
+        self.superseded[plan_id] = {version.path for version in commit.superseded}
         for store in self.world.stores:
-            row = store.plans.get(instant.plan_id)
+            row = store.plans.get(plan_id)
             if row is not None and row.state in (PlanState.FAILED, PlanState.CANCELLED) and not self.world.set_back:
-                self.violated("committed after its end", f"plan {instant.plan_id} is {row.state} and commits")
-        for _, group in instant.replaces:
-            self.replaced.setdefault(table.name, set()).add(group)
+                self.violated("committed after its end", f"plan {plan_id} is {row.state} and commits")
+        self.replaced.setdefault(table.name, set()).update(groups)
+        for group in groups:
             if table.damaged.get(group, looked_at + 1) <= looked_at:
-                self.violated("damage rewritten", f"{table.name}: {group} was damaged and {instant.time} rewrote it")
-        for base, logs in instant.inputs:
-            for path in (base, *logs):
-                self.superseded_at[table.name + path] = self.world.scheduler.now
-        self.world.tell(f"{instant.time} of plan {instant.plan_id} is committed to {table.name}")
+                self.violated("damage rewritten", f"{table.name}: {group} was damaged and {name} rewrote it")
+        for version in commit.superseded:
+            self.superseded_at[table.name + version.path] = self.world.scheduler.now
+        self.world.tell(f"{name} of plan {plan_id} is committed to {table.name}")
 
     def ended(self, row: "Row") -> None:
         """Nothing ends without a commit while its commit is in the table; a database set back puts that right later."""
@@ -79,16 +80,15 @@ class Watch:
             text = f"plan {row.plan.plan_id} is {row.state}, {self.commits[row.plan.plan_id]} is its commit"
             self.violated("ended though committed", text)
 
-    def undone(self, table: Table, instants: Sequence[Instant]) -> None:
-        """A restore took these back, pending ones too: what they replaced is live by right."""
-        for instant in instants:
-            self.restored.add((table.name, instant.time))
-            self.replaced.get(table.name, set()).difference_update(group for _, group in instant.replaces)
-            if instant.plan_id is not None:
-                self.commits.pop(instant.plan_id, None)
+    def undone(self, table: Table, attempts: Collection[Attempt], groups: Collection[str]) -> None:
+        """A restore took these back, pending ones too: the groups that they replaced are live by right."""
+        self.replaced.get(table.name, set()).difference_update(groups)
+        for attempt in attempts:
+            if attempt.plan_id is not None:
+                self.commits.pop(attempt.plan_id, None)
 
-    def withdrawn(self, table: Table, instant: Instant) -> None:
-        """Nobody takes back a commit, or the instant of an executor that holds its plan."""
+    def withdrawn(self, table: Table, instant: Attempt) -> None:
+        """Nobody takes back a commit, or the work of an executor that holds its plan."""
         if instant.completed:
             self.violated("commit withdrawn", f"{table.name}: completed {instant.time} is taken back")
         here = self.world.scheduler.current
@@ -154,9 +154,7 @@ class Watch:
 
     def _live_again(self, row: "SupersededRow") -> bool:
         """Whether a restore made a superseded file live."""
-        table = self.world.tables[row.table]
-        file = table.files.get(row.version.path)
-        return file is not None and file.group in table.live()
+        return self.world.tables[row.table].is_live_again(row.version.path)
 
     def end(self) -> None:
         """What holds when everything has healed and nothing is left to do."""
@@ -171,26 +169,20 @@ class Watch:
                     )
             known = {row.version.path for row in store.rows}
             for plan_id in store.plans.keys() & self.commits.keys():
-                self._superseded(store, plan_id, known)
+                self._superseded(plan_id, known)
             for kept in store.rows:
                 if not (kept.deleted or self._live_again(kept)):
                     self.violated("not deleted", f"{kept.version.path} is superseded and still there")
         for table in self.world.tables.values():
             self._table(table)
 
-    def _superseded(self, store: "ModelStore", plan_id: str, known: set[str]) -> None:
-        table = self.world.tables[store.plans[plan_id].plan.table.name]
-        instant = table.find(self.commits[plan_id])
-        for base, _ in instant.inputs if instant is not None else ():
-            if base not in known:
-                self.violated("not recorded", f"{base} was replaced by plan {plan_id}, which does not say so")
+    def _superseded(self, plan_id: str, known: set[str]) -> None:
+        for path in sorted(self.superseded[plan_id] - known):
+            self.violated("not recorded", f"{path} was replaced by plan {plan_id}, which does not say so")
 
     def _table(self, table: Table) -> None:
-        for instant in table.pending():
-            if instant.plan_id is not None:
-                self.violated("left pending", f"{table.name}: {instant.time} of plan {instant.plan_id}")
-        for file in table.files.values():
-            instant = table.find(file.instant)
-            undone = (table.name, file.instant) in self.restored
-            if instant is None and (file.instant in table.noted or not undone):
-                self.violated("left behind", f"{table.name}: {file.path} belongs to no instant")
+        for attempt in table.pending():
+            if attempt.plan_id is not None:
+                self.violated("left pending", f"{table.name}: {attempt.time} of plan {attempt.plan_id}")
+        for file in table.left_behind():
+            self.violated("left behind", f"{table.name}: {file.path} belongs to no commit")

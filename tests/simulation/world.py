@@ -28,10 +28,11 @@ from simulation.clock import Process, Scheduler, Threads, Time
 from simulation.daemons import Daemon
 from simulation.port import START, ModelFormat, prove
 from simulation.script import HORIZON, PROCESSES, WRITERS, Act, Fault, Script, Stroke, TableSetup
+from simulation.shapes import SHAPES
 from simulation.store import ModelStore, Settings, TableRow
-from simulation.table import Instant, Table, TableLock
+from simulation.table import Table
 from simulation.watch import Watch
-from simulation.writers import Writer, damage
+from simulation.writers import Writes, damage, write
 
 _HEALED_WITHIN = 500.0
 _RESTART_SECONDS = 8.0
@@ -64,10 +65,9 @@ class World:
         self._starts: Counter[str] = Counter()
         #: the next group that is rewritten loses a row
         self._spoil = False
-        self.process_locks: dict[tuple[Process, str], TableLock] = {}
         self._keys = self._plans = 0
         self.watch = Watch(self)
-        self.format = ModelFormat(self)
+        self._formats = {shape: SHAPES[shape].format(self) for shape in {t.shape for t in self.setup.tables}}
         self.tables = {t.name: self._table(t) for t in self.setup.tables}
         self.stores = [self._store() for _ in range(2 if self.setup.second_lakefold else 1)]
         self._backup = copy_of(self.stores[0])
@@ -77,10 +77,7 @@ class World:
     def _table(self, setup: TableSetup) -> Table:
         if setup.concurrency is Concurrency.SINGLE_WRITER:
             self.without_writers.add(setup.name)
-        return Table(
-            name=setup.name, scheduler=self.scheduler, merge_on_read=setup.merge_on_read, indexed=setup.indexed,
-            on_conflict=setup.on_conflict, concurrency=setup.concurrency, changed=self.watch.changed,
-        )  # fmt: skip
+        return SHAPES[setup.shape].table(setup, self.scheduler, self.watch.changed)
 
     def _store(self) -> ModelStore:
         store = ModelStore(
@@ -111,7 +108,7 @@ class World:
 
     def _start(self) -> None:
         for table in self.tables.values():
-            Writer(self, Process("first")).fill(table, Random(self.script.seed))
+            self.writes(Process("first"), table).fill(Random(self.script.seed))
         for name in WRITERS:
             self._start_writer(name, [act for act in self._acts if act.who == name])
         for number, _ in enumerate(self.stores):
@@ -127,7 +124,7 @@ class World:
     def _start_writer(self, name: str, acts: list[Act], after: float = 0.0) -> None:
         process = Process(name)
         process.restart = lambda: self._start_writer(name, acts, _RESTART_SECONDS)  # type: ignore[attr-defined]
-        self.scheduler.spawn(process, lambda: Writer(self, process).run(acts), after=after)
+        self.scheduler.spawn(process, lambda: write(self, process, acts), after=after)
 
     def _start_daemon(self, name: str, store: int, place: int, *, loops: bool, after: float = 0.0) -> None:
         process = Process(f"{name}/{self._starts[name]}", skew=self.setup.skews[place])
@@ -171,7 +168,7 @@ class World:
                 for instant in list(table.pending()):
                     if instant.plan_id and not any(instant.plan_id in store.plans for store in self.stores):
                         try:
-                            self.format.writer(table.ref, None).roll_back(instant.time)
+                            self.formats(table.shape).writer(table.ref, None).roll_back(instant.time)
                         except LakefoldError as error:
                             self.tell(f"rollback: {error}")
             self.scheduler.sleep(30)
@@ -237,7 +234,7 @@ class World:
     def _do_restore_the_table(self, table: Table, random: Random) -> None:
         if table.name not in self.without_writers:
             try:
-                Writer(self, Process("operator")).restore(table, random)
+                self.writes(Process("operator"), table).restore(random)
             except LakefoldError as error:
                 self.tell(f"restore: {error}")
 
@@ -318,28 +315,13 @@ class World:
         spoil, self._spoil = self._spoil, False
         return spoil
 
-    def own_lock(self, table: Table) -> TableLock:
-        """The lock that keeps lakefold's own processes apart on a table."""
-        return table.ours
-
-    def run_pending_cleans(self, table: Table) -> None:
-        """Go on with what a killed process began to clean; call it under the lock."""
-        for instant in [i for i in table.pending() if i.action == "clean"]:
-            self.run_clean(table, instant)
-
-    def run_clean(self, table: Table, clean: Instant) -> int:
-        """Delete what a clean names and complete it; bytes freed. Call it under the lock."""
-        index, freed = table.read_index(), 0
-        for path in clean.victims:
-            self.before("delete file", lake=True)
-            self.watch.removing(table, path)
-            freed += table.remove(path)
-        table.complete(clean, index)
-        return freed
-
     def formats(self, name: str) -> ModelFormat:
-        """The adapter of the one format there is."""
-        return self.format
+        """The adapter of a shape, which is what ``TableRef.format`` names here."""
+        return self._formats[name]
+
+    def writes(self, process: Process, table: Table) -> Writes:
+        """How ``process`` writes to ``table``."""
+        return SHAPES[table.shape].writes(self, process, table)
 
     def wall_clock(self) -> datetime:
         """What the host of the current process takes for the time."""

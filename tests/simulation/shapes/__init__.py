@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shapes of tables that are simulated: each is a table, its format, and the manner of its own writers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from simulation.port import ModelFormat
+from simulation.shapes.timeline.port import TimelineFormat
+from simulation.shapes.timeline.table import TimelineTable
+from simulation.shapes.timeline.writes import TimelineWrites
+from simulation.table import Table
+from simulation.writers import Writes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One of them."""
+
+    table: type[Table]
+    format: type[ModelFormat]
+    writes: type[Writes]
+
+
+SHAPES: Mapping[str, Shape] = MappingProxyType(
+    {TimelineTable.shape: Shape(table=TimelineTable, format=TimelineFormat, writes=TimelineWrites)}
+)
+"""By the names that ``TableSetup.shape`` and ``TableRef.format`` have for them."""
