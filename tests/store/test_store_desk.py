@@ -198,6 +198,19 @@ def test_c4_a_closed_version_waits_no_longer_and_its_reason_is_kept(store: Store
     assert store.figures().superseded == ()
 
 
+def test_a_file_that_was_restored_and_replaced_again_waits_for_its_whole_retention_anew(
+    store: Store, database_url: str
+) -> None:
+    finish(store, "dt=1", "first")
+    sql(database_url, "UPDATE superseded_version SET superseded_at_ms = superseded_at_ms - 86400000 * 3")
+    finish(store, "dt=2", "other")
+    finish(store, "dt=1", "again")
+    assert store.due(TRIPS, timedelta(days=2)) == []
+    assert [due.version.instant for due in store.superseded(TRIPS)] == ["other", "other", "again", "again"]
+    closed = sql(database_url, "SELECT closed_reason FROM superseded_version WHERE deleted_at_ms > 0")
+    assert [row[0] for row in closed] == ["replaced again, as again"] * 2
+
+
 def test_p7_a_superseded_file_keeps_its_time_and_a_deletion_its_first_mark(store: Store, database_url: str) -> None:
     plan, written_at = add(store, "dt=1"), datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
     commit = commit_of(plan)
