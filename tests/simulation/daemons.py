@@ -22,6 +22,7 @@ from planner.policy import SizingPolicy
 from service.store.errors import PartitionsTaken, StoreError
 from simulation.clock import Process
 from simulation.script import PARTITIONS, Bug
+from simulation.shapes.staged import StagedTable
 from simulation.table import Table
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class Daemon:
     def _work(self, settings: WorkerSettings) -> None:
         Worker(
             store=self.store, spark=_no_spark, executor=self.process.name, formats=self.world.formats,
-            settings=settings, revive=lambda: None, usable=lambda: not self.store.idle(),
+            settings=settings, revive=lambda: None, usable=lambda: not self.store.idle(self.process.name),
+            engines=self.world.engines,
         ).run()  # fmt: skip
 
     def _loop(self, every: float, loop: Callable[[], None]) -> None:
@@ -68,7 +70,7 @@ class Daemon:
         self.world.scheduler.spawn(self.process, run, after=self.world.random.random() * every)
 
     def _rescue(self) -> None:
-        while self.store.silent():
+        while self.store.silent(self.process.name):
             rescue_one(
                 self.process.name, formats=self.world.formats, store=self.store, spark=_no_spark, heartbeat=HEARTBEAT
             )
@@ -105,7 +107,9 @@ class Daemon:
         if not self.world.setup.real_planner:
             seen = self.world.formats(table.shape).small_files(table.ref, _SMALL)
             most = self.world.setup.partitions_per_plan
-            return lambda held, quarantined: quick_plan(table.ref, seen, plan_id, held, most)
+            return lambda held, quarantined: quick_plan(
+                table.ref, [file for file in seen if file.path not in quarantined], plan_id, held, most
+            )
         snapshot = self.world.formats(table.shape).snapshot(table.ref)
         return lambda held, quarantined: (
             plan_table(
@@ -144,7 +148,11 @@ class Daemon:
     def _sweep(self) -> None:
         for table in self.world.tables.values():
             left = any(i.plan_id is not None for i in table.pending()) or self.store.ended_without_commit(table.ref)
-            left = left or bool(table.files_of_nobody())
+            left = (
+                left
+                or table.files_of_nobody()
+                or (isinstance(table, StagedTable) and self.store.watched_long(table.ref))
+            )
             if left and self.store.tables[table.name].halted is None:
                 sweep(table.ref, format=self.world.formats(table.shape), store=self.store, spark=_no_spark)
 

@@ -14,9 +14,11 @@ from executors.leftovers import Leftovers
 from lake.errors import LeaseLost
 from lake.plan import Commit, PlanState
 from simulation.port import ModelFormat
+from simulation.records import Row
+from simulation.shapes.staged import StagedFormat
 from simulation.shapes.timeline.port import TimelineFormat, TimelineWriter
 from simulation.shapes.timeline.table import TableLock, TimelineTable
-from simulation.store import ModelStore, Row
+from simulation.store import ModelStore
 from simulation.table import Table
 
 Planted = Callable[[], AbstractContextManager[Any]]
@@ -123,7 +125,8 @@ def _any_instant(writer: TimelineWriter, plan_id: str, instants: Any) -> list[An
 @contextmanager
 def _asks_nobody() -> Iterator[None]:
     closes_nothing = patch.object(ModelFormat, "superseded_closed", lambda format_, table, versions: {})
-    with closes_nothing, patch.object(TimelineFormat, "reasons_to_keep", _all_deletable):
+    patched = [patch.object(format_, "reasons_to_keep", _all_deletable) for format_ in (TimelineFormat, StagedFormat)]
+    with closes_nothing, patched[0], patched[1]:
         yield
 
 

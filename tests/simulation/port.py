@@ -188,18 +188,12 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
             self.world.before("rewrite group", lake=True)
             if self.cancelled:
                 raise Transient("the job was cancelled")
-            group = prepared.plan.groups[index]
-            rows = self.read(group, index)
-            self.world.work(5.0)
-            if self.world.spoils():
-                rows = dict(list(rows.items())[1:])
-            file = self.write(prepared, number, group.partition, rows)
-            outputs.append(OutputFile(partition=file.partition, path=file.path, bytes=file.bytes, rows=len(rows)))
+            outputs.append(self.rewrite_group(prepared, number, index, report))
             report(Progress(bytes_done=number + 1, bytes_total=len(prepared.groups)))
         return Rewrite(prepared=prepared, outputs=tuple(outputs))
 
-    def write(self, prepared: Prepared, number: int, partition: str, rows: dict[int, int]) -> File:
-        """One new file of what is staged."""
+    def rewrite_group(self, prepared: Prepared, number: int, index: int, report: Report) -> OutputFile:
+        """Write the new file of the group ``index``, the ``number``-th that is rewritten."""
         raise NotImplementedError
 
     def read(self, group: ClusteringGroup, index: int) -> dict[int, int]:

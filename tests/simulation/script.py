@@ -6,6 +6,7 @@ An item is something that somebody does at a time (``Act``), a fault that strike
 that a failing run is explained by the few items that it can't do without.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -16,6 +17,8 @@ from lake.model import Concurrency, OnConflict
 HORIZON = 150.0
 WRITERS = ("writer-1", "writer-2")
 PARTITIONS = ("a", "b", "c")
+#: as often as each shape is drawn
+SHAPES_DRAWN = ("timeline", "timeline", "locations", "versions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,10 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
     "commit": (4, _ANY),
     "discard": (4, (Transient, Conflict, Bug)),
     "withdraw": (3, (Transient,)),
+    "left of": (4, _ASKED),
+    "carry": (4, (Transient, Conflict)),
+    "swap": (3, _ANY),
+    "create version": (4, _ANY),
     "superseded_deletable": (4, _ASKED),
     "superseded_closed": (6, _ASKED),
     "late files": (6, _ASKED),
@@ -140,19 +147,37 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
             "cancel": 2, "stay": 1, "note": 1, "leave_out": 2, "plan_state": 6, "due": 6, "uncommitted": 8,
             "complete_late": 1, "superseded": 8, "close_superseded": 1, "begin_deleting": 3, "mark_deleted": 3,
             "add_plan": 4, "held_partitions": 12,
+            "leftovers": 3, "nothing_left": 2, "keep": 3, "release": 2,
         }.items()
     },
 }  # fmt: skip
 #: sites of writers, who have crashes and sleeps only
 WRITER_SITES = {"write": 10, "write commit": 8, "write clean": 3}
-_WEIGHTS = {"commit": 6, "complete": 4, "discard": 3, "committed": 3, "prepare": 2, "heartbeat": 2, "delete file": 2}
+#: what is not there for every shape
+_ONLY = {
+    **dict.fromkeys(("pending", "unfinished", "late files", "remove late files"), ("timeline",)),
+    **dict.fromkeys(("left of", "leftovers", "nothing_left", "keep", "release"), ("locations", "versions")),
+    **dict.fromkeys(("carry", "swap"), ("locations",)),
+    "create version": ("versions",),
+}
+_WEIGHTS = {
+    "swap": 4,
+    "create version": 4,
+    "commit": 6,
+    "complete": 4,
+    "discard": 3,
+    "committed": 3,
+    "prepare": 2,
+    "heartbeat": 2,
+    "delete file": 2,
+}
 _CHOICES = [site for site in SITES for _ in range(_WEIGHTS.get(site, 1))]
 #: faults that come together find more: each run prefers the sites of one of these stretches of the way
 _NEAR = (
     ("prepare", "rewrite", "rewrite group", "prove", "step", "heartbeat", "claim"),
-    ("commit", "committed", "heartbeat", "complete", "stay", "close"),
-    ("discard", "withdraw", "pending", "heartbeat", "requeue", "expired", "committed"),
-    ("delete", "delete file", "mark_deleted", "due", "superseded_deletable", "superseded"),
+    ("commit", "swap", "create version", "committed", "heartbeat", "complete", "stay", "close"),
+    ("discard", "withdraw", "pending", "left of", "leftovers", "heartbeat", "requeue", "expired", "committed"),
+    ("delete", "delete file", "mark_deleted", "due", "superseded_deletable", "superseded", "keep"),
     tuple(_CHOICES),
 )
 PROCESSES = ("daemon-1", "daemon-2", "executor-3")
@@ -165,8 +190,8 @@ def draw(seed: int) -> Script:
     items: list[Item] = []
     for table in setup.tables:
         items += _writes(random, table)
-    near = random.choice(_NEAR)
-    items += [_fault(random, near) for _ in range(random.randrange(7))]
+    near, everywhere = (_there(setup, sites) for sites in (random.choice(_NEAR), _CHOICES))
+    items += [_fault(random, near, everywhere) for _ in range(random.randrange(7))]
     items += _people(random, setup)
     return Script(seed=seed, setup=setup, items=tuple(items))
 
@@ -175,19 +200,24 @@ def _setup(random: Random) -> Setup:
     tables = tuple(
         TableSetup(
             name=f"table-{number}",
-            shape="timeline",
+            shape=(shape := random.choice(SHAPES_DRAWN)),
             merge_on_read=random.random() < 0.4,
             indexed=random.random() < 0.6,
             on_conflict=random.choice((OnConflict.PLAN_WINS, OnConflict.WRITER_WINS)),
-            concurrency=Concurrency.SINGLE_WRITER if random.random() < 0.25 else Concurrency.OCC,
+            # What a lock keeps apart is a question of tables that have one.
+            concurrency=Concurrency.SINGLE_WRITER
+            if shape == "timeline" and random.random() < 0.25
+            else Concurrency.OCC,
         )
         for number in range(1, 2 if random.random() < 0.75 else 3)
     )
+    # Where nothing compares, nothing keeps two lakefolds apart.
+    alone = any(table.shape == "locations" for table in tables)
     return Setup(
         tables=tables,
         retention=random.choice((5.0, 20.0, 45.0)),
         skews=tuple(random.choice((0.0, 0.0, -90.0, 90.0)) for _ in range(5)),
-        second_lakefold=random.random() < 0.08,
+        second_lakefold=not alone and random.random() < 0.08,
         real_planner=random.random() < 0.03,
         max_attempts=random.choice((2, 5)),
         max_inflight_per_table=random.choice((1, 1, 2, 3)),
@@ -197,13 +227,21 @@ def _setup(random: Random) -> Setup:
     )
 
 
+_KINDS = {
+    "timeline": ("insert",) * 3 + ("upsert",) * 2 + ("delete", "tidy", "tidy", "cluster", "overwrite"),
+    "locations": ("insert",) * 9 + ("upsert", "delete", "cluster", "overwrite"),
+    "versions": ("insert",) * 3 + ("upsert",) * 2 + ("delete", "tidy", "tidy", "cluster", "overwrite"),
+}
+"""What writers do to tables of each shape; in a partition of ``locations`` little else leaves several files."""
+
+
 def _writes(random: Random, table: TableSetup) -> list[Item]:
     acts: list[Item] = []
     begin = 0.0
     if table.concurrency is Concurrency.SINGLE_WRITER:
         begin = random.choice((15, 75)) + random.random() * 40
         acts.append(Act(begin, "operator", "allow writers", table.name, 0))
-    kinds = ["insert", "insert", "insert", "upsert", "upsert", "delete", "tidy", "tidy", "cluster", "overwrite"]
+    kinds = list(_KINDS[table.shape])
     if random.random() < 0.3:
         kinds += ["tidy"] * 6  # they clean and archive after every other commit
     for who in WRITERS:
@@ -217,7 +255,13 @@ def _writes(random: Random, table: TableSetup) -> list[Item]:
     return acts
 
 
-def _fault(random: Random, near: tuple[str, ...]) -> Item:
+def _there(setup: Setup, sites: Sequence[str]) -> list[str]:
+    """Those of ``sites`` that a run with these tables comes to."""
+    shapes = {table.shape for table in setup.tables}
+    return [site for site in sites if site not in _ONLY or not shapes.isdisjoint(_ONLY[site])]
+
+
+def _fault(random: Random, near: Sequence[str], everywhere: Sequence[str]) -> Item:
     kind = random.random()
     if kind < 0.2:
         at, who = random.random() * HORIZON, random.choice(PROCESSES)
@@ -227,7 +271,7 @@ def _fault(random: Random, near: tuple[str, ...]) -> Item:
         site = random.choice(tuple(WRITER_SITES))
         nth = 1 + int(random.random() * WRITER_SITES[site])
         return Fault(site, nth, when, random.choice(("crash", "sleep")), 3 + random.random() * 60)
-    site = random.choice(near if random.random() < 0.6 else _CHOICES)
+    site = random.choice(near if random.random() < 0.6 else everywhere)
     often, outcomes = SITES[site]
     nth = 1 + int(random.random() * often)
     what = random.choice(("crash", "sleep", "fail"))

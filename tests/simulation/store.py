@@ -5,11 +5,10 @@ Each method is one transaction: time passes and faults strike before it and afte
 ``tests/store`` says of the real one holds here, so a change there belongs here too.
 """
 
-import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lake.errors import LeaseLost
 from lake.model import Concurrency, TableRef
@@ -18,18 +17,20 @@ from lake.plan import (
     TRANSITIONS,
     Claim,
     Commit,
+    Keeper,
     LeftOut,
     PartitionFigures,
     Plan,
     PlanState,
     Progress,
-    Staged,
     Step,
     SupersededVersion,
 )
 from lake.plan_store import Due
 from service.store.errors import PartitionsTaken, WrongState
+from simulation.journal import JournalParts
 from simulation.port import START
+from simulation.records import Row, Settings, SupersededRow, TableRow, transaction
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -38,79 +39,14 @@ ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
 INFLIGHT, REQUESTED = PlanState.INFLIGHT, PlanState.REQUESTED
 
 
-def transaction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A call from a process to the database, disturbed as the world says."""
-    name = function.__name__
-
-    @functools.wraps(function)
-    def call(self: "ModelStore", *args: Any, **kwargs: Any) -> Any:
-        self.world.before(name)
-        result = function(self, *args, **kwargs)
-        self.world.after(name)
-        return result
-
-    call.site = name  # type: ignore[attr-defined]
-    return call
-
-
-@dataclass(slots=True, kw_only=True)
-class Row:
-    """One row of ``plan``."""
-
-    plan: Plan
-    state: PlanState = REQUESTED
-    epoch: int = 0
-    attempts: int = 0
-    executor: str = ""
-    lease_until: float = 0.0
-    not_before: float = 0.0
-    cancel_asked: bool = False
-    staged: tuple[Staged, ...] = ()
-    instant: str | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class SupersededRow:
-    """One row of ``superseded``."""
-
-    row_id: int
-    plan_id: str
-    table: str
-    version: SupersededVersion
-    at: float
-    deleted: bool = False
-    #: it as the cleaner sees it
-    due: Due | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class TableRow:
-    """One row of ``table_state``: what the registration says today."""
-
-    concurrency: Concurrency
-    paused: bool = False
-    halted: str | None = None
-    quarantined: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Of the policy, what the store obeys."""
-
-    lease: float = 20.0
-    backoff: float = 4.0
-    backoff_max: float = 30.0
-    max_attempts: int = 5
-    max_inflight_per_table: int = 1
-
-
-class ModelStore:
+class ModelStore(JournalParts):
     """One database. Its clock is the true time."""
 
     def __init__(self, world: "World", settings: Settings) -> None:
         self.world, self.settings = world, settings
         self.plans: dict[str, Row] = {}
         self.tables: dict[str, TableRow] = {}
+        self.keepers: dict[tuple[str, str], tuple[Keeper, float]] = {}
         self.live_partitions: dict[tuple[str, str], str] = {}
         self.rows: list[SupersededRow] = []
 
@@ -127,19 +63,19 @@ class ModelStore:
         if row is None:
             return None
         self._move(row, INFLIGHT)
-        row.epoch, row.attempts, row.executor = row.epoch + 1, row.attempts + 1, executor
+        row.epoch, row.attempts, row.executor, row.grace = row.epoch + 1, row.attempts + 1, executor, 0.0
         row.lease_until = self.now() + self.settings.lease
         return self._claim_of(row)
 
     @transaction
     def expired(self, executor: str) -> Claim | None:
         """See the port."""
-        silent = self.silent()
+        silent = self.silent(executor)
         if not silent:
             return None
         row = min(silent, key=lambda row: row.lease_until)
         self.world.watch.taken_over(row)
-        row.epoch, row.executor = row.epoch + 1, executor
+        row.epoch, row.executor, row.grace = row.epoch + 1, executor, 0.0
         row.lease_until = self.now() + self.settings.lease
         return self._claim_of(row)
 
@@ -151,19 +87,19 @@ class ModelStore:
     def heartbeat(self, claim: Claim, progress: Progress | None = None, *, at_least: timedelta = timedelta()) -> bool:
         """See the port."""
         row = self.hold(claim)
-        row.lease_until = max(row.lease_until, self.now() + max(self.settings.lease, at_least.total_seconds()))
+        lasts = self.lasts(at_least)
+        row.lease_until = max(row.lease_until, self.now() + max(self.settings.lease, lasts))
+        row.grace = max(row.grace, lasts)
         return row.cancel_asked
+
+    def lasts(self, at_least: timedelta) -> float:
+        """How long nobody else may have a plan, since its commit is about to begin."""
+        return at_least.total_seconds()
 
     @transaction
     def step(self, claim: Claim, step: Step, *, milliseconds: int = 0) -> None:
         """See the port."""
         self.hold(claim)
-
-    @transaction
-    def stage(self, claim: Claim, staged: Staged) -> None:
-        """See the port."""
-        row = self.hold(claim)
-        row.staged = (*row.staged, staged)
 
     @transaction
     def note(self, claim: Claim, text: str) -> None:
@@ -213,13 +149,22 @@ class ModelStore:
         if commit.epoch is not None and commit.epoch > row.epoch:
             table = self.tables[row.plan.table.name]
             table.halted = table.halted or f"attempt {commit.epoch} of {row.epoch} committed {commit.instant}"
-        for version in self.replaced(commit):
+        self.clear_committed(row, commit)
+        replaced = self.replaced(commit)
+        self.close_replaced_again(row.plan.table.name, {version.path for version in replaced})
+        for version in replaced:
             number = len(self.rows)
             self.rows.append(
                 SupersededRow(
                     row_id=number, plan_id=row.plan.plan_id, table=row.plan.table.name, version=version, at=self.now()
                 )
             )
+
+    def close_replaced_again(self, table: str, paths: Collection[str]) -> None:
+        """What a restore made the table's again, and was replaced once more, waits anew."""
+        for known in self.rows:
+            if known.table == table and known.version.path in paths:
+                known.deleted = True
 
     def replaced(self, commit: Commit) -> Sequence[SupersededVersion]:
         """The versions that a completed plan leaves to the cleaner."""
@@ -330,13 +275,18 @@ class ModelStore:
 
     # What loops ask before they begin: no calls, and no time passes.
 
-    def idle(self) -> bool:
+    def idle(self, executor: str) -> bool:
         """Whether an executor would find nothing to claim and nothing to rescue."""
-        return next(self._waiting(), None) is None and not self.silent()
+        return next(self._waiting(), None) is None and not self.silent(executor)
 
-    def silent(self) -> list[Row]:
-        """Plans whose lease ran out."""
-        return [row for row in self.plans.values() if row.state is INFLIGHT and self.lease_is_over(row)]
+    def silent(self, executor: str) -> list[Row]:
+        """Plans whose lease ran out, and which ``executor`` may take over."""
+        return [
+            row
+            for row in self.plans.values()
+            if row.state is INFLIGHT and self.lease_is_over(row)
+            and (row.lease_until + row.grace <= self.now() or _is_gone(row.executor, executor))
+        ]  # fmt: skip
 
     def held(self, name: str) -> dict[str, str]:
         """Partition → live plan that holds it."""
@@ -378,7 +328,7 @@ class ModelStore:
             plan = replace(plan, table=replace(plan.table, concurrency=concurrency))
         return Claim(
             plan=plan, epoch=row.epoch, attempt=row.attempts, executor=row.executor,
-            lease_until=START + timedelta(seconds=row.lease_until), staged=row.staged,
+            lease_until=START + timedelta(seconds=row.lease_until), staged=tuple(one.staged for one in row.staged),
         )  # fmt: skip
 
     def _waiting(self) -> Iterator[Row]:
@@ -399,8 +349,10 @@ class ModelStore:
             self.live_partitions[plan.table.name, part] = plan.plan_id
 
     def taken(self, table: str, partitions: Collection[str]) -> dict[str, str]:
-        """Those of ``partitions`` that a live plan holds."""
-        return {part: held for part in partitions if (held := self.live_partitions.get((table, part)))}
+        """Those of ``partitions`` that a live plan holds, or a round of the cleaner or the sweep."""
+        holders = {part: held for part in partitions if (held := self.live_partitions.get((table, part)))}
+        kept = {part: self.kept_by(table, part) for part in partitions} if self.keepers else {}
+        return holders | {part: str(keeper) for part, keeper in kept.items() if keeper is not None}
 
     def _move(self, row: Row, to: PlanState) -> None:
         if to not in TRANSITIONS[row.state]:
@@ -422,3 +374,8 @@ class ModelStore:
                 superseded_at=START + timedelta(seconds=row.at),
             )  # fmt: skip
         return row.due
+
+
+def _is_gone(executor: str, asking: str) -> bool:
+    """Whether one executor can know that another one is gone: a place runs one process at a time."""
+    return executor.partition("/")[0] == asking.partition("/")[0]

@@ -97,11 +97,14 @@ class Table:
     ledger_sum: int = 0
     #: groups with a lost or cut file, since when
     damaged: dict[str, float] = field(default_factory=dict)
+    #: and the keys of the rows that went with it
+    unreadable: dict[str, tuple[int, ...]] = field(default_factory=dict)
     #: savepoint → the paths it keeps
     saved: dict[str, frozenset[str]] = field(default_factory=dict)
     #: counts what a scan could see change
     version: int = 0
     _live: dict[str, Slice] | None = None
+    _paths: set[str] | None = None
     _sums: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
     _bare: dict[str, Slice] = field(default_factory=dict)
     _ref: TableRef | None = None
@@ -138,7 +141,9 @@ class Table:
 
     def live_paths(self) -> set[str]:
         """The paths of every live slice."""
-        return {path for piece in self.live().values() for path in (piece.base.path, *piece.names[1])}
+        if self._paths is None:
+            self._paths = {path for piece in self.live().values() for path in (piece.base.path, *piece.names[1])}
+        return self._paths
 
     def alone(self, base: File) -> Slice:
         """A slice without logs, the same one each time."""
@@ -180,7 +185,7 @@ class Table:
 
     def touch(self) -> None:
         """Something that readers see may have changed."""
-        self._live = None
+        self._live = self._paths = None
         self.version += 1
         self.changed(self)
 
@@ -193,6 +198,12 @@ class Table:
         """Delete a file; its size, 0 where it is gone already."""
         file = self.files.pop(path, None)
         return file.bytes if file is not None else 0
+
+    def cut(self, file: File) -> None:
+        """Take the end off a file."""
+        file.bytes -= 1
+        file.rows = dict(list(file.rows.items())[:-1])
+        self._sums.clear()
 
     # What is asked of it.
 
@@ -207,6 +218,9 @@ class Table:
     def pending(self) -> Collection[Attempt]:
         """What was begun and did not complete, oldest first, as far as the table knows."""
         return ()
+
+    def forget(self, plan_ids: Collection[str]) -> None:
+        """Their database was set back and knows no more of these plans."""
 
     def files_of_nobody(self) -> list[File]:
         """What was written for a plan and belongs to no commit, nor to anything that is known to be under way."""

@@ -10,12 +10,11 @@ from support import record_figure
 
 from lake.plan_store import PlanStore
 from simulation.defects import DEFECTS
-from simulation.port import ModelFormat, ModelWriter
 from simulation.script import SITES, draw
-from simulation.shapes.timeline.port import TimelineFormat, TimelineWriter
+from simulation.shapes import SHAPES
 from simulation.shrink import explain, first_failure
 from simulation.store import ModelStore
-from simulation.world import simulated
+from simulation.world import World, simulated
 
 pytestmark = pytest.mark.slow
 
@@ -67,11 +66,13 @@ def test_no_part_of_a_plans_run_keeps_real_time_or_real_threads():
 
 
 def test_every_call_of_a_port_has_its_faults():
+    with simulated():
+        world = World(draw(0))
+    formats = [shape.format(world) for shape in SHAPES.values()]
+    table = next(iter(world.tables.values())).ref
+    ports = [ModelStore, *(type(format_) for format_ in formats), *(type(f.writer(table, None)) for f in formats)]
     calls = {
-        call.site
-        for port in (ModelStore, ModelFormat, ModelWriter, TimelineFormat, TimelineWriter)
-        for call in vars(port).values()
-        if hasattr(call, "site")
+        call.site for port in ports for kind in port.__mro__ for call in vars(kind).values() if hasattr(call, "site")
     }
     assert calls - SITES.keys() == {"request_cancel", "retry"}, "what only an operator calls, who would try again"
 
@@ -79,6 +80,4 @@ def test_every_call_of_a_port_has_its_faults():
 def test_the_database_in_memory_has_every_call_of_the_port():
     calls = {name for name in vars(PlanStore) if not name.startswith("_")}
     unasked = calls - set(dir(ModelStore))
-    assert unasked == {"due_in"} | {"keep", "release", "leftovers", "nothing_left"}, (
-        "what only a worker asks that ends when nothing is left, and what is asked for tables without lock or timeline"
-    )
+    assert unasked == {"due_in"}, "what only a worker asks that ends when nothing is left"

@@ -8,8 +8,9 @@ from lake.plan import LIVE_STATES, Commit, Plan, PlanState, SupersededVersion
 from simulation.table import Attempt, Table
 
 if TYPE_CHECKING:
+    from simulation.records import Row, SupersededRow
     from simulation.shapes.timeline.table import Instant, TimelineTable
-    from simulation.store import ModelStore, Row, SupersededRow
+    from simulation.store import ModelStore
     from simulation.world import World
 
 _MASK = (1 << 64) - 1

@@ -4,7 +4,7 @@
 import copy
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,10 +26,12 @@ from lake.plan import PlanState
 from service.store.errors import DatabaseUnreachable, StoreError
 from simulation.clock import Process, Scheduler, Threads, Time
 from simulation.daemons import Daemon
+from simulation.engine import CopyRows
 from simulation.port import START, ModelFormat, prove
+from simulation.records import Settings, TableRow
 from simulation.script import HORIZON, PROCESSES, WRITERS, Act, Fault, Script, Stroke, TableSetup
 from simulation.shapes import SHAPES
-from simulation.store import ModelStore, Settings, TableRow
+from simulation.store import ModelStore
 from simulation.table import Table
 from simulation.watch import Watch
 from simulation.writers import Writes, damage, write
@@ -65,6 +67,8 @@ class World:
         self._starts: Counter[str] = Counter()
         #: the next group that is rewritten loses a row
         self._spoil = False
+        self._elsewhere = Process("catalog")
+        self.engines = (CopyRows(self),)
         self._keys = self._plans = 0
         self.watch = Watch(self)
         self._formats = {shape: SHAPES[shape].format(self) for shape in {t.shape for t in self.setup.tables}}
@@ -256,9 +260,11 @@ class World:
             if number == 0:
                 self.kill(process)
         self.set_back = True
+        forgotten = self.stores[0].plans.keys() - self._backup.plans.keys()
         self.stores[0] = self._backup
         for table_ in self.tables.values():
             self._backup.tables[table_.name].concurrency = table_.concurrency
+            table_.forget(forgotten)
         self._backup = copy_of(self.stores[0])
 
     # What disturbs port calls.
@@ -306,14 +312,16 @@ class World:
 
     # What others ask.
 
-    def work(self, seconds: float) -> None:
-        """What takes up to ``seconds``."""
-        self.scheduler.sleep(self.random.random() * seconds)
-
-    def spoils(self) -> bool:
-        """Whether the engine loses a row of the group it writes now."""
+    def worked_on(self, rows: dict[int, Any]) -> dict[int, Any]:
+        """What an engine makes of a group's rows, some seconds later: the same, or one too few where that is spoilt."""
+        self.scheduler.sleep(self.random.random() * 5.0)
         spoil, self._spoil = self._spoil, False
-        return spoil
+        return dict(list(rows.items())[1:]) if spoil else rows
+
+    def elsewhere(self, seconds: float, call: Callable[[], object]) -> None:
+        """Have another process make a call, and wait for it; it is made whatever becomes of who asked for it."""
+        self.scheduler.spawn(self._elsewhere, call, after=seconds)
+        self.scheduler.sleep(seconds)
 
     def formats(self, name: str) -> ModelFormat:
         """The adapter of a shape, which is what ``TableRef.format`` names here."""
@@ -357,7 +365,7 @@ def copy_of(store: ModelStore) -> ModelStore:
     backup = ModelStore(store.world, store.settings)
     backup.plans = {key: copy.copy(row) for key, row in store.plans.items()}
     backup.tables = {key: copy.copy(row) for key, row in store.tables.items()}
-    backup.live_partitions = dict(store.live_partitions)
+    backup.live_partitions, backup.keepers = dict(store.live_partitions), dict(store.keepers)
     backup.rows = [copy.copy(row) for row in store.rows]
     return backup
 

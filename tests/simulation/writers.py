@@ -63,14 +63,13 @@ def damage(table: Table, what: str, random: Random) -> str | None:
         return None
     group = random.choice(groups)
     file = random.choice((live[group].base, *live[group].logs))
-    for key in live[group].rows():
+    table.unreadable[group] = tuple(live[group].rows())
+    for key in table.unreadable[group]:
         table.book(key, None)
     if what == "lose a file":
         table.remove(file.path)
     else:
-        file.bytes -= 1
-        file.rows = dict(list(file.rows.items())[:-1])
-        table._sums.clear()
+        table.cut(file)
     table.damaged[group] = table.scheduler.now
     table.touch()
     return group

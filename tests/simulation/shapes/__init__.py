@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from simulation.port import ModelFormat
+from simulation.shapes.locations.port import LocationsFormat
+from simulation.shapes.locations.table import LocationsTable
+from simulation.shapes.locations.writes import LocationsWrites
 from simulation.shapes.timeline.port import TimelineFormat
 from simulation.shapes.timeline.table import TimelineTable
 from simulation.shapes.timeline.writes import TimelineWrites
+from simulation.shapes.versions.port import VersionsFormat
+from simulation.shapes.versions.table import VersionsTable
+from simulation.shapes.versions.writes import VersionsWrites
 from simulation.table import Table
 from simulation.writers import Writes
 
@@ -23,6 +29,10 @@ class Shape:
 
 
 SHAPES: Mapping[str, Shape] = MappingProxyType(
-    {TimelineTable.shape: Shape(table=TimelineTable, format=TimelineFormat, writes=TimelineWrites)}
+    {
+        TimelineTable.shape: Shape(table=TimelineTable, format=TimelineFormat, writes=TimelineWrites),
+        LocationsTable.shape: Shape(table=LocationsTable, format=LocationsFormat, writes=LocationsWrites),
+        VersionsTable.shape: Shape(table=VersionsTable, format=VersionsFormat, writes=VersionsWrites),
+    }
 )
 """By the names that ``TableSetup.shape`` and ``TableRef.format`` have for them."""

@@ -7,11 +7,10 @@ from lake.errors import Conflict, Transient
 from lake.model import Concurrency, FileSlice, TableRef
 from lake.optional import Unfinished
 from lake.plan import Commit, OutputFile, Plan, Staged, SupersededVersion
-from lake.ports import Capability, Deletion, Prepared, Rewrite
+from lake.ports import Capability, Deletion, Prepared, Report, Rewrite
 from simulation.port import START, ModelFormat, ModelWriter, port
 from simulation.shapes.timeline.cleans import run_clean, run_pending_cleans
 from simulation.shapes.timeline.table import Instant, TableLock, TimelineTable
-from simulation.table import File
 
 
 class TimelineFormat(ModelFormat):
@@ -160,9 +159,12 @@ class TimelineWriter(ModelWriter):
             return f"group {item.file_id} is in pending {held[item.file_id].time}"
         return super().stale(item)
 
-    def write(self, prepared: Prepared, number: int, partition: str, rows: dict[int, int]) -> File:
-        """See ``ModelWriter``."""
-        return self.table.write(partition, f"g{prepared.instant}-{number}", prepared.instant, rows)
+    def rewrite_group(self, prepared: Prepared, number: int, index: int, report: Report) -> OutputFile:
+        """See ``ModelWriter``; the table's own client writes, no engine."""
+        group, instant = prepared.plan.groups[index], prepared.instant
+        rows = self.world.worked_on(self.read(group, index))
+        file = self.table.write(group.partition, f"g{instant}-{number}", instant, rows)
+        return OutputFile(partition=file.partition, path=file.path, bytes=file.bytes, rows=len(rows))
 
     @port("commit")
     def commit(self, rewrite: Rewrite) -> Commit:

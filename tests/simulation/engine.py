@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine of our own that is trivial: it writes the rows of a group's files into one, in memory."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from lake.engines import Task, Written
+from lake.errors import Conflict
+from lake.plan import LeftOut, Progress, RewriteOptions
+from simulation.table import File
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+
+class CopyRows:
+    """Implements ``lake.engines.Engine``; a full path is a slash, the name of the table, and the path in it."""
+
+    name = "memory"
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+
+    def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
+        """See the port."""
+        return None
+
+    def rewrite(
+        self,
+        tasks: Sequence[Task],
+        options: RewriteOptions,
+        report: Callable[[Progress], None],
+        cancelled: threading.Event,
+    ) -> Iterator[Written]:
+        """See the port."""
+        for task in tasks:
+            rows: dict[int, int | None] = {}
+            for path in task.inputs:
+                rows |= self._read(task, path).rows
+            (output,) = task.outputs
+            rows = self.world.worked_on(rows)
+            _, name, path = output.split("/", 2)
+            self.world.tables[name].create(path, rows)
+            yield Written(group=task.group, path=output, bytes=len(rows), rows=len(rows))
+
+    def _read(self, task: Task, full: str) -> File:
+        _, name, path = full.split("/", 2)
+        file = self.world.tables[name].files.get(path)
+        if file is None or file.bytes != file.written:
+            bad = LeftOut(group=task.group, reason=f"{full} can't be read", quarantine=(full,))
+            raise Conflict(bad.reason, (bad,))
+        return file

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of the database in memory: the journal of what is staged, and who besides plans holds partitions."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lake.model import TableRef
+from lake.plan import Claim, Commit, Keeper, PlanState, Staged
+from lake.plan_store import Leftover
+from simulation.records import Row, Settings, StagedRow, transaction
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+
+class JournalParts:
+    """That part of ``lake.plan_store.PlanStore``."""
+
+    world: "World"
+    settings: Settings
+    plans: dict[str, Row]
+    live_partitions: dict[tuple[str, str], str]
+    keepers: dict[tuple[str, str], tuple[Keeper, float]]
+
+    def now(self) -> float:
+        """The database's clock."""
+        raise NotImplementedError
+
+    def hold(self, claim: Claim) -> Row:
+        """The row of a claim that is still its executor's."""
+        raise NotImplementedError
+
+    @transaction
+    def stage(self, claim: Claim, staged: Staged) -> None:
+        """See the port."""
+        row = self.hold(claim)
+        row.staged = (*row.staged, StagedRow(staged=staged, epoch=claim.epoch, at=self.now()))
+
+    @transaction
+    def leftovers(self, table: TableRef) -> Sequence[Leftover]:
+        """See the port."""
+        return [
+            Leftover(
+                plan_id=row.plan.plan_id, partitions=row.plan.partitions, staged=one.staged,
+                is_old=one.at <= self.now() - self.settings.watched_for,
+            )
+            for row, one in self._left(table)
+            if not (row.state is PlanState.INFLIGHT and row.epoch == one.epoch)
+        ]  # fmt: skip
+
+    @transaction
+    def nothing_left(self, leftovers: Collection[Leftover]) -> None:
+        """See the port."""
+        for entry in leftovers:
+            row = self.plans[entry.plan_id]
+            row.staged = tuple(
+                replace(one, cleared=True) if one.staged.token == entry.staged.token else one for one in row.staged
+            )
+
+    def clear_committed(self, row: Row, commit: Commit) -> None:
+        """What a commit made the table's is not left over."""
+        epoch = commit.epoch if commit.epoch is not None else row.epoch
+        named = any(one.staged.token == commit.instant for one in row.staged)
+        row.staged = tuple(
+            replace(one, cleared=True)
+            if (one.staged.token == commit.instant if named else one.epoch == epoch)
+            else one
+            for one in row.staged
+        )  # fmt: skip
+
+    def watched_long(self, table: TableRef) -> bool:
+        """Whether the sweep would forget something; no call."""
+        return any(one.at <= self.now() - self.settings.watched_for for _, one in self._left(table))
+
+    def _left(self, table: TableRef) -> Iterator[tuple[Row, StagedRow]]:
+        for row in self.plans.values():
+            if row.plan.table.name == table.name:
+                yield from ((row, one) for one in row.staged if not one.cleared)
+
+    @transaction
+    def keep(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
+        """See the port."""
+        got = set()
+        for part in sorted(partitions):
+            free = (table.name, part) not in self.live_partitions
+            if free and self.kept_by(table.name, part) in (None, keeper):
+                self.keepers[table.name, part] = keeper, self.now() + self.settings.kept_for
+                got.add(part)
+        return got
+
+    @transaction
+    def release(self, keeper: Keeper) -> None:
+        """See the port."""
+        self.keepers = {key: held for key, held in self.keepers.items() if held[0] != keeper}
+
+    def kept_by(self, table: str, partition: str) -> Keeper | None:
+        """Which round of the cleaner or the sweep holds a partition."""
+        keeper, until = self.keepers.get((table, partition), (None, 0.0))
+        return keeper if until > self.now() else None

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the database in memory, and what a call of it is."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lake.model import Concurrency
+from lake.plan import Plan, PlanState, Staged, SupersededVersion
+from lake.plan_store import Due
+
+
+def transaction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A call from a process to the database, disturbed as the world says."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.world.before(name)
+        result = function(self, *args, **kwargs)
+        self.world.after(name)
+        return result
+
+    call.site = name  # type: ignore[attr-defined]
+    return call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedRow:
+    """One row of ``staged``."""
+
+    staged: Staged
+    epoch: int
+    at: float
+    cleared: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """One row of ``plan``."""
+
+    plan: Plan
+    state: PlanState = PlanState.REQUESTED
+    epoch: int = 0
+    attempts: int = 0
+    executor: str = ""
+    lease_until: float = 0.0
+    #: for so long after its lease only whoever knows its executor to be gone takes it over
+    grace: float = 0.0
+    not_before: float = 0.0
+    cancel_asked: bool = False
+    staged: tuple[StagedRow, ...] = ()
+    instant: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class SupersededRow:
+    """One row of ``superseded``."""
+
+    row_id: int
+    plan_id: str
+    table: str
+    version: SupersededVersion
+    at: float
+    deleted: bool = False
+    #: it as the cleaner sees it
+    due: Due | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class TableRow:
+    """One row of ``table_state``: what the registration says today."""
+
+    concurrency: Concurrency
+    paused: bool = False
+    halted: str | None = None
+    quarantined: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Of the policy, what the store obeys."""
+
+    lease: float = 20.0
+    backoff: float = 4.0
+    backoff_max: float = 30.0
+    max_attempts: int = 5
+    max_inflight_per_table: int = 1
+    #: how long a keeper that gives no sign of life holds partitions, and how long what was staged is looked for
+    kept_for: float = 70.0
+    watched_for: float = 130.0

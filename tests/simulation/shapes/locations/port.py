@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ports over tables whose partitions are moved by a call of a catalog that compares nothing.
+
+A writer looks once more right before its call, and gives it up unless it is sent soon after that look. The call may
+then take its time, and it lands even if its sender is killed. Until it must have landed nobody else gets the plan, and
+nobody but lakefold knows of that: what the table's writers do in between is lost, and that is all that may be.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+from lake.engines import Engine
+from lake.errors import Conflict, Transient
+from lake.model import TableRef
+from lake.plan import Commit, Plan, Staged
+from lake.ports import Prepared, Rewrite
+from simulation.port import port
+from simulation.shapes.locations.table import Evidence, LocationsTable
+from simulation.shapes.staged import StagedFormat, StagedWriter
+
+_SENT_WITHIN = 3.0
+_TIME_OUT = 21.0
+_SLOW_CALLS = 0.1
+
+
+class LocationsFormat(StagedFormat):
+    """Observes such tables."""
+
+    name = "locations"
+
+    def newest(self, table: LocationsTable) -> str:
+        """See ``ModelFormat``."""
+        return max((token for token, _ in table.parameters.values()), default="")
+
+    def commits(self, table: LocationsTable) -> Collection[Commit]:
+        """See ``StagedFormat``: each in the parameters of its partitions, as long as they are of no later plan."""
+        return [commit for _, commit in table.parameters.values()]
+
+    def done(self, table: LocationsTable) -> Collection[str]:
+        """See ``StagedFormat``."""
+        return {token for token, _ in table.parameters.values()}
+
+    def writer(self, ref: TableRef, spark: object, engines: Sequence[Engine] = ()) -> "LocationsWriter":
+        """See the port."""
+        return LocationsWriter(self, ref, engines)
+
+
+class LocationsWriter(StagedWriter):
+    """Changes one such table."""
+
+    table: LocationsTable
+    commit_takes = timedelta(seconds=_SENT_WITHIN + _TIME_OUT)
+
+    def evidence(self, plan: Plan) -> Evidence:
+        """See ``StagedWriter``."""
+        return self.table.look(plan.partitions)
+
+    def path_of(self, partition: str, token: str, number: int) -> str:
+        """See ``StagedWriter``."""
+        return f"new/{token}/{partition}/{number}"
+
+    def staged(self, token: str, plan: Plan, groups: Sequence[int]) -> Staged:
+        """See ``StagedWriter``: one directory."""
+        return Staged(token=token, paths=(f"new/{token}/",))
+
+    @port("commit")
+    def commit(self, rewrite: Rewrite) -> Commit:
+        """See the port."""
+        table, prepared, plan = self.table, rewrite.prepared, rewrite.prepared.plan
+        changed = {plan.groups[index].partition for index in prepared.groups}
+        evidence: Evidence = {name: seen for name, seen in prepared.evidence.items() if name in changed}  # type: ignore[attr-defined]
+        slices = [item for index in prepared.groups for item in plan.groups[index].slices]
+        self._carry(prepared, evidence, {str(item.path) for item in slices})
+        looked_at = self.world.scheduler.now
+        self.fence()
+        self.written(rewrite)
+        self.look_again(evidence)
+        files = [file for partition in evidence for file in table.listing(partition).values()]
+        commit = Commit(
+            plan_id=plan.plan_id, instant=prepared.instant, outputs=rewrite.outputs, epoch=prepared.epoch,
+            superseded=self.superseded(files, prepared.instant),
+        )  # fmt: skip
+        looked = table.booked(evidence)
+
+        def land() -> None:
+            if self.world.scheduler.now > looked_at + self.commit_takes.total_seconds():
+                self.world.violated("landed late", f"{table.name}: {prepared.instant} took longer than it may")
+            self.world.watch.landed(table, commit, [item.file_id for item in slices], looked_at)
+            table.move(prepared.instant, commit, looked, evidence)
+
+        self.world.before("swap", lake=True)
+        if self.is_too_late(looked_at):
+            raise Transient("the call would come too late")
+        random = self.world.random.random
+        self.world.elsewhere(random() * (_TIME_OUT if random() < _SLOW_CALLS else 1.0), land)
+        self.world.after("swap", lake=True)
+        return commit
+
+    def look_again(self, evidence: Evidence) -> None:
+        """Raise Conflict where a partition is not any more what it was."""
+        if self.table.look(evidence) != evidence:
+            raise Conflict("a writer changed a partition before the commit")
+
+    def is_too_late(self, looked_at: float) -> bool:
+        """Whether the call could land when somebody else has the plan."""
+        return self.world.scheduler.now > looked_at + _SENT_WITHIN
+
+    def _carry(self, prepared: Prepared, evidence: Evidence, rewritten: Collection[str]) -> None:
+        """Bring what is not rewritten along into the new directories."""
+        for partition, (_, files) in evidence.items():
+            for path in files:
+                if path not in rewritten and path in self.table.files:  # the look before the commit tells
+                    self.world.before("carry", lake=True)
+                    file = self.table.files.get(path)
+                    if file is not None:
+                        name = path.rpartition("/")[2]
+                        self.table.link(file, f"new/{prepared.instant}/{partition}/c-{name}", prepared.instant)
+
+    @port("discard")
+    def discard(
+        self,
+        plan_id: str,
+        instants: Collection[str] | None,
+        *,
+        staged: Collection[Staged] = (),
+        epoch: int | None = None,
+    ) -> int:
+        """See the port."""
+        wanted = self.wanted(staged, instants)
+        for one in wanted:
+            self.take_back(one)
+        return len(wanted)

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tables without a timeline have in common: they do not tell what is staged, and have no lock.
+
+So an attempt is a token, which the database knows before the first file of it exists. Engines rewrite the files.
+"""
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from lake.engines import Engine, Task, choose, notes
+from lake.errors import Conflict
+from lake.model import TableRef
+from lake.plan import Commit, OutputFile, Plan, Staged, SupersededVersion
+from lake.ports import Deletion, Prepared, Report
+from simulation.port import START, ModelFormat, ModelWriter, port
+from simulation.table import Attempt, File, Rows, Table
+
+
+@dataclass(slots=True, eq=False)
+class StagedTable(Table):
+    """One such table. ``tokens`` are what lakefold's attempts staged, as far as their databases know of them."""
+
+    tokens: dict[str, Attempt] = field(default_factory=dict)
+    #: counts tokens and writers' commits, for names that are used once
+    names: int = 0
+
+    def new_name(self, kind: str) -> str:
+        """A name that nothing of this table has."""
+        self.names += 1
+        return f"{kind}{self.names}"
+
+    def write(self, path: str, partition: str, by: str, rows: Rows) -> File:
+        """A new file, which is its own group. ``by`` is the token or the writer's commit that writes it."""
+        size = len(rows)
+        return self.put(File(path, partition, f"{path}@{by}", by, dict(rows), False, self.scheduler.now, size, size))
+
+    def create(self, path: str, rows: Rows) -> None:
+        """What an engine writes at a path that it was given."""
+        raise NotImplementedError
+
+    def under(self, staged: Staged) -> list[str]:
+        """What is in storage of what was staged."""
+        raise NotImplementedError
+
+    def forget(self, plan_ids: Collection[str]) -> None:
+        """Their database was set back and has lost its journal: what is staged of these plans, nobody will find."""
+        self.tokens = {token: one for token, one in self.tokens.items() if one.plan_id not in plan_ids}
+
+    def files_of_nobody(self) -> list[File]:
+        """See ``Table``."""
+        if not self.tokens:
+            return []
+        tokens = self.tokens
+        return [f for f in self.files.values() if (one := tokens.get(f.instant)) is not None and not one.completed]
+
+
+class StagedFormat(ModelFormat):
+    """Observes such tables; adds ``lake.optional.FindsStaged``."""
+
+    def commits(self, table: StagedTable) -> Collection[Commit]:
+        """Those commits of plans that the table tells of."""
+        raise NotImplementedError
+
+    def done(self, table: StagedTable) -> Collection[str]:
+        """The tokens of these commits."""
+        raise NotImplementedError
+
+    @port("committed")
+    def committed(self, ref: TableRef, plan_id: str) -> Commit | None:
+        """See the port."""
+        return self.found(ref, (plan_id,)).get(plan_id)
+
+    @port("landed")
+    def landed(self, ref: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+        """See the port."""
+        return self.found(ref, plan_ids)
+
+    def found(self, ref: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+        """Plan → its commit, of those that have one."""
+        return {one.plan_id: one for one in self.commits(self.table(ref)) if one.plan_id in plan_ids}
+
+    @port("left of")
+    def left_of(self, ref: TableRef, staged: Collection[Staged]) -> Collection[str]:
+        """See ``FindsStaged``."""
+        return self.left(self.table(ref), staged)
+
+    def left(self, table: StagedTable, staged: Collection[Staged]) -> Collection[str]:
+        """The tokens of which something is in storage that no commit made the table's."""
+        done = self.done(table)
+        return {one.token for one in staged if one.token not in done and table.under(one)}
+
+    def reasons_to_keep(self, table: StagedTable, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+        """See ``ModelFormat``."""
+        live, saved = table.live_paths(), self.saved(table)
+
+        def reason(version: SupersededVersion) -> str | None:
+            if version.path in live or table.is_undone(version):
+                return "live again"
+            return "kept by a savepoint" if version.path in saved else None
+
+        return {version.path: reason(version) for version in versions}
+
+
+class StagedWriter(ModelWriter):
+    """Changes one such table with the engines that it is handed."""
+
+    table: StagedTable
+
+    def __init__(self, format_: StagedFormat, ref: TableRef, engines: Sequence[Engine]) -> None:
+        super().__init__(format_, ref)
+        self.engines = engines
+
+    def evidence(self, plan: Plan) -> object:
+        """What a plan is compared with once more at its commit."""
+        raise NotImplementedError
+
+    def path_of(self, partition: str, token: str, number: int) -> str:
+        """Where a new file will be."""
+        raise NotImplementedError
+
+    def staged(self, token: str, plan: Plan, groups: Sequence[int]) -> Staged:
+        """What the database is told."""
+        raise NotImplementedError
+
+    @port("prepare")
+    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+        """See the port."""
+        evidence = self.evidence(plan)
+        groups, left_out = self.still_there(plan)
+        assert self.world.scheduler.current is not None
+        token = self.table.new_name("t")
+        chosen = choose(self._tasks(plan, groups, token), self.engines, plan.options, self.ref.name)
+        self.table.tokens[token] = Attempt(
+            time=token, owner=self.world.scheduler.current.process, plan_id=plan.plan_id, epoch=epoch
+        )
+        self.tell(self.staged(token, plan, groups))
+        return Prepared(
+            plan=plan, epoch=epoch, instant=token, groups=groups, left_out=left_out, notes=notes(chosen),
+            evidence=evidence,
+        )  # fmt: skip
+
+    def tell(self, staged: Staged) -> None:
+        """Have the database know of something, before it exists."""
+        self.journal(staged)
+
+    def _tasks(self, plan: Plan, groups: Sequence[int], token: str) -> list[Task]:
+        home = f"/{self.ref.name}/"
+        return [
+            Task(
+                group=index,
+                inputs=tuple(f"{home}{item.path}" for item in plan.groups[index].slices),
+                outputs=(home + self.path_of(plan.groups[index].partition, token, index),),
+                bytes=plan.groups[index].bytes,
+            )
+            for index in groups
+        ]
+
+    def rewrite_group(self, prepared: Prepared, number: int, index: int, report: Report) -> OutputFile:
+        """See ``ModelWriter``."""
+        plan, token = prepared.plan, prepared.instant
+        (task,) = self._tasks(plan, (index,), token)
+        engine = choose([task], self.engines, plan.options, self.ref.name)[index].engine
+        home = len(f"/{self.ref.name}/")
+        try:
+            (written,) = engine.rewrite([task], plan.options, report, threading.Event())
+        except Conflict as error:
+            unreadable = [
+                replace(one, quarantine=tuple(path[home:] for path in one.quarantine)) for one in error.args[1]
+            ]
+            raise Conflict(error.args[0], tuple(unreadable)) from error
+        partition = plan.groups[index].partition
+        return OutputFile(partition=partition, path=written.path[home:], bytes=written.bytes, rows=written.rows)
+
+    def superseded(self, files: Sequence[File], instant: str) -> tuple[SupersededVersion, ...]:
+        """What a commit called ``instant`` says of the files that it replaces."""
+        return tuple(
+            SupersededVersion(
+                partition=file.partition, path=file.path, bytes=file.bytes, instant=instant,
+                modified_at=START + timedelta(seconds=file.at),
+            )
+            for file in files
+        )  # fmt: skip
+
+    def wanted(self, staged: Collection[Staged], instants: Collection[str] | None) -> list[Staged]:
+        """Of what is known to be staged, what is to be withdrawn and has left something."""
+        mine = [one for one in staged if instants is None or one.token in instants]
+        left = self.format.left(self.table, mine)
+        return [one for one in mine if one.token in left]
+
+    def take_back(self, one: Staged) -> None:
+        """Remove all files of what was staged."""
+        for path in self.table.under(one):
+            self.world.before("withdraw", lake=True)
+            if one.token in self.table.tokens:
+                self.world.watch.withdrawn(self.table, self.table.tokens[one.token])
+            self.table.remove(path)
+
+    @port("delete")
+    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+        """See the port. No lock is there to keep others away, so each file is looked at right before it goes."""
+        table = self.table
+        self.fence()
+        self._refuse_needed(versions)
+        self.world.watch.deleting(table, [v for v in versions if v.path in table.files])
+        freed, left = 0, {}
+        for index, version in enumerate(versions):
+            self.world.before("delete file", lake=True)
+            self._refuse_needed((version,))
+            file = table.files.get(version.path)
+            if file is None:
+                continue
+            other = version.differs(file.bytes, START + timedelta(seconds=file.at))
+            if other is not None:
+                left[index] = other
+                continue
+            self.world.watch.removing(table, version.path)
+            freed += table.remove(version.path)
+        return Deletion(bytes_freed=freed, left=left)
+
+    def _refuse_needed(self, versions: Sequence[SupersededVersion]) -> None:
+        for path, reason in self.format.reasons_to_keep(self.table, versions).items():
+            if reason is not None:
+                raise Conflict(f"{path}: {reason}")

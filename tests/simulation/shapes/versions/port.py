@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ports over tables with numbered versions.
+
+A writer of a plan makes nothing known before its commit. So a withdrawal is a commit too, of no file: a sleeper that
+looked before it can't create the version that it meant to, looks again, and finds its token withdrawn.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from lake.engines import Engine
+from lake.errors import Conflict
+from lake.model import TableRef
+from lake.plan import Commit, Plan, Staged
+from lake.ports import Capability, Rewrite
+from simulation.port import port
+from simulation.shapes.staged import StagedFormat, StagedWriter
+from simulation.shapes.versions.table import Version, VersionsTable, create_version, without
+
+SITE = "create version"
+
+
+class VersionsFormat(StagedFormat):
+    """Observes such tables."""
+
+    name = "versions"
+    capabilities = frozenset({Capability.SAVEPOINTS})
+
+    def newest(self, table: VersionsTable) -> str:
+        """See ``ModelFormat``."""
+        return str(table.newest.number)
+
+    def commits(self, table: VersionsTable) -> Collection[Commit]:
+        """See ``StagedFormat``: in the log."""
+        return [version.commit for version in table.log if version.commit is not None]
+
+    def done(self, table: VersionsTable) -> Collection[str]:
+        """See ``StagedFormat``."""
+        return {version.token for version in table.log if version.token is not None}
+
+    def writer(self, ref: TableRef, spark: object, engines: Sequence[Engine] = ()) -> "VersionsWriter":
+        """See the port."""
+        return VersionsWriter(self, ref, engines)
+
+
+class VersionsWriter(StagedWriter):
+    """Changes one such table."""
+
+    table: VersionsTable
+
+    def evidence(self, plan: Plan) -> int:
+        """See ``StagedWriter``: the version from which on withdrawals are looked for."""
+        return self.table.newest.number
+
+    def path_of(self, partition: str, token: str, number: int) -> str:
+        """See ``StagedWriter``."""
+        return f"{partition}/{token}-{number}"
+
+    def staged(self, token: str, plan: Plan, groups: Sequence[int]) -> Staged:
+        """See ``StagedWriter``: each file."""
+        return Staged(
+            token=token, paths=tuple(self.path_of(plan.groups[index].partition, token, index) for index in groups)
+        )
+
+    @port("commit")
+    def commit(self, rewrite: Rewrite) -> Commit:
+        """See the port."""
+        table, prepared, plan = self.table, rewrite.prepared, rewrite.prepared.plan
+        slices = [item for index in prepared.groups for item in plan.groups[index].slices]
+        paths = [str(item.path) for item in slices]
+
+        def change(now: Version) -> Version:
+            since = [one for one in table.log if one.number > prepared.evidence]  # type: ignore[operator]
+            if any(prepared.instant in version.withdrawn for version in since):
+                raise Conflict(f"{prepared.instant} was withdrawn")
+            outputs = self.written(rewrite)
+            for item in slices:
+                if (reason := self.stale(item)) is not None:
+                    raise Conflict(f"{reason}, before the commit")
+            instant = str(now.number + 1)
+            commit = Commit(
+                plan_id=plan.plan_id, instant=instant, outputs=rewrite.outputs, epoch=prepared.epoch,
+                superseded=self.superseded([table.files[path] for path in paths], instant),
+            )  # fmt: skip
+            files = without(now.files, paths, [file.path for file in outputs])
+            return Version(number=0, files=files, first=now.first, commit=commit, token=prepared.instant)
+
+        def landed(version: Version, looked_at: float) -> None:
+            assert version.commit is not None
+            self.world.watch.landed(table, version.commit, [item.file_id for item in slices], looked_at)
+
+        self.fence()
+        made = create_version(self.world, table, change, site=SITE, landed=landed)
+        assert made.commit is not None
+        return made.commit
+
+    @port("discard")
+    def discard(
+        self,
+        plan_id: str,
+        instants: Collection[str] | None,
+        *,
+        staged: Collection[Staged] = (),
+        epoch: int | None = None,
+    ) -> int:
+        """See the port."""
+        wanted = self.wanted(staged, instants)
+        done = self.withdraw(wanted) if wanted else ()
+        gone = [one for one in wanted if one.token not in done]
+        for one in gone:
+            self.take_back(one)
+        return len(gone)
+
+    def withdraw(self, wanted: Collection[Staged]) -> Collection[str]:
+        """Create the version from which on nobody can commit these; the tokens that were committed by then."""
+        done: Collection[str] = ()
+
+        def change(now: Version) -> Version:
+            nonlocal done
+            done = self.format.done(self.table)
+            tokens = frozenset(one.token for one in wanted)
+            return replace(now, commit=None, token=None, changed={}, withdrawn=tokens)
+
+        create_version(self.world, self.table, change, site=SITE)
+        return done

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table in memory that is a log of numbered versions, each of which lists its files.
+
+Whoever creates a version first has made that commit. A version carries the plan that made it and its token, or the
+tokens that it withdraws, and the log is kept.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lake.errors import Transient
+from lake.plan import Commit, Staged, SupersededVersion
+from simulation.shapes.staged import StagedTable
+from simulation.table import Rows, Slice
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+_TRIES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One version. ``changed`` is what it made of the rows, ``first`` the oldest version whose files are kept."""
+
+    number: int
+    files: frozenset[str]
+    changed: Mapping[int, int | None] = field(default_factory=dict)
+    first: int = 0
+    commit: Commit | None = None
+    token: str | None = None
+    withdrawn: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class VersionsTable(StagedTable):
+    """One such table."""
+
+    shape = "versions"
+
+    log: list[Version] = field(default_factory=lambda: [Version(number=0, files=frozenset())])
+
+    @property
+    def newest(self) -> Version:
+        """The last version."""
+        return self.log[-1]
+
+    def view(self) -> dict[str, Slice]:
+        """See ``Table``: what the newest version lists and is in storage."""
+        files = self.files
+        return {files[path].group: self.alone(files[path]) for path in sorted(self.newest.files) if path in files}
+
+    def create(self, path: str, rows: Rows) -> None:
+        """See ``StagedTable``."""
+        partition, _, name = path.partition("/")
+        self.write(path, partition, name.partition("-")[0], rows)
+
+    def under(self, staged: Staged) -> list[str]:
+        """See ``StagedTable``: files by their paths."""
+        return [path for path in staged.paths if path in self.files]
+
+    def holds_damage(self, group: str) -> bool:
+        """See ``Table``."""
+        piece = self.live().get(group)
+        return piece is None or piece.base.bytes != piece.base.written
+
+    def is_undone(self, version: SupersededVersion) -> bool:
+        """See ``Table``: the log tells, even where the file was replaced once more, for another database."""
+        return any(version.path in later.files for later in self.log[int(version.instant) + 1 :])
+
+    # What changes it.
+
+    def append(self, version: Version, looked_at: float) -> None:
+        """Make a version the newest. ``looked_at`` is when its author saw the one before."""
+        rewritten = self.newest.files - version.files
+        spoilt = [
+            group for group, at in self.damaged.items() if at > looked_at and group.partition("@")[0] in rewritten
+        ]
+        self.log.append(version)
+        if version.token is not None and version.token in self.tokens:
+            self.tokens[version.token].completed = True
+        for key, value in version.changed.items():
+            self.book(key, value)
+        if spoilt:  # what was damaged when it had been read already is whole again
+            for path in version.files:
+                for key, value in self.files[path].rows.items() if path in self.files else ():
+                    if self.files[path].group not in self.damaged:
+                        self.book(key, value)
+        self.touch()
+
+    def booked_at(self, number: int) -> dict[int, int]:
+        """The rows of a version, by what writers changed up to there."""
+        rows: dict[int, int] = {}
+        for version in self.log[: number + 1]:
+            for key, value in version.changed.items():
+                rows.pop(key, None)
+                if value is not None:
+                    rows[key] = value
+        return rows
+
+    def is_taken(self, number: int) -> bool:
+        """Whether somebody has created a version of this number."""
+        return number <= self.newest.number
+
+
+def create_version(
+    world: "World",
+    table: VersionsTable,
+    change: Callable[[Version], Version],
+    *,
+    site: str,
+    landed: Callable[[Version, float], None] = lambda version, looked_at: None,
+) -> Version:
+    """Make what ``change`` makes of the newest version the next one, looking again as long as somebody is faster.
+
+    ``landed`` is told in the very moment.
+    """
+    for _ in range(_TRIES):
+        looked_at, number = world.scheduler.now, table.newest.number + 1
+        version = replace(change(table.newest), number=number)
+        world.before(site, lake=site == "create version")
+        if not table.is_taken(number):
+            landed(version, looked_at)
+            table.append(version, looked_at)
+            world.after(site, lake=site == "create version")
+            return version
+    raise Transient(f"others were faster {_TRIES} times")
+
+
+def without(files: Collection[str], gone: Collection[str], new: Collection[str] = ()) -> frozenset[str]:
+    """The files of a version after a commit."""
+    return frozenset(files) - frozenset(gone) | frozenset(new)
