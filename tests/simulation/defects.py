@@ -15,9 +15,12 @@ from lake.errors import LeaseLost
 from lake.plan import Commit, PlanState
 from simulation.port import ModelFormat
 from simulation.records import Row
-from simulation.shapes.staged import StagedFormat
+from simulation.shapes.locations.port import LocationsWriter
+from simulation.shapes.staged import StagedFormat, StagedWriter
 from simulation.shapes.timeline.port import TimelineFormat, TimelineWriter
 from simulation.shapes.timeline.table import TableLock, TimelineTable
+from simulation.shapes.versions.port import VersionsWriter
+from simulation.shapes.versions.table import VersionsTable
 from simulation.store import ModelStore
 from simulation.table import Table
 
@@ -164,6 +167,15 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "late-files-forgotten": replaced(TimelineFormat, "late_files", lambda format_, table: ()),
         "savepoints-forgotten": replaced(ModelFormat, "saved", lambda format_, table: set()),
         "pending-groups-planned": replaced(TimelineWriter, "pending_groups", lambda writer: {}),
+        "staging-not-journalled": replaced(StagedWriter, "tell", lambda writer, staged: None),
+        "journal-not-swept": replaced(executors.rescue, "_withdraw_staged", lambda *round_: 0),
+        "commits-found-by-nothing": replaced(StagedFormat, "found", lambda format_, ref, plan_ids: {}),
+        "evidence-ignored": replaced(LocationsWriter, "look_again", lambda writer, evidence: None),
+        "call-sent-however-late": replaced(LocationsWriter, "is_too_late", _no),
+        "call-under-way-forgotten": replaced(ModelStore, "lasts", lambda store, at_least: 0.0),
+        "no-compare-and-set": replaced(VersionsTable, "is_taken", _no),
+        "withdrawn-without-a-version": replaced(VersionsWriter, "withdraw", lambda writer, wanted: ()),
+        "first-retention-counts": replaced(ModelStore, "close_replaced_again", _no),
     }
 )
 """Name → what plants it."""
