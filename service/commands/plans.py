@@ -22,13 +22,11 @@ from service.commands.common import (
 )
 from service.commands.output import Column
 from service.documents import TERMINAL
-from service.leadership import CLEAN_ROLE, SWEEP_ROLE
 from service.problems import INTERRUPTED, USAGE, CommandError, ExitCode, exit_codes
 from service.text import age, moment, size
 
 app = typer.Typer(help="Plans: requested, inflight, completed, failed, cancelled.", no_args_is_help=True)
 PATIENCE_SECONDS = 15
-_NOBODY = "No executor is running, so nobody takes the plan; start one with lakefold serve, or lakefold worker."
 PROGRESS_SECONDS = 10
 _ENDS = {"completed": ExitCode.OK, "failed": ExitCode.ERROR, "cancelled": ExitCode.PARTIAL}
 
@@ -242,8 +240,8 @@ def request(
             raise CommandError(INTERRUPTED, text) from None
         answer.raise_problem()
         run.out.one(answer.document(), lambda: answer_text(run, answer, all_files=files))
-        if answer.plan_ids and not run.out.json and _nobody_executes(run.client.status()):
-            run.out.note(_NOBODY)
+        if answer.plan_ids and not run.out.json and (nobody := run.client.status()["nobody_runs_plans"]):
+            run.out.note(f"Nobody runs it yet: {nobody}")
         codes = _follow_all(run, answer.plan_ids) if wait else []
     return next((code for code in (ExitCode.ERROR, ExitCode.PARTIAL) if code in codes), ExitCode.OK)
 
@@ -337,14 +335,8 @@ def _why_waiting(run: Run, plan: Mapping[str, Any]) -> str:
         return f"{what} is paused; no executor takes the plan until lakefold resume"
     if moment(plan["not_before"]) > datetime.now(UTC):
         return f"waiting until {moment(plan['not_before']).isoformat(timespec='seconds')} after: {plan['error']}"
-    if _nobody_executes(status):
-        return _NOBODY
-    return "no executor has taken the plan yet; they are busy: lakefold plans list --state inflight"
-
-
-def _nobody_executes(status: Mapping[str, Any]) -> bool:
-    """Whether no executor is alive; each of them leads, or stands by to lead, what only executors do."""
-    return not any(leader["live"] and leader["role"] in (CLEAN_ROLE, SWEEP_ROLE) for leader in status["leaders"])
+    busy = "no executor has taken the plan yet; those that live are busy: lakefold plans list --state inflight"
+    return str(status["nobody_runs_plans"] or busy)
 
 
 def _change(run: Run, plan: Mapping[str, Any]) -> None:

@@ -15,8 +15,8 @@ from pages import ROOT
 from service.commands import plans
 from service.config import environment
 from service.daemon import process
-from service.leadership import SWEEP_ROLE
 from service.observability import logs
+from service.store import ProcessFacts
 
 
 @pytest.fixture(autouse=True)
@@ -39,11 +39,12 @@ def store(clean_environment, tmp_path):
 
 def test_a_request_says_when_no_executor_is_there_to_run_its_plans(run, store):
     code, _, err = run("plans", "request", "orders")
-    assert (code, "No executor is running, so nobody takes the plan; start one with lakefold serve" in err) == (0, True)
+    assert (code, "Nobody runs it yet: no executor is running; lakefold worker starts one" in err) == (0, True)
 
 
 def test_a_request_says_nothing_of_executors_where_one_is_alive(run, store):
-    assert store.acquire_leader(SWEEP_ROLE, "somebody", timedelta(minutes=1))
+    executor = ProcessFacts(name="e", role="executor", host="h", version="1", slots=1, spark="running")
+    store.beat(executor, timedelta(minutes=1))
     assert run("plans", "request", "orders")[::2] == (0, "")
 
 
