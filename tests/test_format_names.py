@@ -13,6 +13,7 @@ EXCEPTIONS = {
     "planner/aliases.py": "settings of other tools that may be pasted into a configuration",
     "service/demo": "the demo shows a Hudi table and its writer",
     "service/api/callbacks.py": "the address that Hudi's writers are configured to call, `/v1/events/hudi`",
+    "service/commands/first_file.py": "the sample of a rule for tables with a lock names the setting of Hudi's",
     "service/config/http.py": "the key of that address, `hudi_callback_key`",
 }
 #: a prefix of settings of other tools, as in aliases

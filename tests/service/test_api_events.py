@@ -16,10 +16,10 @@ from toys.timeline_tables import create, write
 from waiting import wait_for
 
 from lake.model import TableRef
+from service.api.callbacks import MOST_BODY
 from service.api.table_lookup import same_location
 from service.config.loader import ConfigError, load
 from service.daemon.process import Daemon
-from service.http.guard import MOST_BODY
 
 KEY = "a key that nobody guesses"
 TRIPS = TableRef(name="demo.trips", format="toy", location="/lake/demo/trips")

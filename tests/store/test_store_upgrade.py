@@ -105,7 +105,7 @@ def test_of_earlier_scans_it_is_known_what_was_reducible_where_nothing_waited(da
     store.record_scan(replace(found, outcome="error", error="no", **unknown))
     to(database_url, "0008")
     records = [json.loads(row.record) for row in sql(database_url, "SELECT record FROM scan_history ORDER BY id")]
-    assert [record["reducible_files"] for record in records] == [6, 6, 6, 0]
+    assert [record["backlog_files"] for record in records] == [6, 6, 6, 0]
     to(database_url, "head")
     assert store.scans(TRIPS.name) == [
         replace(found, outcome="error", error="no", **unknown),

@@ -31,7 +31,7 @@ def in_pieces(body):
 #: what is odd → headers, body, the statuses that are an answer to it
 FORMS = {
     "1,001 fields": (URLENCODED, "&".join(["a=b"] * 1001), {400}),
-    "1,001 parts": (MULTIPART, part("a", "") * 1001 + "--x--", {400}),
+    "1,001 parts": (MULTIPART, part("a", "") * 1001 + "--x--", {400, 413}),
     "multipart without boundary": ({"Content-Type": "multipart/form-data"}, part("reason", "x") + "--x--", {400}),
     "multipart without an end": (MULTIPART, part("reason", "x") + "--x\r\nContent-", TAKEN),
     "multipart that is none": (MULTIPART, "reason=x", {400}),
