@@ -121,7 +121,8 @@ class Recovery:
             return self.lost(lost)
         except Exception as silent:
             return self.stay(silent)
-        level = logging.ERROR if result is Result.FAILED else logging.WARNING
+        # That a writer or a person was faster is routine.
+        level = {Result.FAILED: logging.ERROR, Result.CANCELLED: logging.INFO}.get(result, logging.WARNING)
         log.log(level, "plan %s of %s %s: %s", self._plan_id, self._table.name, result, one_line(error))
         outcome = self._ended(result, error)
         self._observer.plan_finished(self._claim, outcome)

@@ -12,13 +12,23 @@ health = APIRouter(prefix="/-", include_in_schema=False, default_response_class=
 metrics = APIRouter(include_in_schema=False)
 explanations = APIRouter(include_in_schema=False)
 #: beside this module in an installed lakefold, among the other documentation in a clone
-_PROBLEMS = (Path(__file__).with_name("problems.md"), Path(__file__).parents[2] / "docs" / "problems.md")
+_DOCS = (Path(__file__).parent, Path(__file__).parents[2] / "docs")
 
 
 @explanations.get("/docs/problems.md")
 def problems() -> Response:
     """The page that the ``type`` of a problem document points at."""
-    page = next(path for path in _PROBLEMS if path.is_file())
+    return _page("problems.md")
+
+
+@explanations.get("/docs/runbook.md")
+def runbook() -> Response:
+    """The page that alerts, status and halted tables point at."""
+    return _page("runbook.md")
+
+
+def _page(name: str) -> Response:
+    page = next(path for folder in _DOCS if (path := folder / name).is_file())
     return Response(page.read_bytes(), media_type="text/markdown; charset=utf-8")
 
 

@@ -68,7 +68,9 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
     for table in data["attention"]:
         name = table["table"]
         if table["halted_at"]:
-            out.line(f"{name} is halted since {age(moment(table['halted_at']), now)}: {table['halted_reason']}")
+            out.line(f"{name} was halted {age(moment(table['halted_at']), now)}: {table['halted_reason']}")
+            *look, resume_it = documents.before_resume(name, table["halted_reason"])
+            out.line(f"  look first: {'; '.join(look)}; then {resume_it} (docs/runbook.md#tablehalted)")
         if table["damaged_slices"]:
             slices = plural(table["damaged_slices"], "file slice")
             out.line(f"{name}: {slices} differ from its commits and are left alone; lakefold verify {name}")
@@ -151,7 +153,10 @@ def resume(table: MaybeTable = None, yes: Yes = False, json: Json = False, confi
         if table is not None and run.out.can_ask and not yes:
             reason = run.client.halted_reason(table)
             if reason is not None:
-                typer.confirm(f"{table} was halted: {reason}. Resume?", abort=True, err=True)
+                *look, _ = documents.before_resume(table, reason)
+                run.out.note(f"{table} was halted: {reason}")
+                run.out.note(f"To look into it first: {'; '.join(look)} (docs/runbook.md#tablehalted)")
+                typer.confirm(f"Resume {table}?", abort=True, err=True)
         done = run.client.resume(table)
         run.out.one(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} resumed"))
 

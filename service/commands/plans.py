@@ -116,8 +116,7 @@ def _show_text(run: Run, plan: Mapping[str, Any]) -> None:
         ),
         ("executor", plan["executor"] and f"{plan['executor']}, epoch {plan['epoch']}, attempt {plan['attempts']}"),
         ("instant", plan["instant"] or ", ".join(plan["instants"])),
-        ("error", plan["error"]),
-        ("cancelled", plan["cancel_reason"] and f"{plan['cancel_reason']} (by {plan['cancel_requested_by']})"),
+        (plan["state"] if plan["how_it_ended"] else "error", plan["how_it_ended"] or plan["error"]),
     ]
     for label, value in facts:
         if value:

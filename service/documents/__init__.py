@@ -8,6 +8,7 @@ from service.documents.notifications import notification, notifications_dropped,
 from service.documents.plans import (
     PROGRESS,
     TERMINAL,
+    how_it_ended,
     plan_cancelled,
     plan_details,
     plan_progress,
@@ -17,13 +18,16 @@ from service.documents.plans import (
 from service.documents.processes import has_scheduler, nobody_runs_plans, process_list
 from service.documents.settings import service_settings, setting, table_settings
 from service.documents.status import answer_line, reducible_words, status
-from service.documents.tables import paused, table_details, table_state_word, table_summary
+from service.documents.tables import before_resume, halting_plan, paused, table_details, table_state_word, table_summary
 
 __all__ = [
     "PROGRESS",
     "TERMINAL",
     "answer_line",
+    "before_resume",
+    "halting_plan",
     "has_scheduler",
+    "how_it_ended",
     "nobody_runs_plans",
     "notification",
     "notifications_dropped",

@@ -41,10 +41,24 @@ def plan_details(plan: "PlanView", events: "Sequence[PlanEvent]", nobody: str | 
         "location": plan.location, "snapshot_instant": plan.snapshot_instant, "instants": plan.instants,
         "options": plan.options, "estimate": plan.estimate, "milliseconds": plan.milliseconds,
         "lease_until": plan.lease_until, "heartbeat_at": plan.heartbeat_at, "not_before": plan.not_before,
+        "how_it_ended": how_it_ended(plan),
         "waits_since_nobody_runs_plans": nobody if plan.state == "requested" else None,
         "spark_ui": plan.spark_ui, "cancel_requested_by": plan.cancel_requested_by,
         "partition_names": plan.partitions, "figures": plan.figures, "group_list": plan.groups, "events": events,
     }  # fmt: skip
+
+
+def how_it_ended(plan: "PlanView") -> str | None:
+    """Why a plan failed or was cancelled, and what that means; None where it was not.
+
+    What writers do to plans is routine, and reads so: the plan is cancelled, the table stays as they left it.
+    """
+    if plan.state == "cancelled" and plan.cancel_requested_by is None:
+        cause = (plan.error or "no reason was kept").rstrip(".")
+        return f"{cause}. Nothing was lost; the next scan plans again what is still worth it."
+    if plan.state == "cancelled":
+        return f"{plan.cancel_reason} (by {plan.cancel_requested_by})"
+    return plan.error if plan.state == "failed" else None
 
 
 def plan_progress(plan: "PlanView") -> dict[str, Any]:

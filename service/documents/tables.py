@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documents of tables: in a listing and in full, and whether one is paused."""
 
+import re
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,19 @@ def pause_facts(pause: "Pause | None") -> dict[str, Any]:
         "paused": pause is not None, "paused_by": pause and pause.by, "paused_at": pause and pause.at,
         "paused_reason": pause and pause.reason,
     }  # fmt: skip
+
+
+def halting_plan(reason: str | None) -> str | None:
+    """The plan that halted a table, which the ``reason`` begins with."""
+    found = re.match(r"plan ([0-9a-f-]{36}): ", reason or "")
+    return found[1] if found else None
+
+
+def before_resume(table: str, reason: str | None) -> list[str]:
+    """The commands that tell what halted ``table``, and the one to end the halt with, last."""
+    plan = halting_plan(reason)
+    look = [shlex.join(["lakefold", "plans", "show", plan])] if plan else []
+    return [*look, shlex.join(["lakefold", "verify", table, "--rows"]), shlex.join(["lakefold", "resume", table])]
 
 
 def table_state_word(table: "ConfiguredTable", state: "TableState | None") -> str:

@@ -12,15 +12,30 @@ from service.text import plural, process_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something that a person should know or do; ``command`` is what to run, ``button`` what sends to ``action``."""
+    """Something that a person should know or do.
+
+    ``command`` is what to run, ``links`` are words with their address, ``button`` is what sends to ``action``.
+    """
 
     tone: str
     subject: str
     text: str
     href: str = ""
     command: str = ""
+    links: tuple[tuple[str, str], ...] = ()
     action: str = ""
     button: str = ""
+
+
+def halted(subject: str, text: str, table: str, reason: str | None, href: str = "") -> Notice:
+    """That ``table`` is halted, with what to look at before it is resumed."""
+    plan = documents.halting_plan(reason)
+    links = [("the plan", f"/plans/{plan}")] if plan else []
+    return Notice(
+        tone="bad", subject=subject, text=f"{text}: {reason}. Look into it before it is resumed:", href=href,
+        command=documents.before_resume(table, reason)[-2],
+        links=(*links, ("what it means and what to do", "/docs/runbook.md#tablehalted")),
+    )  # fmt: skip
 
 
 def who_is_missing(lake: Lake) -> Iterator[Notice]:

@@ -14,7 +14,7 @@ from service.documents.lake_cache import Lake
 from service.store import PlanView, ScanRecord, TableState
 from service.text import percent, plural, share_of
 from service.web.charts import Spark, sparkline
-from service.web.notices import Notice, who_is_missing
+from service.web.notices import Notice, halted, who_is_missing
 from service.web.rendering import table_path
 from service.web.words import ago, count, median_bytes, roughly, shell
 
@@ -226,8 +226,7 @@ def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
     name, scan, good = table.name, lake.last.get(table.name), lake.good.get(table.name)
     href = table_path(name)
     if table.halted:
-        text = f"is halted since {ago(table.halted_at, now)}: {table.halted_reason}. After looking into it:"
-        found.append(Notice(tone="bad", subject=name, text=text, href=href, command=shell("lakefold", "resume", name)))
+        found.append(halted(name, f"was halted {ago(table.halted_at, now)}", name, table.halted_reason, href))
     if scan is not None and scan.outcome != "ok":
         text = f"could not be scanned {ago(scan.taken_at, now)}: {scan.error}"
         found.append(Notice(tone="attention", subject=name, text=text, href=href))

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from lake.plan import LIVE_STATES, PlanState, Step
+from service.documents import how_it_ended
 from service.store import Figures, PlanEvent, PlanView
 from service.store.listing import Listing
 from service.text import partition_name
@@ -120,6 +121,7 @@ class PlanPage:
     can_retry: bool
     #: why nobody would take the plan up
     nobody: str | None
+    how_it_ended: str | None
     #: '' where there is none, or none that a browser should open
     spark_ui: str
     commands: tuple[str, ...]
@@ -143,6 +145,7 @@ def plan_page(plan: PlanView, events: Sequence[PlanEvent], nobody: str | None, n
         more_partitions=max(0, len(lines) - _MOST_PARTITIONS),
         live=live,
         nobody=nobody,
+        how_it_ended=how_it_ended(plan),
         can_retry=plan.state is PlanState.FAILED,
         spark_ui=browsable(plan.spark_ui),
         commands=tuple(commands),

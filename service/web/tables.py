@@ -16,7 +16,7 @@ from service.config.tables import ConfiguredTable
 from service.store import PartitionLayout, PlanView, ScanRecord, TableState
 from service.text import partition_name, percent, plural, share_of
 from service.web.charts import Histogram, Trend, heat, histogram, trend
-from service.web.notices import Notice
+from service.web.notices import Notice, halted
 from service.web.overrides import RequestForm
 from service.web.rendering import table_path
 from service.web.words import ago, median_bytes, shell
@@ -221,10 +221,7 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
     state, last = known.state, known.scans[0] if known.scans else None
     found = []
     if state.halted:
-        text = (
-            f"{ago(state.halted_at, now)}: {state.halted_reason}. No plan of it is taken until somebody looks into it:"
-        )
-        found.append(Notice(tone="bad", subject="Halted", text=text, command=shell("lakefold", "resume", state.name)))
+        found.append(halted("Halted", ago(state.halted_at, now), state.name, state.halted_reason))
     if state.pause is not None:
         text = f"{ago(state.pause.at, now)} {state.pause.words}. Running plans go on, no other is begun."
         found.append(Notice(tone="attention", subject="Paused", text=text))

@@ -19,7 +19,16 @@ from service.http.app import new_app
 from service.http.limits import RateLimit
 
 #: nobody needs a token for these: health, what problems mean, and signing in to the page with what it looks like
-OPEN = {"/-/healthy", "/-/ready", "/metrics", "/docs/problems.md", "/static/{name}", "/login", "/logout"}
+OPEN = {
+    "/-/healthy",
+    "/-/ready",
+    "/metrics",
+    "/docs/problems.md",
+    "/docs/runbook.md",
+    "/static/{name}",
+    "/login",
+    "/logout",
+}
 #: it has a key of its own in a header of its own
 OWN_KEY = {"/v1/events/hudi"}
 ROUTES = sorted(

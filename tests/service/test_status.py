@@ -154,3 +154,23 @@ def test_a_table_whose_scans_fail_needs_attention_until_one_succeeds(store):
     assert (entry["table"], entry["scan_error"]) == ("t", "no such file")
     scanned(store, "t", "compact", FOUND)
     assert status(store)["attention"] == []
+
+
+def test_a_halted_table_leads_to_its_plan_and_to_a_look_at_its_rows_before_it_is_resumed(store, told):
+    plan = waiting(store)
+    store.fail(store.claim("e"), "3 rows fewer than were read", halt=True)
+    words = told("status")
+    look = f"look first: lakefold plans show {plan.plan_id}; lakefold verify {TABLE.name} --rows; "
+    assert f"{look}then lakefold resume {TABLE.name} (docs/runbook.md#tablehalted)" in words
+
+
+def test_a_plan_that_a_writer_cancelled_reads_as_routine_and_one_of_a_person_names_the_person(store, told):
+    plan = waiting(store)
+    store.cancel(store.claim("e"), "a writer changed a.parquet", actor="e")
+    why = "a writer changed a.parquet. Nothing was lost; the next scan plans again what is still worth it."
+    assert f"cancelled  {why}" in told("plans", "show", plan.plan_id)
+    assert json.loads(told("plans", "show", plan.plan_id, "--json"))["how_it_ended"] == why
+    another = plan_of("dt=3")
+    store.add_plan(another, request_id=None, actor="a", estimate={})
+    store.request_cancel(another.plan_id, actor="ada", reason="wrong day")
+    assert "cancelled  wrong day (by ada)" in told("plans", "show", another.plan_id)

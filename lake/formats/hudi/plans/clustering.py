@@ -88,7 +88,8 @@ def make_known(
     live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     kept, left_out = examine(plan, live, pending_groups(timeline))
     if not kept:
-        raise Conflict(f"{plan.table.name}: no group of the plan is left; the first: {left_out[0].reason}", left_out)
+        changed = f"every group of the plan was changed or taken after planning; the first: {left_out[0].reason}"
+        raise Conflict(f"{plan.table.name}: {changed}", left_out)
     ours = {PLAN_KEY: plan.plan_id, EPOCH_KEY: str(epoch)}
     parameters = {SORT_COLUMNS: ",".join(plan.options.sort_columns)} if plan.options.sort_columns else {}
     record = {
