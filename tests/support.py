@@ -30,6 +30,8 @@ def jvm_options() -> str:
     """
     # Hadoop without its native library runs chmod for each file that it creates.
     options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Djdk.lang.Process.launchMechanism=VFORK"
+    # How large records are in memory Hudi wants to know exactly, and starts three JVMs that look at its own: in vain.
+    options += " -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true"
     return f"{options} -XX:SharedArchiveFile={CLASS_ARCHIVE}" if _has_classes() else options
 
 
