@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hudi_other_writer import OtherWriter
+from hudi_other_writer import OtherWriter, OtherWriters
 from hudi_templates import Templates
 from hudi_writing import NewTable, Table, make_table
 
@@ -39,9 +39,15 @@ def nothing_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clean_start, "UNSEEN", timedelta(0))
 
 
+@pytest.fixture(scope="session")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherWriters]:
+    """Where ``other`` comes from."""
+    writers = OtherWriters(tmp_path_factory.mktemp("others"))
+    yield writers
+    writers.end()
+
+
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[OtherWriter]:
+def other(others: OtherWriters) -> OtherWriter:
     """A writer in a process of its own."""
-    writer = OtherWriter(tmp_path / "other.log")
-    yield writer
-    writer.end()
+    return others.get()

@@ -5,6 +5,7 @@ Run as a program it does one thing for each line of JSON on its standard input a
 ``done``, or the causes of the failure. The first line says that its Spark is up.
 """
 
+import itertools
 import json
 import os
 import queue
@@ -19,10 +20,32 @@ from pathlib import Path
 from typing import Any
 
 
+class OtherWriters:
+    """The writer's process for one test after another: a new one where the last test left it dead or at work."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs, self._numbers = logs, itertools.count()
+        self._writer: OtherWriter | None = None
+
+    def get(self) -> "OtherWriter":
+        """A process that has nothing to do; it may still be starting."""
+        if self._writer is None or not self._writer.is_idle:
+            self.end()
+            self._writer = OtherWriter(self._logs / f"{next(self._numbers)}.log")
+        return self._writer
+
+    def end(self) -> None:
+        """End the process if there is one."""
+        if self._writer is not None:
+            self._writer.end()
+
+
 class OtherWriter:
     """The writer's process. Its answers come in the order of the writes."""
 
     def __init__(self, log: Path) -> None:
+        self._orders = self._answered = 0
+        self._is_stopped = False
         tests = Path(__file__).parent
         path = os.pathsep.join([str(tests), str(tests.parent), str(tests.parent.parent)])
         with log.open("wb") as errors:
@@ -56,29 +79,41 @@ class OtherWriter:
         order = {"base": str(base), "plan_id": plan_id, "partitions": list(partitions)}
         self._order(order | {"options": dict(options)})
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it runs and has answered to everything."""
+        return self._process.poll() is None and not self._is_stopped and self._orders == self._answered
+
     def _order(self, order: Mapping[str, object]) -> None:
+        self._orders += 1
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
 
     def stop_when(self, reached: Callable[[], bool], lock: Path | None = None, seconds: float = 120) -> None:
-        """Stop the process as it is when ``reached()`` is true and it does not hold ``lock``."""
+        """Stop the process as it is when ``reached()`` is true and it does not hold ``lock``.
+
+        It goes on in small steps and stands still while it is looked at: what a JVM that has done it before goes
+        through in a few milliseconds would be over before a busy machine has looked.
+        """
         deadline = time.monotonic() + seconds
         assert self._is_up.wait(seconds), "the writer's Spark did not start"  # nothing to look for yet, all the time
         while True:
+            os.killpg(self._process.pid, signal.SIGSTOP)
+            self._is_stopped = True
             if reached() and not (lock and lock.exists()):
-                os.killpg(self._process.pid, signal.SIGSTOP)
-                time.sleep(0.05)
+                time.sleep(0.05)  # a thread may have been in a system call
                 if reached() and not (lock and lock.exists()):
                     return
-                self.go_on()
+            self.go_on()
             assert self._answers.empty(), f"the write ended before it could be stopped: {self._answers.get()}"
             assert time.monotonic() < deadline, "the write never came so far"
-            time.sleep(0.001)
+            time.sleep(0.005)
 
     def go_on(self) -> None:
         """Continue a stopped process."""
         os.killpg(self._process.pid, signal.SIGCONT)
+        self._is_stopped = False
 
     def kill(self) -> None:
         """End the process and its JVM at once, stopped or not; it has ended when this returns."""
@@ -92,7 +127,9 @@ class OtherWriter:
 
     def answer(self, seconds: float = 180) -> str:
         """How the oldest write that was not asked for yet ended."""
-        return self._answers.get(timeout=seconds)
+        answer = self._answers.get(timeout=seconds)
+        self._answered += 1
+        return answer
 
     def end(self) -> None:
         """End the process and its JVM."""

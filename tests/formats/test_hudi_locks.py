@@ -30,13 +30,6 @@ pytestmark = pytest.mark.spark
 PROVIDERS = "org.apache.hudi.client.transaction.lock."
 
 
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherWriter]:
-    writer = OtherWriter(tmp_path_factory.mktemp("other") / "log")
-    yield writer
-    writer.end()
-
-
 def ingests(trips: Table) -> dict[str, str]:
     """Pending writes of others with their state."""
     return {i.time: i.state.value for i in trips.timeline().pending if i.kind != "clustering"}
