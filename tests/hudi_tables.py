@@ -117,8 +117,11 @@ def _as_it_is(base: Path | str) -> dict[str, str]:
 
 
 def copy(template: Path, to: Path) -> Path:
-    """A copy of a table for a test that changes it; copy before plans are published, they hold absolute paths."""
-    shutil.copytree(template, to)
+    """A copy of a table for a test that changes it, its files as if just written, however old the template is.
+
+    Copy before plans are published, they hold absolute paths.
+    """
+    shutil.copytree(template, to, copy_function=shutil.copyfile)
     return to
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real Hudi tables: templates, built once a session, and copies of them that a test may change."""
+"""Real Hudi tables: templates, and copies of them that a test may change; a writer in another process."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def templates(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Templates:
+def templates(spark: "SparkSession") -> Templates:
     """Tables that tests copy."""
-    return Templates(spark, tmp_path_factory.mktemp("hudi"))
+    return Templates(spark)
 
 
 @pytest.fixture
-def table(spark: "SparkSession", tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+def table(spark: "SparkSession", tmp_path: Path) -> NewTable:
     """A private copy of a template of ``hudi_writing`` for each call."""
 
     def new(kind: str = "cow", **options: str) -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
+        return make_table(spark, tmp_path, kind, options)
 
     return new
 

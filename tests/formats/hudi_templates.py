@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real Hudi tables for the tests of this folder, each built once a session when first asked for.
+"""Real Hudi tables for the tests of this folder, each built when it is first asked for and kept.
 
 Tests copy a template before they change it (``Templates.copy``).
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 from hudi_tables import COMPACT_NOW, METADATA, copy, rows, run_service, small_files, write
+from kept_tables import kept
 
 from lake.model import TableRef
 
@@ -66,19 +67,14 @@ def data_files(base: Path) -> dict[str, int]:
 
 
 class Templates:
-    """Tables under one directory; attributes are built when first used."""
+    """Tables by name, each with a method that builds it."""
 
-    def __init__(self, spark: "SparkSession", root: Path) -> None:
+    def __init__(self, spark: "SparkSession") -> None:
         self.spark = spark
-        self.root = root
-        self._built: dict[str, Path] = {}
 
     def get(self, name: str) -> Path:
         """The template called ``name``: a method of this class."""
-        if name not in self._built:
-            self._built[name] = self.root / name
-            getattr(self, f"_{name}")(self.root / name)
-        return self._built[name]
+        return kept(f"template-{name}", name, getattr(self, f"_{name}"), __file__)
 
     def copy(self, name: str, to: Path) -> Path:
         """A copy of the template that a test may change."""
@@ -130,34 +126,22 @@ class Templates:
         write(rows(self.spark, 0, 100, version=10).where("id % 5 = 0"), base, "delete", merge_on_read=True)
 
     def _compaction_pending(self, base: Path) -> None:
-        self._compact(base)
+        self.copy("mor", base)
+        run_service(self.spark, "run_compaction", base, "schedule", **COMPACT_NOW)
+        edit_avro(timeline_file(base, "*.compaction.requested"), _stamp(COMPACTION_ID))
 
     def _compacted(self, base: Path) -> None:
-        self.get("compaction_pending")
-
-    def _compact(self, pending: Path) -> None:
-        done = self.root / "compacted"
-        self._built["compacted"] = done
-        self.copy("mor", done)
-        run_service(self.spark, "run_compaction", done, "schedule", **COMPACT_NOW)
-        edit_avro(timeline_file(done, "*.compaction.requested"), _stamp(COMPACTION_ID))
-        copy(done, pending)
-        run_service(self.spark, "run_compaction", done, "run")
+        self.copy("compaction_pending", base)
+        run_service(self.spark, "run_compaction", base, "run")
 
     def _clustering_pending(self, base: Path) -> None:
-        self._cluster(base)
+        self.copy("cow", base)
+        run_service(self.spark, "run_clustering", base, "schedule")
+        edit_avro(timeline_file(base, "*.clustering.requested"), _stamp(PLAN_ID))
 
     def _clustered(self, base: Path) -> None:
-        self.get("clustering_pending")
-
-    def _cluster(self, pending: Path) -> None:
-        done = self.root / "clustered"
-        self._built["clustered"] = done
-        self.copy("cow", done)
-        run_service(self.spark, "run_clustering", done, "schedule")
-        edit_avro(timeline_file(done, "*.clustering.requested"), _stamp(PLAN_ID))
-        copy(done, pending)
-        run_service(self.spark, "run_clustering", done, "execute")
+        self.copy("clustering_pending", base)
+        run_service(self.spark, "run_clustering", base, "execute")
 
     def _archived(self, base: Path) -> None:
         """The clustering of ``clustered`` has left the active timeline and its inputs are cleaned."""

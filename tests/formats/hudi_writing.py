@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans, templates and readings for the tests of the Hudi writer."""
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hudi_tables import FS_LOCK, METADATA, SMALL_BLOOM, STATISTICS, copy, rows, small_files, table_rows, write
+from kept_tables import kept
 
 from lake.formats.hudi.files.names import data_file
 from lake.formats.hudi.files.storage import Storage
@@ -78,8 +78,6 @@ _BUILDERS: Mapping[str, Build] = {
     "mor": _merge_on_read,
     "logs_only": _logs_only,
 }
-_built: dict[str, Path] = {}
-_building = threading.Lock()
 
 
 class Table:
@@ -218,20 +216,10 @@ def ignore(progress: Progress) -> None:
     """A report nobody reads."""
 
 
-def make_table(
-    spark: Any,
-    tmp_path: Path,
-    factory: pytest.TempPathFactory,
-    kind: str = "cow",
-    options: Mapping[str, str] | None = None,
-) -> Table:
-    """A copy of the template ``kind``, which is built at the first call."""
-    with _building:
-        if kind not in _built:
-            base = factory.mktemp(kind) / "trips"
-            _BUILDERS[kind](spark, base)
-            _built[kind] = base
-    return Table(spark, copy(_built[kind], tmp_path / "trips"), options)
+def make_table(spark: Any, tmp_path: Path, kind: str = "cow", options: Mapping[str, str] | None = None) -> Table:
+    """A copy of the template ``kind``."""
+    template = kept(kind, "trips", partial(_BUILDERS[kind], spark), __file__)
+    return Table(spark, copy(template, tmp_path / "trips"), options)
 
 
 def superseded(plan: Plan, instant: str) -> tuple[SupersededVersion, ...]:

@@ -89,14 +89,13 @@ def test_values_of_every_type_and_their_order_are_as_from_hudis_own_reader(
 def test_what_hudi_has_to_merge_or_sort_is_read_by_hudi(
     spark: Any,
     tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
     batches: Called,
     caplog: pytest.LogCaptureFixture,
     kind: str,
     options: dict[str, Any],
     reason: str,
 ) -> None:
-    table = make_table(spark, tmp_path, tmp_path_factory, kind)
+    table = make_table(spark, tmp_path, kind)
     before = table.rows()
     with caplog.at_level(logging.INFO):
         table.run(table.plan(**options))

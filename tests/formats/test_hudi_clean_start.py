@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_tables import rows, small_files, write
+from hudi_tables import copy, rows, small_files, write
 from hudi_writing import ARCHIVING, COMPACTED, FORMAT, NewTable, Table, delete, ignore, insert
+from kept_tables import kept
 
 from lake.formats.hudi.files.names import data_file
 from lake.formats.hudi.plans import clean_start
@@ -45,13 +46,21 @@ def same_for_both(trips: Table) -> list[tuple[object, ...]]:
 SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 
 
+def six(spark: Any, tmp_path: Path, **options: str) -> Table:
+    """What the template ``cow`` is, of table version 6."""
+
+    def build(base: Path) -> None:
+        small_files(spark, base, commits=3, rows_each=60, options=SIX)
+
+    return Table(spark, copy(kept("cow of version 6", "trips", build, __file__), tmp_path / "trips"), SIX | options)
+
+
 @pytest.mark.parametrize("kind", ["cow", "metadata", "version 6"])
 def test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive(
     table: NewTable, spark: Any, tmp_path: Path, kind: str
 ) -> None:
     if kind == "version 6":
-        trips = Table(spark, tmp_path / "six", SIX | {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3"})
-        small_files(spark, trips.base, commits=3, rows_each=60, options=SIX)
+        trips = six(spark, tmp_path, **{"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3"})
     else:
         trips = table(kind, **COMPACTED)
     first = trips.run(trips.plan("0198-first", partitions=[ONE]))
@@ -71,8 +80,7 @@ def test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out
 def test_f7_on_version_6_archiving_goes_on_once_the_writers_cleaner_has_been_silent_for_long(
     spark: Any, tmp_path: Path
 ) -> None:
-    trips = Table(spark, tmp_path / "six", SIX | {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "6"})
-    small_files(spark, trips.base, commits=3, rows_each=60, options=SIX)
+    trips = six(spark, tmp_path, **{"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "6"})
     first, second = (trips.run(trips.plan(f"0198-{name}", partitions=[name])) for name in (ONE, TWO))
     delete(trips, first)
     insert(trips, 6, **ARCHIVING)
@@ -118,7 +126,8 @@ def test_f1_a_clustering_that_a_writers_own_clean_has_passed_is_held_back_all_th
 
 
 THREE = "dt=2026-01-03"
-COMMITS = 12
+#: by the fifth nothing is left in the other partition that the cleaner would clean
+COMMITS = 7
 
 
 def stale(trips: Table) -> Counter[tuple[str, int]]:
@@ -131,10 +140,19 @@ def stale(trips: Table) -> Counter[tuple[str, int]]:
 
 def written(spark: Any, base: Path, policy: str, *, compacting: bool) -> Table:
     """A table whose writer cleans after each commit, with lakefold at work on other partitions or without it."""
-    small_files(spark, base, commits=2, rows_each=30, partitions=3)
+
+    def build(base: Path) -> None:
+        small_files(spark, base, commits=2, rows_each=30, partitions=3)
+        for version in (1, 2):
+            upsert(base, TWO, version)
+
+    def upsert(base: Path, partition: str, version: int, **options: str) -> None:
+        frame = rows(spark, 0, 60, version=version, partitions=3).where(f"dt = '{partition[3:]}'").coalesce(1)
+        write(frame, base, "upsert", options=options)
+
     trips = Table(
         spark,
-        base,
+        copy(kept("clean start", "trips", build, __file__), base),
         {
             "hoodie.clean.policy": policy,
             "hoodie.clean.commits.retained": "3",
@@ -143,20 +161,13 @@ def written(spark: Any, base: Path, policy: str, *, compacting: bool) -> Table:
             "hoodie.keep.max.commits": "50",
         },
     )
-
-    def upsert(partition: str, version: int, *, clean: str = "true") -> None:
-        frame = rows(spark, 0, 60, version=version, partitions=3).where(f"dt = '{partition[3:]}'").coalesce(1)
-        write(frame, base, "upsert", options=trips.options | {"hoodie.clean.automatic": clean})
-
-    for version in (1, 2):
-        upsert(TWO, version, clean="false")
     if compacting:
         older = trips.run(trips.plan("0198-older", partitions=[ONE]))
         trips.run(trips.plan("0198-newer", partitions=[THREE]))
         with trips.writer() as cleaner:
             cleaner.delete(older.superseded)
     for version in range(3, 3 + COMMITS):
-        upsert(ONE, version)
+        upsert(base, ONE, version, **trips.options, **{"hoodie.clean.automatic": "true"})
     return trips
 
 
@@ -164,8 +175,8 @@ def written(spark: Any, base: Path, policy: str, *, compacting: bool) -> Table:
 def test_f7_the_writers_own_cleaner_cleans_what_it_would_clean_without_a_clean_of_ours(
     spark: Any, tmp_path: Path, policy: str
 ) -> None:
-    alone = written(spark, tmp_path / "alone", policy, compacting=False)
-    shared = written(spark, tmp_path / "shared", policy, compacting=True)
+    alone = written(spark, tmp_path / "alone/trips", policy, compacting=False)
+    shared = written(spark, tmp_path / "shared/trips", policy, compacting=True)
     found, expected = stale(shared), stale(alone)
     assert [entry for entry in sorted(found.items()) if entry[0][0] == TWO] == [
         entry for entry in sorted(expected.items()) if entry[0][0] == TWO

@@ -19,9 +19,9 @@ ARCHIVING = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "ho
 
 
 @pytest.fixture
-def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+def table(spark: Any, tmp_path: Path) -> NewTable:
     def new(kind: str = "mor", **options: str) -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, kind, options)
+        return make_table(spark, tmp_path, kind, options)
 
     return new
 

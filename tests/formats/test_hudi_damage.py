@@ -66,11 +66,11 @@ CASES = [
 
 
 @pytest.fixture
-def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+def table(spark: Any, tmp_path: Path) -> NewTable:
     """A private copy of a template whose files in the first partition were written twice."""
 
     def build(kind: str) -> Table:
-        trips = make_table(spark, tmp_path, tmp_path_factory, kind)
+        trips = make_table(spark, tmp_path, kind)
         if kind != "mor":
             trips.upsert(0, 180, 7, "id % 3 = 0")
         return trips

@@ -46,12 +46,11 @@ def in_its_metadata(trips: Table) -> Callable[[], bool]:
 def test_f2_a_clustering_stopped_in_its_commit_keeps_the_deletions_of_another_process_out(
     spark: Any,
     tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
     other: OtherWriter,
     monkeypatch: pytest.MonkeyPatch,
     options: dict[str, str],
 ) -> None:
-    trips = make_table(spark, tmp_path, tmp_path_factory, "metadata", options)
+    trips = make_table(spark, tmp_path, "metadata", options)
     rows_before, other_rows_before = trips.rows(), trips.other_rows()
     commit = trips.run(trips.plan("0198-first", partitions=[FIRST]))
     other.run_plan(trips.base, "0198-second", [SECOND], options)
@@ -78,12 +77,11 @@ def test_f2_a_clustering_stopped_in_its_commit_keeps_the_deletions_of_another_pr
 def test_f2_a_deletion_that_takes_a_commit_of_another_process_for_a_dead_one_loses_no_row(
     spark: Any,
     tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
     other: OtherWriter,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Hudi's metadata table has no second writer: who writes to it next rolls back what it finds begun there."""
-    trips = make_table(spark, tmp_path, tmp_path_factory, "metadata")
+    trips = make_table(spark, tmp_path, "metadata")
     rows_before, other_rows_before = trips.rows(), trips.other_rows()
     commit = trips.run(trips.plan("0198-first", partitions=[FIRST]))
     other.run_plan(trips.base, "0198-second", [SECOND], {})
@@ -126,11 +124,10 @@ def stoppable(pid: int) -> Iterator[Callable[[], None]]:
 def test_f2_the_lock_of_a_process_killed_in_its_commit_is_free_at_once(
     spark: Any,
     tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
     other: OtherWriter,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trips = make_table(spark, tmp_path, tmp_path_factory, "metadata")
+    trips = make_table(spark, tmp_path, "metadata")
     rows_before, other_rows_before = trips.rows(), trips.other_rows()
     commit = trips.run(trips.plan("0198-first", partitions=[FIRST]))
     other.run_plan(trips.base, "0198-second", [SECOND], {})
@@ -152,10 +149,8 @@ def test_f2_the_lock_of_a_process_killed_in_its_commit_is_free_at_once(
     assert trips.other_rows() == other_rows_before
 
 
-def test_f2_a_lock_file_that_was_replaced_under_its_holder_ends_the_section(
-    spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    trips = make_table(spark, tmp_path, tmp_path_factory)
+def test_f2_a_lock_file_that_was_replaced_under_its_holder_ends_the_section(spark: Any, tmp_path: Path) -> None:
+    trips = make_table(spark, tmp_path)
     rows_before, plan = trips.rows(), trips.plan()
     lock = Path(trips.base) / exclusion.FILE
     with trips.writer() as writer:
@@ -176,10 +171,10 @@ def test_f2_a_lock_file_that_was_replaced_under_its_holder_ends_the_section(
 
 
 def test_f2_two_threads_and_two_names_of_one_table_exclude_each_other_in_one_process(
-    spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exclusion, "PATIENCE", timedelta(seconds=1))
-    trips = make_table(spark, tmp_path, tmp_path_factory)
+    trips = make_table(spark, tmp_path)
     (tmp_path / "alias").symlink_to(trips.base)
     holding, asked = threading.Event(), threading.Event()
 
@@ -221,9 +216,9 @@ def jvm_pid(spark: Any) -> int:
 
 
 def test_d2_two_names_of_one_table_never_have_two_plans_on_one_file_group(
-    spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trips = make_table(spark, tmp_path, tmp_path_factory)
+    trips = make_table(spark, tmp_path)
     (tmp_path / "alias").symlink_to(trips.base)
     rows_before, other_rows_before = trips.rows(), trips.other_rows()
     both, look = threading.Barrier(2), clustering.live_slices

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_tables import rows, small_files, table_rows, write
+from hudi_tables import copy, rows, table_rows, write
 from hudi_writing import FORMAT, Table, ignore
+from kept_tables import kept, small_table
 from uuid_utils import uuid7
 
 from executors.outcome import Result
@@ -39,17 +40,18 @@ def no_spark() -> Any:
 @pytest.fixture
 def six(spark: Any, tmp_path: Path) -> Table:
     """A merge-on-read table of version 6 with logs in each of two slices."""
-    trips = Table(spark, tmp_path / "lake" / "trips", SIX)
-    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=SIX)
-    trips.upsert(0, 60, 1, "id % 3 = 0")
-    return trips
+
+    def build(base: Path) -> None:
+        write(rows(spark, 0, 60).coalesce(1), base, merge_on_read=True, options=SIX)
+        Table(spark, base, SIX).upsert(0, 60, 1, "id % 3 = 0")
+
+    base = copy(kept("left behind on six", "trips", build, __file__), tmp_path / "lake" / "trips")
+    return Table(spark, base, SIX)
 
 
 @pytest.fixture
 def cow(spark: Any, tmp_path: Path) -> Table:
-    trips = Table(spark, tmp_path / "lake" / "trips")
-    small_files(spark, Path(trips.base))
-    return trips
+    return Table(spark, copy(small_table(spark), tmp_path / "lake" / "trips"))
 
 
 def request(store: Store, plan: Plan) -> Claim:

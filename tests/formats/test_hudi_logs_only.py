@@ -18,8 +18,8 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def trips(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Table:
-    table = make_table(spark, tmp_path, tmp_path_factory, "logs_only")
+def trips(spark: Any, tmp_path: Path) -> Table:
+    table = make_table(spark, tmp_path, "logs_only")
     bases = [row["path"] is not None for row in FORMAT.snapshot(table.ref).slices.to_pylist()]
     assert sorted(bases) == [False] * 4 + [True] * 2
     return table

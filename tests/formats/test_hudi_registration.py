@@ -16,10 +16,10 @@ pytestmark = pytest.mark.spark
 
 
 def test_f6_a_plan_queued_as_single_writer_takes_the_lock_of_a_table_that_is_occ_when_it_is_claimed(
-    spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    spark: Any, tmp_path: Path
 ) -> None:
     store = store_at(tmp_path)
-    trips = make_table(spark, tmp_path, tmp_path_factory)
+    trips = make_table(spark, tmp_path)
     rows, other_rows = trips.rows(), trips.other_rows()
     store.register(trips.ref, "compact")
     plan = trips.plan()

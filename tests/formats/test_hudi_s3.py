@@ -26,11 +26,9 @@ def lake(bucket: str, s3_server: S3Server, spark: Any) -> str:
 
 
 @pytest.fixture
-def copied(
-    lake: str, s3_server: S3Server, spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Table:
+def copied(lake: str, s3_server: S3Server, spark: Any, tmp_path: Path) -> Table:
     """A copy-on-write table with a metadata table, three files in each of two partitions."""
-    local = make_table(spark, tmp_path, tmp_path_factory, "metadata")
+    local = make_table(spark, tmp_path, "metadata")
     return Table(spark, s3_server.upload(Path(local.base), f"{lake}/trips"))
 
 

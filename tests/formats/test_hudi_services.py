@@ -28,9 +28,9 @@ ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
 
 
 @pytest.fixture
-def table(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> NewTable:
+def table(spark: Any, tmp_path: Path) -> NewTable:
     def new(kind: str = "cow", **options: str) -> Table:
-        return make_table(spark, tmp_path, tmp_path_factory, kind, SMALL | options)
+        return make_table(spark, tmp_path, kind, SMALL | options)
 
     return new
 

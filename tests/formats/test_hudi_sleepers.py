@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from hudi_other_writer import OtherWriter
-from hudi_tables import small_files
+from hudi_tables import copy
 from hudi_writing import FORMAT, Table
+from kept_tables import small_table
 from uuid_utils import uuid7
 
 from executors.rescue import sweep
@@ -23,8 +24,7 @@ pytestmark = pytest.mark.spark
 def test_what_a_jvm_writes_when_its_plan_was_withdrawn_and_its_python_is_gone_is_deleted_by_the_sweep(
     spark: Any, tmp_path: Path, store: Store, other: OtherWriter, then: str
 ) -> None:
-    trips = Table(spark, tmp_path / "lake" / "trips")
-    small_files(spark, Path(trips.base))
+    trips = Table(spark, copy(small_table(spark), tmp_path / "lake" / "trips"))
     before = trips.rows(), trips.other_rows()
     plan = trips.plan(str(uuid7()))
     store.register(plan.table, "compact")
@@ -75,8 +75,7 @@ def wait_for_files(trips: Table, instant: str, seconds: float = 60) -> None:
 def test_a_file_that_a_task_writes_under_a_committed_instant_doubles_its_rows_until_the_sweep(
     spark: Any, tmp_path: Path, store: Store
 ) -> None:
-    trips = Table(spark, tmp_path / "lake" / "trips")
-    small_files(spark, Path(trips.base))
+    trips = Table(spark, copy(small_table(spark), tmp_path / "lake" / "trips"))
     before = trips.rows(), trips.other_rows()
     commit = trips.run(trips.plan(str(uuid7())))
     assert (Path(trips.base) / path_of(commit.instant)).exists()

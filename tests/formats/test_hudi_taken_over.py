@@ -22,8 +22,8 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def trips(spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Table:
-    return make_table(spark, tmp_path, tmp_path_factory)
+def trips(spark: Any, tmp_path: Path) -> Table:
+    return make_table(spark, tmp_path)
 
 
 def execute_pending(trips: Table) -> None:
