@@ -3,9 +3,11 @@
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from uuid_utils import uuid7
 
 from lake.model import Snapshot
@@ -45,6 +47,7 @@ class Rounds:
         self.settings = digest(table)
         self.failed = store.failed_plans(table.name, self.settings)
         self.plans: list[Mapping[str, Any]] = []
+        self._made: list[Planning] = []
         self._account: Account | None = None
 
     def plan(self) -> Planning:
@@ -62,8 +65,7 @@ class Rounds:
         )
 
     def take(self, planning: Planning, most: int, *, dry_run: bool, request: Request | None, actor: str) -> Planning:
-        """Store (or, dry, only note) plan after plan; the last planning says what is left alone."""
-        first = planning
+        """Store (or, dry, only note) plan after plan; the last planning, which knows them as live."""
         while planning.plan is not None and len(self.plans) < most:
             estimate = asdict(planning.estimate)
             try:
@@ -78,9 +80,10 @@ class Rounds:
                 self.held |= error.holders | error.keepers
             else:
                 self.plans.append(describe_plan(planning.plan, estimate))
+                self._made.append(planning)
                 self.held |= dict.fromkeys(planning.plan.partitions, planning.plan.plan_id)
             planning = self.plan()
-        return first if dry_run else planning
+        return planning
 
     def account(self, planning: Planning) -> Account:
         """What ``planning`` decided, added up; once, where it is asked for again."""
@@ -90,7 +93,7 @@ class Rounds:
 
     def answer(self, planning: Planning, outcome: str, text: str) -> Answer:
         """Everything known now as an answer."""
-        lines = self.account(planning).by_reason
+        lines = self.account(self._with_plans(planning)).by_reason
         new = {plan["plan_id"] for plan in self.plans}
         return Answer(
             table=self.table.name,
@@ -109,6 +112,20 @@ class Rounds:
             files=sum(line.files for line in lines),
             bytes=sum(line.bytes for line in lines),
         )
+
+    def _with_plans(self, last: Planning) -> Planning:
+        """``last`` with the slices of partitions that our plans hold as the planning of that plan saw them."""
+        decisions = last.decisions
+        held = pc.equal(decisions["reason"].cast(pa.string()), Reason.HELD.value)
+        for made in self._made:
+            assert made.plan is not None
+            its = pc.and_(held, pc.is_in(decisions["partition"].cast(pa.string()), pa.array(made.plan.partitions)))
+            for name in ("reason", "number"):
+                was, new = decisions[name], made.decisions[name]
+                plain_type = pa.string() if name == "reason" else was.type
+                column = pc.if_else(its, new.cast(plain_type), was.cast(plain_type))
+                decisions = decisions.set_column(decisions.column_names.index(name), name, column)
+        return replace(last, decisions=decisions) if self._made else last
 
     def holders(self) -> dict[str, str]:
         """Who holds each partition wanted, where somebody holds every one of them; else nothing."""

@@ -68,6 +68,7 @@ def test_a_request_is_accepted_at_once_and_answered_where_its_location_says(toys
     assert (request["table"], request["partitions"], request["actor"]) == ("t1", ["dt=1", "dt=2"], "token ci")
     assert request["answer"]["outcome"] == "planned"
     assert request["answer"]["plan_ids"] == request["plan_ids"]
+    assert [reason["text"] for reason in request["answer"]["reasons"]] == ["partition not asked for"]
     plans = context.store.plans()
     assert sorted(plan.plan_id for plan in plans) == sorted(request["plan_ids"])
     assert {p for plan in plans for p in context.store.plan(plan.plan_id).partitions} == {"dt=1", "dt=2"}
@@ -131,6 +132,15 @@ def test_a_whole_table_that_is_held_is_refused_by_the_scheduler_in_the_same_word
     assert answer.status_code == 409
     assert set(answer.json()["holders"].values()) == {plan.plan_id}
     assert answer.headers["Link"] == f'</v1/plans/{plan.plan_id}>; rel="related"'
+
+
+def test_what_one_of_several_plans_takes_is_not_left_alone(toys, tmp_path, context, client):
+    context.store.pause(None, "test")
+    with scheduler(tmp_path):
+        answer = ask(client, "?dry_run=true", overrides={"max_num_groups": 1}).json()["answer"]
+    assert (len(answer["plans"]), answer["files"]) == (3, 9)
+    assert sum(plan["input_files"] for plan in answer["plans"]) == 9
+    assert answer["reasons"] == []
 
 
 def test_the_same_key_asks_only_once(context, client):
