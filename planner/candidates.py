@@ -100,8 +100,8 @@ def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -
         case Reason.BUSY | Reason.FAILED:
             return detail
         case Reason.RECENT:
-            age, quiet = format_duration(max(number, 0)), format_duration(policy.quiet_period)
-            return f"modified {age.removesuffix(quiet[quiet.index(' ') :])} of {quiet} ago"
+            age = format_duration(number) if number >= 1 else "0 s"
+            return f"modified {age} ago (quiet_period is {format_duration(policy.quiet_period)})"
         case Reason.HELD:
             return f"live plan {detail}"
         case Reason.FEW_LOGS:
@@ -113,7 +113,7 @@ def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -
         case Reason.ALONE:
             return f"alone in its partition with {detail}" if detail else "alone in its partition"
         case Reason.FEW_FILES:
-            return f"{number} of {policy.min_input_files} input files"
+            return f"only {number} small files here, {policy.min_input_files} needed (min_input_files)"
         case Reason.NO_GAIN:
             return f"no gain: its group would become {number} {'file' if number == 1 else 'files'} again"
         case Reason.NEXT_PLAN_GROUPS:

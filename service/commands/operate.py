@@ -137,7 +137,7 @@ def _by(paused: Mapping[str, Any]) -> str:
 
 def pause(
     table: MaybeTable = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for whoever wonders.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why; shown to others.")] = "",
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:

@@ -42,7 +42,7 @@ def add(
         if scope not in _SCOPES:
             raise CommandError(USAGE, f"--scope {scope!r} is none of {', '.join(_SCOPES)}")
         if not name.strip() or not name.isprintable():
-            raise CommandError(USAGE, f"{name!r} is no name; use letters that can be seen")
+            raise CommandError(USAGE, f"the token name {name!r} is empty or has invisible characters; use visible ones")
         try:
             expires_in = None if expires is None else parse_duration(expires)
         except ValueError as error:

@@ -23,9 +23,14 @@ PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
             [File(id="a", bytes=1, age=timedelta(minutes=12)), *PAIR],
             {},
             "recent",
-            "modified 12 of 15 min ago",
+            "modified 12 min ago (quiet_period is 15 min)",
         ),
-        ([File(id="a", bytes=1, age=timedelta(hours=-1)), *PAIR], {}, "recent", "modified 0 ms of 15 min ago"),
+        (
+            [File(id="a", bytes=1, age=timedelta(hours=-1)), *PAIR],
+            {},
+            "recent",
+            "modified 0 s ago (quiet_period is 15 min)",
+        ),
         (
             [File(id="a", bytes=1, busy="pending compaction 20260301"), *PAIR],
             {},
@@ -45,7 +50,7 @@ PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
             [File(id="a", bytes=1, partition="q"), File(id="b", bytes=1, partition="q")],
             {"settings": {"min_input_files": 3}},
             "few_files",
-            "2 of 3 input files",
+            "only 2 small files here, 3 needed (min_input_files)",
         ),
         (
             [File(id="a", bytes=1, log_bytes=GIB), *PAIR],

@@ -110,8 +110,8 @@ def test_a_token_is_printed_alone_on_stdout_and_works(lakefold, tmp_path):
         (("add", "ci"), 2, "Missing option '--scope'"),
         (("add", "ci", "--scope", "read", "--expires", "soon"), 2, "--expires: 'soon' is not a duration"),
         (("add", "ci", "--scope", "read", "--expires", "0s"), 2, "--expires must be above zero"),
-        (("add", " ", "--scope", "read"), 2, "' ' is no name"),
-        (("add", "a\nb", "--scope", "read"), 2, "is no name"),
+        (("add", " ", "--scope", "read"), 2, "the token name ' ' is empty or has invisible characters"),
+        (("add", "a\nb", "--scope", "read"), 2, "has invisible characters"),
         (("revoke", "ci"), 10, "no token 'ci'"),
     ],
 )

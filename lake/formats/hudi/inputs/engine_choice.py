@@ -161,7 +161,7 @@ def _unhealthy(plan: Plan, footers: list[Footer]) -> str | None:
         size = average(group)
         if size < HEALTHY_ROW_GROUP_BYTES:
             return (
-                f"row groups of group {number} hold {format_bytes(size)} on average, a copy would keep them "
-                f"({format_bytes(HEALTHY_ROW_GROUP_BYTES)} are healthy)"
+                f"row groups of group {number} average {format_bytes(size)}, so a copy would keep them too small "
+                f"(needs {format_bytes(HEALTHY_ROW_GROUP_BYTES)})"
             )
     return None
