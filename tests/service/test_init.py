@@ -205,3 +205,19 @@ def test_the_quick_start_shows_what_its_commands_print(home, run):
             shown += 1
             assert missing_line(block.shown, text) is None, f"{block} prints\n{text}"
     assert shown >= 4
+
+
+def test_a_bucket_is_looked_at_with_what_the_environment_says_and_no_key_is_written(
+    home, run, bucket, s3_server, monkeypatch
+):
+    s3_server.upload(table(home / "here/orders"), f"s3://{bucket}/lake/sales/orders")
+    for key, value in s3_server.settings.items():
+        monkeypatch.setenv(f"LAKEFOLD_SPARK__{key.upper()}", value)
+    code, out, err = run("init", f"s3a://{bucket}/lake")
+    assert code == 0, err
+    assert out.splitlines()[1].startswith("sales.orders  hudi ")
+    text = (home / "lakefold.toml").read_text()
+    assert f'[[sources]]\npath = "s3a://{bucket}/lake"' in text
+    assert "[spark]  # how the store is reached" in text
+    assert not any(value in text for key, value in s3_server.settings.items() if "key" in key)
+    assert run("config", "check")[0] == 0
