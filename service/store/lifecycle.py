@@ -21,8 +21,6 @@ from service.store.staged import clear_committed
 from service.store.views import Failure
 
 _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
-#: rows changed by one statement, well below what either database takes as parameters
-_CHUNK = 1000
 _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 
 
@@ -261,13 +259,18 @@ def _supersede(connection: Connection, table: str, commit: Commit) -> None:
         }
         for v in commit.superseded
     ]  # fmt: skip
-    for start in range(0, len(versions), _CHUNK):
-        # A file that a restore made the table's again waits anew, not for what is left of its first retention.
-        again = SupersededRow.path.in_([version["path"] for version in versions[start : start + _CHUNK]])
-        connection.execute(
-            update(SupersededRow)
-            .where(SupersededRow.table_name == table, SupersededRow.deleted_at_ms.is_(None), again)
-            .values(deleted_at_ms=now, closed_reason=f"replaced again, as {commit.instant}")
+    if not versions:
+        return
+    connection.execute(insert(SupersededRow), versions)
+    # A file that a restore made the table's again waits anew, not for what is left of its first retention.
+    again = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
+    connection.execute(
+        update(SupersededRow)
+        .where(
+            SupersededRow.table_name == table,
+            SupersededRow.deleted_at_ms.is_(None),
+            SupersededRow.plan_id != commit.plan_id,
+            SupersededRow.path.in_(again),
         )
-    if versions:
-        connection.execute(insert(SupersededRow), versions)
+        .values(deleted_at_ms=now, closed_reason=f"replaced again, as {commit.instant}")
+    )
