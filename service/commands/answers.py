@@ -48,7 +48,10 @@ def answer_text(run: Run, answer: "Answer", *, all_files: bool) -> None:
     for partition, plan_id in list(answer.holders.items())[:10]:
         out.note(f"{partition_name(partition)} is held by live plan {plan_id}")
     if dry and answer.plans:
-        out.note("Nothing was stored; without -n the same is planned.")
+        otherwise = (
+            f"nor would it be without -n: {answer.refused}" if answer.refused else "without -n the same is planned."
+        )
+        out.note(f"Nothing was stored; {otherwise}")
 
 
 def _group_text(run: Run, place: int, group: Mapping[str, Any], *, all_files: bool) -> None:

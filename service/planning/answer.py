@@ -21,7 +21,8 @@ class Answer:
 
     ``outcome`` is 'planned', 'dry_run', 'nothing', 'observed' (a scan that may not plan) or 'problem', then with
     ``problem`` the kind of error. ``plans`` describe each plan with its groups, ``reasons`` what was left alone and
-    why, ``holders`` which live plan holds which partition asked for.
+    why, ``holders`` which live plan holds which partition asked for. ``refused`` is why the plans of a dry run would
+    not be stored; '' where they would.
     """
 
     table: str
@@ -37,6 +38,7 @@ class Answer:
     bytes: int = 0
     problem: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    refused: str = ""
 
     def document(self) -> dict[str, Any]:
         """As JSON can hold it; ``of`` reads it back."""

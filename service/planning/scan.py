@@ -73,8 +73,8 @@ def scan_and_plan(
         optional.require(load_format(table.ref.format), table.ref, Capability.COMPACTION)
     dry_run = dry_run or (request is not None and request.dry_run)
     state = _registered(store, table)
-    refused = None if dry_run else refusal(config, store, table, state)
-    if request is not None and refused is not None:
+    refused = refusal(config, store, table, state)
+    if request is not None and refused is not None and not dry_run:
         raise refused
     # Before the snapshot as well as after it: what a plan that ends in between has replaced is live in the snapshot.
     ending = store.held_partitions(table.name)
@@ -98,12 +98,13 @@ def scan_and_plan(
         account = rounds.account(planning)
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
         store.record_scan(scan_record(account, seconds), account.partitions)
-    if refused is not None:
+    if refused is not None and not dry_run:
         return rounds.answer(planning, "observed", refused.args[0])
     most = _room(table, held) if request is None and not dry_run else MOST_PLANS_PER_REQUEST
     planning = rounds.take(planning, most + len(adopted), dry_run=dry_run, request=request, actor=actor)
     if rounds.plans:
-        return rounds.answer(planning, "dry_run" if dry_run else "planned", _made(rounds.plans, dry_run=dry_run))
+        answer = rounds.answer(planning, "dry_run" if dry_run else "planned", _made(rounds.plans, dry_run=dry_run))
+        return replace(answer, refused="" if refused is None else refused.args[0])
     if request is not None and not dry_run:
         holders = rounds.holders()
         if holders:

@@ -15,13 +15,15 @@ from service.web.words import shell
 class RequestPage:
     """A request, and what came of it once ``request.answer`` is there. ``scheduler``: somebody is there to answer.
 
-    ``form`` leads to the form that asks the same, which has room for one partition; '' where there are more.
+    ``refused`` is why the plans of a dry run can't be stored. ``form`` leads to the form that asks the same, which has
+    room for one partition; '' where there are more.
     """
 
     request: Request
     scheduler: bool
     failed: bool
     text: str
+    refused: str
     plan_ids: tuple[str, ...]
     plans: tuple[Mapping[str, Any], ...]
     reasons: tuple[Mapping[str, Any], ...]
@@ -46,6 +48,7 @@ def request_page(request: Request, *, scheduler: bool) -> RequestPage:
         scheduler=scheduler,
         failed=answer is not None and answer.problem is not None,
         text=answer.text if answer else "",
+        refused=answer.refused if answer else "",
         plan_ids=answer.plan_ids if answer else (),
         plans=answer.plans if answer else (),
         reasons=answer.reasons if answer else (),

@@ -24,6 +24,11 @@ from service.web.words import ago, median_bytes, shell
 #: partitions drawn at once
 CELLS_A_PAGE = 400
 _SCANS_SHOWN = 8
+#: of a table that is not compacted: what its notice is called, and what lakefold does with it
+_UNSERVED = {
+    "observe": ("Only observed", "lakefold scans this table and changes nothing."),
+    "off": ("Off", "lakefold neither scans this table nor changes it."),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,7 @@ class TablePage:
     trend_points: int
     trend_in_words: str
     scan_interval_seconds: float
+    is_scanned: bool
     form: RequestForm
     can_pause: bool
     can_resume: bool
@@ -148,6 +154,7 @@ def table_page(
         trend_points=len(moved),
         trend_in_words=f"{moved[0][1]:,.0f} files at first, {moved[-1][1]:,.0f} files now" if moved else "",
         scan_interval_seconds=table.policy.scan_interval.total_seconds(),
+        is_scanned=table.mode != "off",
         form=form,
         can_pause=not state.paused,
         can_resume=state.paused or state.halted or bool(state.quarantined),
@@ -234,7 +241,9 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
     for path, reason in state.quarantined.items():
         found.append(Notice(tone="attention", subject="Quarantined", text=f"{path}: {reason}"))
     if table.mode != "compact":
-        text = f"mode {table.mode}: lakefold looks at this table and changes nothing. To let it:"
+        subject, does = _UNSERVED[table.mode]
         rule = f'[[tables]] match = "{state.name}" mode = "compact"'
-        found.append(Notice(tone="", subject="Only observed,", text=text, command=rule))
+        found.append(
+            Notice(tone="", subject=subject, text=f"(mode {table.mode}): {does} To have it compacted:", command=rule)
+        )
     return found

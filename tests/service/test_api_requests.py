@@ -134,6 +134,13 @@ def test_a_whole_table_that_is_held_is_refused_by_the_scheduler_in_the_same_word
     assert answer.headers["Link"] == f'</v1/plans/{plan.plan_id}>; rel="related"'
 
 
+def test_a_dry_run_says_why_its_plans_would_not_be_stored(toys, tmp_path, context, client):
+    with running(Daemon(load(write_config(tmp_path, policy=RARELY, mode="observe")), "scheduler")):
+        answer = ask(client, "?dry_run=true").json()["answer"]
+    assert (answer["outcome"], len(answer["plans"])) == ("dry_run", 1)
+    assert answer["refused"].startswith("t1 is in mode observe")
+
+
 def test_what_one_of_several_plans_takes_is_not_left_alone(toys, tmp_path, context, client):
     context.store.pause(None, "test")
     with scheduler(tmp_path):

@@ -237,6 +237,17 @@ def test_settings_for_one_request_are_asked_for_and_kept_from_the_dry_run_to_the
     assert '<details class="whole" open>' in again
 
 
+def test_the_dry_run_of_a_table_that_may_not_be_planned_offers_to_store_nothing(fresh, signed_in, desk):
+    answer = post(signed_in, f"/tables/{TABLE}/request", dry_run="yes")
+    [request] = fresh.store.open_requests()
+    plan = {"kind": "clustering", "input_files": 4, "input_bytes": 4, "output_files": 1, "groups": []}
+    planned = Answer(table=TABLE, outcome="dry_run", text="1 plan", plans=(plan,), refused="it is in mode observe")
+    fresh.store.answer_request(request.request_id, plan_ids=[], answer=planned.document())
+    page = signed_in.get(answer.headers["Location"]).text
+    assert "can&#39;t be stored now: it is in mode observe" in page or "can't be stored now: it is in mode" in page
+    assert '<button class="main">Store' not in page
+
+
 @pytest.mark.parametrize(
     ("pairs", "words"),
     [

@@ -206,8 +206,17 @@ def test_a_table_with_many_partitions_shows_them_page_by_page(page):
     assert all("from=400" in a["href"] for a in rest.all("a") if "partition=" in a.get("href", ""))
 
 
-def test_a_table_that_was_not_scanned_says_so(page):
-    assert "Not scanned yet" in read(page, "/tables/archive.2019").words
+def test_a_table_that_was_not_scanned_says_so_and_one_in_mode_off_promises_no_scan(tmp_path):
+    rules = '[[tables]]\nmatch = "*"\nmode = "compact"\n[[tables]]\nmatch = "old.*"\nmode = "off"\n'
+    context = context_at(tmp_path, rules=rules)
+    for name, mode in (("new.a", "compact"), ("old.a", "off")):
+        register(context.store, name, mode)
+    with client_of(context) as client:
+        assert "Not scanned yet The scheduler scans a new table within" in read(client, "/tables/new.a").words
+        words = read(client, "/tables/old.a").words
+    context.store.close()
+    assert "Not scanned Its mode is off." in words
+    assert "Off (mode off): lakefold neither scans this table nor changes it." in words
 
 
 def test_without_a_database_there_is_an_honest_page_for_everybody(tmp_path):
