@@ -34,13 +34,12 @@ def conf(tmp_path: Path) -> dict[str, str]:
 def stopped(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A process that was stopped while it fills the cache."""
     command = [sys.executable, "-c", HOLD, str(tmp_path / "ivy")]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    process.send_signal(signal.SIGSTOP)
-    yield process
-    process.kill()
-    process.wait()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        process.send_signal(signal.SIGSTOP)
+        yield process
+        process.kill()
 
 
 def fetch(place: Path, name: str = "a_b-1.jar") -> str:

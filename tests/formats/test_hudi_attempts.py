@@ -45,11 +45,10 @@ def begin(
 
 
 def of_a_dead_process() -> Process:
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    process = Process.of(other.pid)
-    assert process is not None
-    other.kill()
-    other.wait()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        process = Process.of(other.pid)
+        assert process is not None
+        other.kill()
     return process
 
 

@@ -30,10 +30,9 @@ def journal(tmp_path: Path) -> Journal:
 
 @pytest.fixture
 def holder() -> Iterator["subprocess.Popen[bytes]"]:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield process
-    process.kill()
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
 
 
 def identity(pid: int) -> Process:

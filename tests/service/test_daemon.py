@@ -356,14 +356,11 @@ def process(home):
 
     def start(role="all", failpoints="", **settings):
         config = write_config(home, **settings)
-        log = (home / "serve.log").open("ab")
         program = Path(daemon_toys.__file__)
         env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LAKEFOLD_FAILPOINTS": failpoints, "PYTHONPATH": PYTHONPATH}
-        started.append(
-            subprocess.Popen(
-                [sys.executable, str(program), str(config), role], stdout=log, stderr=log, cwd=home, env=env
-            )
-        )
+        command = [sys.executable, str(program), str(config), role]
+        with (home / "serve.log").open("ab") as log:
+            started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=home, env=env))
         return started[-1]
 
     yield start
