@@ -7,6 +7,7 @@ A bundle belongs to a JVM, so one run covers one bundle: ``LAKEFOLD_TEST_BUNDLE`
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hudi_tables import COMPACT_NOW, rows, run_service, write
 from hudi_writing import INDEXES, Table
+from kept_tables import kept
 from support import BUNDLE, SOAK
 
 from lake.formats.hudi.jvm.bundle import LINES
@@ -51,7 +53,11 @@ class Case:
         every = {"files", "column_stats", "bloom_filters", "record_index"}
         return frozenset(every | {"partition_stats"} if self.version > 6 else every)
 
-    def build(self, spark: Any, base: Path) -> None:
+    def template(self, spark: Any) -> Path:
+        """The table."""
+        return kept(f"conformance-{self}", "trips", partial(self._build, spark), __file__)
+
+    def _build(self, spark: Any, base: Path) -> None:
         """Two inserts; merge-on-read an upsert and a delete in all file groups too, so that every slice has logs."""
         for commit in range(2):
             frame = rows(spark, commit * ROWS // 2, (commit + 1) * ROWS // 2, version=commit).coalesce(1)

@@ -5,9 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -56,29 +54,11 @@ def _schemas(table: Table, instant: str) -> set[str]:
     return {schema.partition("\n")[2] for schema in schemas}  # the first line has an address in memory
 
 
-@pytest.fixture(scope="module")
-def templates(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Path]:
-    """A table of each kind, built when first asked for."""
-
-    @cache
-    def build(case: Case) -> Path:
-        base = tmp_path_factory.mktemp(str(case)) / "template"
-        case.build(spark, base)
-        return base
-
-    return build
-
-
 @pytest.fixture(scope="module", params=RUNS, ids=_name)
-def run(
-    request: pytest.FixtureRequest,
-    spark: Any,
-    templates: Callable[[Case], Path],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Run:
+def run(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Everything that costs time, once a kind of table and service."""
     case, service = request.param
-    template, root = templates(case), tmp_path_factory.mktemp(_name(request.param))
+    template, root = case.template(spark), tmp_path_factory.mktemp(_name(request.param))
     ours, hudis = (Table(spark, copy(template, root / name), QUICK_LOCK) for name in ("ours", "hudis"))
     before = look(ours)
     commit = ours.run(service.plan(ours))

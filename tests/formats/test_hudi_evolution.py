@@ -2,12 +2,14 @@
 """Tables whose columns changed since their files were written: rewritten with a proof at either level."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_tables import write
+from hudi_tables import copy, write
 from hudi_writing import FORMAT, Table, ignore
+from kept_tables import kept
 
 from executors.receipt import prove
 from lake.errors import Integrity, Rejected, Transient
@@ -41,6 +43,11 @@ def _frame(spark: Any, low: int, high: int, version: int, x: str | None) -> Any:
     return spark.range(low, high).selectExpr(*columns).coalesce(1)
 
 
+def _copied(spark: Any, tmp_path: Path, kind: str, build: Callable[[Path], object], **options: str) -> Table:
+    """A copy of the kept table of a kind."""
+    return Table(spark, copy(kept(f"evolution {kind}", "trips", build, __file__), tmp_path / "trips"), options)
+
+
 def _proved(trips: Table, plan: Plan) -> None:
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
@@ -53,13 +60,16 @@ def test_c2_files_from_before_a_column_took_another_type_are_clustered_with_a_pr
     spark: Any, tmp_path: Path, evolution: str
 ) -> None:
     old, new = EVOLUTIONS[evolution]
-    base = tmp_path / "trips"
-    write(_frame(spark, 0, 20, 1, old), base)
-    write(_frame(spark, 20, 40, 2, new), base)
+
+    def build(base: Path) -> None:
+        write(_frame(spark, 0, 20, 1, old), base)
+        write(_frame(spark, 20, 40, 2, new), base)
+
+    trips = _copied(spark, tmp_path, evolution, build)
     # Spark's own reader of columns knows no nested type but one.
     spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
     try:
-        _rewritten_at_both_levels(Table(spark, base))
+        _rewritten_at_both_levels(trips)
     finally:
         spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
 
@@ -99,8 +109,7 @@ def _dropped(spark: Any, base: Path) -> None:
 def test_c2_files_from_before_a_column_came_or_went_are_clustered_with_a_proof(
     spark: Any, tmp_path: Path, build: Callable[[Any, Path], None], level: ReceiptLevel
 ) -> None:
-    build(spark, tmp_path / "trips")
-    trips = Table(spark, tmp_path / "trips")
+    trips = _copied(spark, tmp_path, build.__name__, partial(build, spark))
     before = trips.rows()
     _proved(trips, trips.plan(receipt=level))
     assert trips.rows() == before
@@ -139,17 +148,21 @@ def _alter(trips: Table, change: str) -> None:
         add("x", kinds.INT)
 
 
-def _with_a_history(spark: Any, base: Path, change: str) -> Table:
-    write(_frame(spark, 0, 20, 1, "cast(id as int)"), base)
-    trips = Table(spark, base, {"hoodie.schema.on.read.enable": "true"})
-    _alter(trips, change)
-    frame = _frame(spark, 20, 40, 2, None if change == "drop" else "cast(id as int)")
-    if change == "rename":
-        frame = frame.withColumnRenamed("x", "y")
-    if change == "add":
-        frame = frame.selectExpr("*", "cast(if(id > 20, id, null) as int) as y")
-    write(frame, base, options=trips.options)
-    return trips
+HISTORY = {"hoodie.schema.on.read.enable": "true"}
+
+
+def _with_a_history(spark: Any, tmp_path: Path, change: str) -> Table:
+    def build(base: Path) -> None:
+        write(_frame(spark, 0, 20, 1, "cast(id as int)"), base)
+        _alter(Table(spark, base, HISTORY), change)
+        frame = _frame(spark, 20, 40, 2, None if change == "drop" else "cast(id as int)")
+        if change == "rename":
+            frame = frame.withColumnRenamed("x", "y")
+        if change == "add":
+            frame = frame.selectExpr("*", "cast(if(id > 20, id, null) as int) as y")
+        write(frame, base, options=HISTORY)
+
+    return _copied(spark, tmp_path, f"with a history, {change}", build, **HISTORY)
 
 
 def _read(trips: Table) -> list[tuple[object, ...]]:
@@ -163,7 +176,7 @@ def _read(trips: Table) -> list[tuple[object, ...]]:
 def test_c2_a_table_whose_schema_has_a_history_is_clustered_with_a_proof(
     spark: Any, tmp_path: Path, change: str, level: ReceiptLevel
 ) -> None:
-    trips = _with_a_history(spark, tmp_path / "trips", change)
+    trips = _with_a_history(spark, tmp_path, change)
     FORMAT.check(trips.ref)
     before = _read(trips)
     assert len(before) == 40
@@ -178,7 +191,7 @@ def test_c2_a_table_whose_schema_has_a_history_is_clustered_with_a_proof(
 def test_c2_a_table_in_which_a_name_is_not_always_the_same_column_is_refused(
     spark: Any, tmp_path: Path, change: str, reason: str
 ) -> None:
-    trips = _with_a_history(spark, tmp_path / "trips", change)
+    trips = _with_a_history(spark, tmp_path, change)
     with pytest.raises(Rejected, match=rf"{reason} \(hoodie.schema.on.read.enable, .*; write the table anew"):
         FORMAT.check(trips.ref)
 
@@ -189,18 +202,20 @@ def test_c3_slices_with_logs_from_before_a_widening_are_clustered_and_compacted_
     spark: Any, tmp_path: Path, evolution: str, log_format: str
 ) -> None:
     old, new = EVOLUTIONS[evolution]
-    base = tmp_path / "trips"
-    options = {"hoodie.logfile.data.block.format": log_format}
-    for low, high, version, operation, x in (
-        (0, 20, 1, "bulk_insert", old),
-        (20, 40, 1, "bulk_insert", old),
-        (15, 30, 2, "upsert", old),
-        (0, 3, 3, "delete", old),
-        (18, 22, 4, "upsert", new),
-        (40, 50, 4, "bulk_insert", new),
-    ):
-        write(_frame(spark, low, high, version, x), base, operation, merge_on_read=True, options=options)
-    trips = Table(spark, base)
+
+    def build(base: Path) -> None:
+        for low, high, version, operation, x in (
+            (0, 20, 1, "bulk_insert", old),
+            (20, 40, 1, "bulk_insert", old),
+            (15, 30, 2, "upsert", old),
+            (0, 3, 3, "delete", old),
+            (18, 22, 4, "upsert", new),
+            (40, 50, 4, "bulk_insert", new),
+        ):
+            options = {"hoodie.logfile.data.block.format": log_format}
+            write(_frame(spark, low, high, version, x), base, operation, merge_on_read=True, options=options)
+
+    trips = _copied(spark, tmp_path, f"{evolution}, logs of {log_format}", build)
     before = trips.rows()
     assert len(before) == 47
     _proved(trips, trips.compaction(most=1))
@@ -214,12 +229,11 @@ def test_c3_slices_with_logs_from_before_a_widening_are_clustered_and_compacted_
 def test_c2_a_validator_of_the_writers_own_that_fails_is_no_commit_whose_end_nobody_knows(
     spark: Any, tmp_path: Path
 ) -> None:
-    _added(spark, tmp_path / "trips")
     validators = {
         "hoodie.precommit.validators": "org.apache.hudi.client.validator.SqlQueryEqualityPreCommitValidator",
         "hoodie.precommit.validators.equality.sql.queries": "select raise_error('of its own') from <TABLE_NAME>",
     }
-    trips = Table(spark, tmp_path / "trips", validators)
+    trips = _copied(spark, tmp_path, _added.__name__, partial(_added, spark), **validators)
     with trips.writer() as writer:
         plan = trips.plan()
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
