@@ -116,7 +116,7 @@ def test_the_copy_is_taken_by_itself_where_row_groups_are_healthy(
     plan = trips.plan(partitions=["dt=2026-01-01"])
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
-        assert prepared.notes[0].startswith("engine spark: no copy, row groups of group 0 hold ")
+        assert prepared.notes[0].startswith("engine spark: no copy, row groups of group 0 average ")
         writer.discard(plan.plan_id, None)
     monkeypatch.setattr(engine_choice, "HEALTHY_ROW_GROUP_BYTES", 1)
     before = trips.rows()
