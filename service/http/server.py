@@ -25,7 +25,7 @@ logger.addFilter(Seldom())
 _GRACE_SECONDS = 3
 _BACKLOG = 512
 #: connections taken in one step of the server; each step may go so far beyond the most there may be
-_ACCEPTED_AT_ONCE = 16
+_ACCEPTED_AT_ONCE = 4
 _PATIENCE = Patience()
 _NO_MORE_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 #: after so long a thread that computes, such as a refresh of the metrics, lets others go on; with Python's own 5 ms
