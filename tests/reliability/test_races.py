@@ -27,6 +27,7 @@ from lake.formats.hudi.timeline.timeline import Timeline, planned_slices
 from service.demo.ledger import Ledger, compare, read_table
 
 COMMITS = 40 if SOAK else 8
+ROWS = 4000 if SOAK else 1000
 DAEMONS = 2 if SOAK else 1
 RACES = [("copy_on_write", "plan_wins")]
 if SOAK:
@@ -144,7 +145,7 @@ def in_spark(spark: Any, base: Path) -> Any:
 @pytest.mark.parametrize(("kind", "on_conflict"), RACES)
 def test_a_writers_ledger_equals_the_table_after_every_plan(kind, on_conflict, spark, tmp_path, request):
     base = tmp_path / "lake" / "trips"
-    options = ["--fill-rows", "4000", "--fill-files", "4", "--days", "2", "--rows", "200", "--pause", "0.5"]
+    options = ["--fill-rows", str(ROWS), "--fill-files", "4", "--days", "2", "--rows", "200", "--pause", "0.5"]
     if kind == "merge_on_read":
         options.append("--merge-on-read")
     if on_conflict == "writer_wins":
