@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hudi_tables import copy, write
 from hudi_writing import Table, make_table
+from kept_tables import kept
 
 from lake.formats.hudi.rewrite import execute
 from lake.plan import Plan, ReceiptLevel
@@ -65,11 +66,13 @@ def new_files(table: Table, plan: Plan) -> list[tuple[str, pa.Table]]:
 def test_values_of_every_type_and_their_order_are_as_from_hudis_own_reader(
     spark: Any, tmp_path: Path, batches: Called
 ) -> None:
-    for commit in range(3):
-        frame = spark.range(commit * 1000, commit * 1000 + 90 * (3 - commit)).selectExpr(*EVERY_TYPE)
-        write(frame.coalesce(1), tmp_path / "trips")
-    table = Table(spark, tmp_path / "trips")
-    other = Table(spark, copy(table.base, tmp_path / "copy"))
+    def build(base: Path) -> None:
+        for commit in range(3):
+            frame = spark.range(commit * 1000, commit * 1000 + 90 * (3 - commit)).selectExpr(*EVERY_TYPE)
+            write(frame.coalesce(1), base)
+
+    template = kept("of every type", "trips", build, __file__)
+    table, other = (Table(spark, copy(template, tmp_path / name)) for name in ("trips", "copy"))
     before = table.rows()
     found = new_files(table, table.plan(outputs=2, engine="spark", receipt=ReceiptLevel.HASH))
     assert batches.times == 1

@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hudi_tables import write
+from hudi_tables import copy, write
 from hudi_writing import FORMAT, Table, ignore
+from kept_tables import kept
 
 from executors.receipt import prove
 from lake.errors import Rejected
@@ -31,9 +32,13 @@ def _frame(spark: Any, low: int, high: int, version: int = 1) -> Any:
 
 def _table(spark: Any, base: Path, *, merge_on_read: bool = False) -> Table:
     """Two commits to each of two days."""
-    for low in (0, 10):
-        write(_frame(spark, low, low + 10), base, merge_on_read=merge_on_read, options=TIMES)
-    return Table(spark, base)
+
+    def build(base: Path) -> None:
+        for low in (0, 10):
+            write(_frame(spark, low, low + 10), base, merge_on_read=merge_on_read, options=TIMES)
+
+    kind = f"key generators {'mor' if merge_on_read else 'cow'}"
+    return Table(spark, copy(kept(kind, "trips", build, __file__), base))
 
 
 def _updated_by_sql(trips: Table) -> None:

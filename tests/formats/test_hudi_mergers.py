@@ -2,15 +2,17 @@
 """Merge-on-read tables whose records hudi-rs can't merge: rewritten like any other, the proof read by Hudi itself."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hudi_tables import rows, write
+from hudi_tables import copy, rows, write
 from hudi_templates import edit_properties
 from hudi_writing import FORMAT, Table, ignore
+from kept_tables import kept
 
 from executors.receipt import prove
 from lake.errors import Integrity, Rejected
@@ -36,7 +38,13 @@ MERGERS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _build(spark: Any, base: Path, options: Mapping[str, str]) -> Table:
+def _table(spark: Any, base: Path, merger: str) -> Table:
+    """A new table with that merger."""
+    build = partial(_build, spark, options=MERGERS[merger])
+    return Table(spark, copy(kept(f"merger {merger}", "trips", build, __file__), base))
+
+
+def _build(spark: Any, base: Path, options: Mapping[str, str]) -> None:
     """Two slices in one partition: updates of which some have nulls or come late, and deletes."""
     from pyspark.sql import functions as f
 
@@ -49,7 +57,6 @@ def _build(spark: Any, base: Path, options: Mapping[str, str]) -> Table:
     put(0, 10, 7, "upsert", "if(id % 2 = 0, null, 1000)")
     put(5, 50, 3, "upsert", "if(id % 3 = 0, null, 2000)")
     put(70, 75, 9, "delete")
-    return Table(spark, base)
 
 
 def _proved(trips: Table, plan: Plan) -> Commit:
@@ -63,7 +70,7 @@ def _proved(trips: Table, plan: Plan) -> Commit:
 def test_f8_a_table_whose_merger_hudi_rs_can_not_run_is_clustered_and_compacted_with_a_proof(
     spark: Any, tmp_path: Path, merger: str
 ) -> None:
-    trips = _build(spark, tmp_path / "trips", MERGERS[merger])
+    trips = _table(spark, tmp_path / "trips", merger)
     before = trips.rows()
     assert {row[2] for row in before} >= {str(id_) for id_ in range(70)}
     assert any(1000 in row for row in before)
@@ -83,7 +90,7 @@ def test_f8_a_table_whose_merger_hudi_rs_can_not_run_is_clustered_and_compacted_
 
 
 def test_f8_a_defect_in_a_rewrite_that_only_hudi_can_read_again_is_found(spark: Any, tmp_path: Path) -> None:
-    trips = _build(spark, tmp_path / "trips", MERGERS["partial update, version 8"])
+    trips = _table(spark, tmp_path / "trips", "partial update, version 8")
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
         path = trips.base / rewrite.outputs[0].path  # type: ignore[operator]
@@ -99,7 +106,7 @@ def test_f8_a_defect_in_a_rewrite_that_only_hudi_can_read_again_is_found(spark: 
 def test_f8_a_slice_larger_than_what_is_handed_over_at_once_is_read_in_parts(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trips = _build(spark, tmp_path / "trips", MERGERS["partial update, version 8"])
+    trips = _table(spark, tmp_path / "trips", "partial update, version 8")
     before = trips.rows()
     monkeypatch.setattr(merged_rows, "_PART_BYTES", 4096)
     _proved(trips, trips.plan())
@@ -107,7 +114,7 @@ def test_f8_a_slice_larger_than_what_is_handed_over_at_once_is_read_in_parts(
 
 
 def test_f8_a_merger_whose_class_spark_does_not_have_is_refused_with_what_to_add(spark: Any, tmp_path: Path) -> None:
-    trips = _build(spark, tmp_path / "trips", MERGERS["partial update, version 8"])
+    trips = _table(spark, tmp_path / "trips", "partial update, version 8")
     edit_properties(tmp_path / "trips", {"hoodie.compaction.payload.class": "com.example.OurPayload"})
     with trips.writer() as writer:
         prepared = writer.prepare(trips.plan(), 1)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hudi_tables import small_files
+from kept_tables import kept
 
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.timeline.timeline import Timeline
@@ -51,10 +52,8 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def template(spark, tmp_path_factory):
-    base = tmp_path_factory.mktemp("cli") / "orders"
-    small_files(spark, base, commits=2, rows_each=50)
-    return base
+def template(spark):
+    return kept("cli", "orders", lambda base: small_files(spark, base, commits=2, rows_each=50), __file__)
 
 
 class Cli:

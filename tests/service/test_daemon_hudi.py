@@ -12,7 +12,8 @@ from contextlib import closing
 
 import pytest
 from harness import Installation, stop_group
-from hudi_tables import rows, small_files, table_rows, write
+from hudi_tables import copy, rows, small_files, table_rows, write
+from kept_tables import kept
 from prometheus_client.parser import text_string_to_metric_families
 from support import needs_server
 from waiting import wait_for
@@ -222,8 +223,10 @@ class Served:
 
 @pytest.fixture
 def served(spark, tmp_path):
-    base = tmp_path / "lake" / "trips"
-    small_files(spark, base, commits=COMMITS, partitions=PARTITIONS)
+    def build(base):
+        small_files(spark, base, commits=COMMITS, partitions=PARTITIONS)
+
+    base = copy(kept("served", "trips", build, __file__), tmp_path / "lake" / "trips")
     served = Served(tmp_path, base)
     yield served
     if served.process is not None and served.process.poll() is None:
@@ -290,11 +293,14 @@ def test_every_metric_equals_an_independent_count_before_and_after_a_compaction_
 
 
 def test_a_merge_on_read_table_is_compacted_and_clustered_by_one_daemon(spark, tmp_path):
-    base = tmp_path / "lake" / "trips"
-    for commit in range(2):
-        write(rows(spark, commit * 100, commit * 100 + 100).coalesce(1), base, merge_on_read=True)
-    for version in range(1, 3):
-        write(rows(spark, 0, 200, version=version).where("id % 3 = 0").coalesce(1), base, "upsert", merge_on_read=True)
+    def build(base):
+        for commit in range(2):
+            write(rows(spark, commit * 100, commit * 100 + 100).coalesce(1), base, merge_on_read=True)
+        for version in range(1, 3):
+            changed = rows(spark, 0, 200, version=version).where("id % 3 = 0").coalesce(1)
+            write(changed, base, "upsert", merge_on_read=True)
+
+    base = copy(kept("served merge on read", "trips", build, __file__), tmp_path / "lake" / "trips")
     before = table_rows(spark, base)
     installation = Installation(
         home=tmp_path,

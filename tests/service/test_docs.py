@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from harness import stop_group
-from hudi_tables import small_files
+from hudi_tables import copy, small_files
+from kept_tables import kept
 from pages import ROOT, Block, blocks_of, missing_line
 from waiting import wait_for
 
@@ -135,7 +136,8 @@ class Reader:
 @pytest.fixture(scope="module")
 def reader(spark, tmp_path_factory) -> Iterator[Reader]:
     home = tmp_path_factory.mktemp("reader")
-    small_files(spark, home / "lake" / "sales" / "orders", commits=2, partitions=2)
+    orders = kept("docs", "orders", lambda base: small_files(spark, base, commits=2, partitions=2), __file__)
+    copy(orders, home / "lake" / "sales" / "orders")
     reader = Reader(home)
     yield reader
     if reader.daemon is not None:

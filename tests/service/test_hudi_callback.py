@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from api_toys import context_at
 from daemon_toys import running
-from hudi_tables import rows, small_files, write
+from hudi_tables import copy, rows, small_files, write
+from kept_tables import kept
 from pyspark.sql import functions as f
 from waiting import wait_for
 
@@ -27,8 +28,8 @@ def days(spark, low, high, *wanted):
 
 
 def test_each_commit_of_a_hudi_writer_has_exactly_its_partitions_scanned(spark, tmp_path, monkeypatch):
-    base = tmp_path / "lake" / "trips"
-    small_files(spark, base, commits=1, partitions=5)
+    five = kept("callback", "trips", lambda base: small_files(spark, base, commits=1, partitions=5), __file__)
+    base = copy(five, tmp_path / "lake" / "trips")
     path = tmp_path / "trips.toml"
     context = context_at(tmp_path)
     path.write_text(
