@@ -13,6 +13,7 @@ import pytest
 from harness import Installation
 from hudi_tables import table_rows
 from invariants import check_plan_landed_once, ids_in_hudi_rs
+from support import jvm_options
 from waiting import wait_for
 
 from executors.spark import java_home
@@ -40,6 +41,7 @@ def spark_master(tmp_path):
         "PYTHONPATH": "",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": jvm_options(),
     }
     package = "org.apache.spark.deploy"
     commands = [
@@ -86,6 +88,7 @@ def test_a_plan_runs_on_a_standalone_master_with_a_worker_in_another_directory(s
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "1g",
+            "spark.executor.extraJavaOptions": jvm_options(),
         },
     )
     plan = installation.json("plans", "request", "t.remote")[0]["plan_ids"][0]
