@@ -157,7 +157,7 @@ def test_ci_fails_on_what_lint_finds_and_on_a_test_that_fails(tmp_path, broken, 
     assert ((tmp_path / "ran").read_text().split(), done.returncode == 0) == (ran, not broken)
 
 
-def test_readmes_configuration_is_valid_and_says_the_defaults_it_claims(tmp_path, monkeypatch):
+def test_readmes_configuration_is_valid_and_says_the_defaults_it_claims(tmp_path, capsys):
     sample = fenced(section("Configuration"), "toml")
     document = tomllib.loads(sample)
     lake = tmp_path / "lake"
@@ -165,11 +165,10 @@ def test_readmes_configuration_is_valid_and_says_the_defaults_it_claims(tmp_path
     assert document["sources"][0]["path"] == "/data/lake"
     config = tmp_path / "lakefold.toml"
     config.write_text(sample.replace('"/data/lake"', f'"{lake}"'))
-    done = subprocess.run(
-        [str(BIN / "lakefold"), "config", "check", "--config", str(config)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == f"{config}: OK (0 tables)"
+    code = cli.run(["config", "check", "--config", str(config)])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    assert out.splitlines()[0] == f"{config}: OK (0 tables)"
 
     from lake.units import parse_bytes, parse_duration
     from planner.policy import SizingPolicy

@@ -186,6 +186,7 @@ def test_what_s3_refuses_is_refused_in_one_line_with_its_remedy(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_store_that_asks_to_slow_down_or_is_not_there_is_tried_again_later(answers: dict[str, Any]) -> None:
     answers.update(status=503, code="SlowDown")
     with pytest.raises(Transient, match=r"s3://b/t: .*SLOW_DOWN"):

@@ -267,6 +267,7 @@ def _stored_plan(home: Path) -> str:
     return plan.plan_id
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_watch_with_130_and_no_traceback(run, home):
     run("db", "upgrade")
     plan = _stored_plan(home)
@@ -286,6 +287,7 @@ def test_ctrl_c_ends_a_watch_with_130_and_no_traceback(run, home):
     )
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_a_pipe_gets_no_complaint(run):
     run("db", "upgrade")
     script = f"{sys.executable} -m service.cli config show --json | head -n 1"

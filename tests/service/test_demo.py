@@ -137,6 +137,7 @@ def test_a_killed_demo_takes_its_processes_along(running, tmp_path):
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_a_writer_that_can_not_start_is_one_clear_line_with_the_end_of_its_log(tmp_path):
     home = tmp_path / "demo"
     done = subprocess.run(

@@ -55,6 +55,7 @@ def test_upgrade_makes_the_schema_from_nothing_and_check_is_then_content(empty_u
     store.close()
 
 
+@pytest.mark.slow
 def test_several_processes_may_upgrade_at_once(empty_url: str) -> None:
     program = f"from service.store import Store; s = Store({empty_url!r}); s.upgrade(); s.check()"
     processes = [
@@ -182,6 +183,7 @@ def test_a_url_that_is_none_of_ours_is_refused_when_the_store_is_made(url: str, 
     assert "database.url" in str(refused.value)
 
 
+@pytest.mark.slow
 def test_the_installed_package_needs_no_file_outside_it(tmp_path: Path) -> None:
     for package in ("lake", "service", "migrations"):
         shutil.copytree(ROOT / package, tmp_path / "odd 100% place" / package)
@@ -351,6 +353,7 @@ def test_the_revision_this_lakefold_asks_for_is_the_last_migration() -> None:
     assert all(re.fullmatch(r"\d{4}", revision) for revision in revisions)
 
 
+@pytest.mark.slow
 def test_checking_the_schema_does_not_load_alembic(tmp_path: Path) -> None:
     Store(f"sqlite:///{tmp_path}/x.db").upgrade()
     program = (
