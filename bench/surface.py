@@ -341,15 +341,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20, help="for each address; a refresh falls into 15 s")
     parser.add_argument("--idle", type=int, default=1000, help="connections of the crowd that say nothing")
     parser.add_argument("--stalled", type=int, default=500, help="posts of the crowd that stop in the middle")
+    parser.add_argument("--database", metavar="FILE", type=Path, help="kept, and not filled again")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lakefold-surface-") as folder:
         home = Path(folder)
-        url = f"sqlite:///{home}/lakefold.db"
-        begun = time.perf_counter()
-        fill(url, arguments.tables, arguments.plans)
-        size = (home / "lakefold.db").stat().st_size / MIB
-        print(f"{arguments.tables:,} tables, {arguments.plans:,} plans: {size:,.0f} MiB of SQLite", end="")
-        print(f" in {time.perf_counter() - begun:.0f} s; a refresh of the metrics takes {refresh_seconds(url):.2f} s")
+        database = arguments.database or home / "lakefold.db"
+        url, begun = f"sqlite:///{database.absolute()}", time.perf_counter()
+        if not database.exists():
+            fill(url, arguments.tables, arguments.plans)
+        print(
+            f"{arguments.tables:,} tables, {arguments.plans:,} plans: {database.stat().st_size / MIB:,.0f} MiB", end=""
+        )
+        print(f" of SQLite in {time.perf_counter() - begun:.0f} s; ", end="")
+        print(f"a refresh of the metrics takes {refresh_seconds(url):.2f} s", flush=True)
         token, store = new_token(), Store(url)
         store.add_token("guest", digest=digest(token), scope="write", expires_in=None, actor="bench")
         store.close()

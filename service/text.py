@@ -82,6 +82,11 @@ def partition_name(partition: str) -> str:
     return partition or "(unpartitioned)"
 
 
+def short_id(plan_id: str) -> str:
+    """The end of an id: the part that tells plans apart at sight, and that is accepted wherever an id is."""
+    return plan_id[-8:]
+
+
 def process_name(name: str) -> str:
     """How people see a process: host and process id, without what tells it from earlier ones."""
     return "/".join(name.split("/")[:2])

@@ -31,7 +31,7 @@ def list_plans(
 
 @router.get("/{plan_id}")
 def show_plan(here: Here, plan_id: str) -> Response:
-    """One plan with its groups, partitions and events; the unique beginning or end of an id will do."""
+    """One plan with its groups, partitions and events; any unique part of an id will do."""
     return document(readings.plan(here.store, plan_id))
 
 

@@ -34,8 +34,8 @@ class SettingList:
 class Client(Protocol):
     """Everything that can be asked both here and from another machine; documents as JSON holds them.
 
-    A table is a person's word for one: its name, the unique end of it, or its path; a plan an id or its unique
-    beginning or end. Every method raises what commands turn into an exit code, see ``service.problems.classify``.
+    A table is a person's word for one: its name, the unique end of it, or its path; a plan an id or a unique
+    part of it. Every method raises what commands turn into an exit code, see ``service.problems.classify``.
     """
 
     def status(self) -> Document:

@@ -33,7 +33,7 @@ Table = Annotated[str, typer.Argument(metavar="TABLE", help="A table's name, the
 MaybeTable = Annotated[
     str | None, typer.Argument(metavar="TABLE", help="One table instead of all: name, unique end of one, or path.")
 ]
-PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's id, or the unique beginning or end of one.")]
+PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's id, or any part of it that no other plan's has.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 __all__ = [

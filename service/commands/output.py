@@ -9,21 +9,29 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from service.problems import in_words, problem_object
 from service.text import to_json
 
 Row = Sequence[Any]
 Advance = Callable[[int, int], None]
+#: between two columns
+_GAP = "  "
+#: what a column that is cut keeps at least
+_LEAST_CUT = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table for people; ``right`` for numbers."""
+    """A column of a table for people; ``right`` for numbers.
+
+    Of one that may be ``cut`` a terminal shows as much as fits into the line: the beginning, or both ends.
+    """
 
     title: str
     right: bool = False
+    cut: Literal["", "after", "amid"] = ""
 
 
 class Output:
@@ -94,19 +102,20 @@ class Output:
                 cell.rjust(width) if column.right else cell.ljust(width)
                 for cell, width, column in zip(line, widths, columns, strict=True)
             )
-            self.line((indent + "  ".join(padded)).rstrip())
+            self.line((indent + _GAP.join(padded)).rstrip())
 
     def _rich_table(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
+        console = Console(highlight=False)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
             table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
-        for line in cells:
+        for line in fitted(columns, cells, console.width):
             table.add_row(*(Text(cell) for cell in line))
-        Console(highlight=False).print(table)
+        console.print(table)
 
     @contextmanager
     def progress(self, label: str) -> Iterator[Advance]:
@@ -138,6 +147,30 @@ class Output:
         with bar:
             task = bar.add_task(label, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
+def fitted(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """``cells`` with those columns that may be cut no wider than ``width`` has room for, the widest ones first."""
+    widths = [
+        max(len(text) for text in (column.title, *(line[i] for line in cells))) for i, column in enumerate(columns)
+    ]
+    able = [i for i, column in enumerate(columns) if column.cut]
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    for _ in range(excess):
+        widest = max(able, key=lambda i: widths[i], default=None)
+        if widest is None or widths[widest] <= max(_LEAST_CUT, len(columns[widest].title)):
+            break
+        widths[widest] -= 1
+    return [
+        [_cut(cell, column, width) for cell, column, width in zip(line, columns, widths, strict=True)] for line in cells
+    ]
+
+
+def _cut(text: str, column: Column, width: int) -> str:
+    if not column.cut or len(text) <= width:
+        return text
+    tail = (width - 1) // 2 if column.cut == "amid" else 0
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
 
 
 def bar_chart(rows: Sequence[tuple[str, int]], *, width: int = 40, marks: Mapping[int, str] | None = None) -> list[str]:

@@ -23,7 +23,7 @@ from service.commands.common import (
 from service.commands.output import Column
 from service.documents import TERMINAL
 from service.problems import INTERRUPTED, USAGE, CommandError, ExitCode, exit_codes
-from service.text import age, moment, size
+from service.text import age, moment, short_id, size
 
 app = typer.Typer(help="Plans: requested, inflight, completed, failed, cancelled.", no_args_is_help=True)
 PATIENCE_SECONDS = 15
@@ -64,24 +64,27 @@ def list_(
 
 def _list_text(run: Run, plans: Sequence[Mapping[str, Any]], limit: int) -> None:
     now = datetime.now(UTC)
+    # Of one kind there is nothing to tell apart, and nearly all lists are of one.
+    kinds = len({plan["kind"] for plan in plans}) > 1
     columns = (
-        Column("PLAN"), Column("TABLE"), Column("KIND"), Column("STATE"), Column("FILES", True), Column("BYTES", True),
-        Column("PROGRESS", True), Column("AGE", True), Column("ERROR"),
+        Column("PLAN"), Column("TABLE", cut="amid"), *([Column("KIND")] if kinds else ()), Column("STATE"),
+        Column("FILES", True), Column("BYTES", True), Column("AGE", True), Column("ERROR", cut="after"),
     )  # fmt: skip
     run.out.table(
         columns,
         (
             (
-                plan["plan_id"], plan["table"], plan["kind"], plan["state"],
+                short_id(plan["plan_id"]), plan["table"], *([plan["kind"]] if kinds else ()),
+                f"{plan['state']} {_percent(plan)}".rstrip(),
                 f"{plan['files_before'] or plan['input_files']:,} → {plan['files_after'] or plan['output_files']:,}",
-                size(plan["input_bytes"]), _percent(plan), age(moment(plan["created_at"]), now).removesuffix(" ago"),
-                (plan["error"] or plan["cancel_reason"] or "")[:100],
+                size(plan["input_bytes"]), age(moment(plan["created_at"]), now).removesuffix(" ago"),
+                plan["error"] or plan["cancel_reason"] or "",
             )
             for plan in plans
         ),
     )  # fmt: skip
     if len(plans) == limit:
-        run.out.note(f"More may follow: --after {plans[-1]['plan_id']}")
+        run.out.note(f"More may follow: --after {short_id(plans[-1]['plan_id'])}")
 
 
 def _percent(plan: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the store refuses, and what it says when its database can't be used. Each text is one line for a person."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from service import problems
@@ -35,9 +35,13 @@ class NotFound(StoreError):
 
 
 class Ambiguous(StoreError):
-    """Several plans have ids of which a word is the beginning or the end."""
+    """Several ids have a word as their part; ``candidates`` are some of them."""
 
     problem = problems.USAGE
+
+    def __init__(self, text: str, candidates: Sequence[str]) -> None:
+        self.facts = {"candidates": list(candidates)}
+        super().__init__(text)
 
 
 class WrongState(StoreError):

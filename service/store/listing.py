@@ -22,28 +22,34 @@ from service.store.views import Figures, PlanEvent, PlanFigures, PlanView, Super
 _GROUP_COLUMNS = tuple(column for column in GroupRow.__table__.c if column.name != "files")
 
 
-#: shorter ends of an id are not looked for
-_SHORTEST_END = 6
+#: of a whole id
+_ID_LENGTH = 36
+_OF_IDS = frozenset("0123456789abcdef-")
+#: ids that a refusal names
+_MOST_NAMED = 5
 
 
-def plan_id_of(connection: Connection, prefix: str) -> str:
-    """The id of the one plan whose id begins with ``prefix``, or ends with it: the part that tells ids apart at sight.
-
-    Raises NotFound, Ambiguous.
-    """
-    # A range and not LIKE: an index serves it on both databases, and % means nothing. Ids are hexadecimal.
-    found = connection.execute(
-        select(PlanRow.id).where(PlanRow.id >= prefix, PlanRow.id <= prefix + "g").order_by(PlanRow.id).limit(2)
-    ).scalars()
-    ids = [plan_id for plan_id in found if plan_id.startswith(prefix)]
-    if not ids and len(prefix) >= _SHORTEST_END:
-        ending = select(PlanRow.id).where(PlanRow.id.endswith(prefix, autoescape=True)).order_by(PlanRow.id).limit(2)
-        ids = list(connection.execute(ending).scalars())
-    if not prefix or not ids:
-        raise NotFound(f"no plan {prefix!r}")
-    if ids[0] != prefix and len(ids) > 1:
-        raise Ambiguous(f"plan {prefix!r} is ambiguous: {ids[0]}, {ids[1]} and maybe more begin or end with it")
+def id_of(connection: Connection, column: Any, part: str, noun: str) -> str:
+    """The id in ``column`` that is ``part``, or the only one that has it somewhere. Raises NotFound, Ambiguous."""
+    part = part.strip().lower()
+    found = connection.execute(select(column).where(column == part)).scalar_one_or_none()
+    if found is not None:
+        return str(found)
+    ids: list[str] = []
+    if 0 < len(part) < _ID_LENGTH and _OF_IDS.issuperset(part):  # nothing else is looked for in a million ids
+        having = select(column).where(column.contains(part, autoescape=True)).order_by(column.desc())
+        ids = list(connection.execute(having.limit(_MOST_NAMED + 1)).scalars())
+    if not ids:
+        raise NotFound(f"no {noun} {part!r}")
+    if len(ids) > 1:
+        more = " and more" if len(ids) > _MOST_NAMED else ""
+        raise Ambiguous(f"{noun} {part!r} is ambiguous: {', '.join(ids[:_MOST_NAMED])}{more}", ids[:_MOST_NAMED])
     return ids[0]
+
+
+def plan_id_of(connection: Connection, part: str) -> str:
+    """The id of the one plan that ``part`` is of. Raises NotFound, Ambiguous."""
+    return id_of(connection, PlanRow.id, part, "plan")
 
 
 def _views(connection: Connection, query: Select[Any]) -> list[PlanView]:
@@ -64,14 +70,18 @@ class Listing(StorePart):
         limit: int = 50,
         after: str | None = None,
     ) -> list[PlanView]:
-        """Plans newest first, at most ``limit``; the page after plan id ``after``."""
+        """Plans newest first, at most ``limit``; those behind ``after``, an id or the unique part of one.
+
+        Behind a whole id a list goes on where its plan is gone, too. Raises NotFound, Ambiguous.
+        """
         query = select(PlanRow.__table__).order_by(PlanRow.id.desc()).limit(limit)
         for value, column in ((table, PlanRow.table_name), (state, PlanRow.state), (request_id, PlanRow.request_id)):
             if value is not None:
                 query = query.where(column == value)
-        if after is not None:
-            query = query.where(PlanRow.id < after)
         with self._database.read() as connection:
+            if after is not None:
+                whole = len(after) == _ID_LENGTH
+                query = query.where(PlanRow.id < (after if whole else plan_id_of(connection, after)))
             return _views(connection, query)
 
     def last_plans(self, tables: Sequence[str]) -> dict[str, PlanView]:
@@ -84,7 +94,7 @@ class Listing(StorePart):
             return {view.table: view for view in views}
 
     def plan(self, plan_id: str) -> PlanView:
-        """One plan with its groups and figures; a unique prefix will do. Raises NotFound, Ambiguous."""
+        """One plan with its groups and figures; the unique part of an id will do. Raises NotFound, Ambiguous."""
         with self._database.read() as connection:
             plan_id = plan_id_of(connection, plan_id)
             row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
@@ -107,7 +117,7 @@ class Listing(StorePart):
         return None if state is None else PlanState(state)
 
     def events(self, plan_id: str) -> list[PlanEvent]:
-        """What happened to a plan, oldest first; a unique prefix will do. Raises NotFound, Ambiguous."""
+        """What happened to a plan, oldest first; the unique part of an id will do. Raises NotFound, Ambiguous."""
         with self._database.read() as connection:
             plan_id = plan_id_of(connection, plan_id)
             rows = connection.execute(

@@ -152,7 +152,7 @@ class Planning(StorePart):
     def request_cancel(self, plan_id: str, actor: str, reason: str = "") -> PlanState:
         """Cancel a requested plan at once; ask for it where the plan is inflight. The state it is in afterwards.
 
-        ``plan_id`` may be a unique prefix. Raises NotFound, or WrongState for a plan that has ended.
+        ``plan_id`` may be the unique part of one. Raises NotFound, or WrongState for a plan that has ended.
         """
         reason = storable(reason or f"cancelled by {actor}")
         with self._database.write() as connection:
@@ -187,7 +187,7 @@ class Planning(StorePart):
     def retry(self, plan_id: str, actor: str) -> None:
         """Request a failed plan again with all its attempts, taking its partitions back.
 
-        ``plan_id`` may be a unique prefix. Raises NotFound, WrongState, or PartitionsTaken.
+        ``plan_id`` may be the unique part of one. Raises NotFound, WrongState, or PartitionsTaken.
         """
         with self._database.write() as connection:
             plan_id = plan_id_of(connection, plan_id)

@@ -13,6 +13,7 @@ from lake.trace import current_traceparent
 from service.store.base import StorePart, insert_if_absent
 from service.store.clock import db_now, moment, optional_moment
 from service.store.errors import IdempotencyMismatch, NotFound
+from service.store.listing import id_of
 from service.store.models import RequestRow
 from service.store.views import Request
 
@@ -85,12 +86,10 @@ class Requests(StorePart):
                 raise NotFound(f"no request {request_id!r}")
 
     def request(self, request_id: str) -> Request:
-        """One request. Raises NotFound."""
+        """One request; the unique part of an id will do. Raises NotFound, Ambiguous."""
         with self._database.read() as connection:
-            row = connection.execute(select(RequestRow.__table__).where(RequestRow.id == request_id)).one_or_none()
-        if row is None:
-            raise NotFound(f"no request {request_id!r}")
-        return _request(row)
+            request_id = id_of(connection, RequestRow.id, request_id, "request")
+            return _request(connection.execute(select(RequestRow.__table__).where(RequestRow.id == request_id)).one())
 
 
 def _own(actor: str, key: str | None) -> str | None:

@@ -20,7 +20,7 @@ from lake.units import format_bytes, format_duration
 from lake.version import __version__
 from service.api.context import context
 from service.api.security import WRITE, Caller
-from service.text import percent, process_name, share_of
+from service.text import percent, process_name, share_of, short_id
 from service.web import words
 
 #: where the choice of light or dark is kept; it is not secret and the script sets it
@@ -86,7 +86,7 @@ def environment() -> Environment:
         "ago": _ago,
         "clock": words.clock,
         "iso": lambda moment: moment.astimezone(UTC).isoformat(timespec="seconds"),
-        "short_id": words.short_id,
+        "short_id": short_id,
         "breakable": _breakable,
         "table_path": table_path,
         "xy": lambda number: f"{number:.1f}".removesuffix(".0"),

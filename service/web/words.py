@@ -72,11 +72,6 @@ def median_bytes(counts: Sequence[int]) -> int | None:
     return round(HISTOGRAM_EDGES_BYTES[index] / 2 * 2**way_up)
 
 
-def short_id(plan_id: str) -> str:
-    """The end of a plan's id: the part that tells plans apart at sight, as the command line accepts it."""
-    return plan_id[-8:]
-
-
 def browsable(address: str | None) -> str:
     """``address`` where a browser may open it, else ''."""
     return address if address is not None and address.startswith(("http://", "https://")) else ""

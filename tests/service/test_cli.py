@@ -17,7 +17,7 @@ from cli_commands import every_command
 from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, LeftOut, Plan, PlanKind, RewriteOptions
-from service.commands.output import Column, Output, bar_chart
+from service.commands.output import Column, Output, bar_chart, fitted
 from service.config.loader import ConfigError, load
 from service.config.tables import OverrideError
 from service.problems import (
@@ -301,7 +301,7 @@ def test_each_error_has_its_exit_code_and_one_line():
     for error, code in (
         (Rejected("r"), 1), (Conflict("c"), 1), (Transient("t"), 1), (Integrity("i"), 1), (CommitUnknown("u"), 1),
         (ConfigError("c"), 1), (OverrideError("p"), 2), (NotFound("n"), 10), (PartitionsTaken({"a": "p1"}), 11),
-        (Ambiguous("a"), 2), (WrongState("w"), 1), (SchemaBehind("s"), 13), (DatabaseUnreachable("d"), 13),
+        (Ambiguous("a", []), 2), (WrongState("w"), 1), (SchemaBehind("s"), 13), (DatabaseUnreachable("d"), 13),
         (KeyboardInterrupt(), 130), (RuntimeError("surprise"), 1),
     ):  # fmt: skip
         assert classify(error).code == code, error
@@ -355,6 +355,23 @@ def test_a_pipe_gets_aligned_columns_that_are_never_cut(capsys):
     assert first == "NAME" + " " * 298 + "N"
     assert second == "x" * 300 + "  7"
     assert third == "y"
+
+
+def test_a_terminal_gets_lines_that_fit_and_what_can_be_told_apart_at_both_ends(run, home, monkeypatch, capsys):
+    columns = (Column("NAME", cut="amid"), Column("N", True), Column("WHY", cut="after"))
+    cells = [["the_longest_prefix_of_all.orders", "1,234", "x" * 90], ["a.b", "5", ""]]
+    assert fitted(columns, cells, 200) == cells
+    assert fitted(columns, cells, 40) == [["the_lon….orders", "1,234", "x" * 15 + "…"], cells[1]]
+    assert [len(line[0]) for line in fitted(columns, cells, 10)] == [8, 3]
+    run("db", "upgrade")
+    _stored_plan(home)
+    monkeypatch.setattr(Output, "terminal", True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("plans", "cancel", "01990", "--reason", "its partition is " + "very " * 40 + "new")[0] == 0
+    title, line = run("plans", "list")[1].splitlines()
+    assert title.split() == ["PLAN", "TABLE", "STATE", "FILES", "BYTES", "AGE", "ERROR"]
+    assert re.fullmatch(r"00000000  t      cancelled  2 → 1   20 B  .{1,7}  its partition is (very )+.*…", line), line
+    assert len(line) <= 80
 
 
 def test_a_count_that_is_not_zero_is_always_visible_in_a_bar():

@@ -377,20 +377,33 @@ def test_an_error_with_a_nul_or_a_lone_surrogate_is_stored(store: Store) -> None
     assert len(error) == 4000
 
 
-def test_unknown_and_ambiguous_ids_are_refused(store: Store) -> None:
-    one, two = add(store, "dt=1"), add(store, "dt=2")
-    with pytest.raises(NotFound, match="no plan 'ffff'"):
-        store.plan("ffff")
-    with pytest.raises(NotFound):
-        store.plan("")
-    with pytest.raises(NotFound):
-        store.plan("%")
-    with pytest.raises(Ambiguous, match="is ambiguous"):
-        store.plan(one.plan_id[:4])
-    assert store.plan(two.plan_id).plan_id == two.plan_id
-    assert store.plan(two.plan_id[-8:]).plan_id == two.plan_id
-    with pytest.raises(NotFound):
-        store.plan("%" + two.plan_id[-8:])
+def test_any_part_of_an_id_that_no_other_has_will_do_and_an_ambiguous_one_names_the_candidates(store: Store) -> None:
+    one, two = "01990000-1111-7000-8000-0000000000aa", "01990000-2222-7000-8000-0000000000ab"
+    for partition, plan_id in (("dt=1", one), ("dt=2", two)):
+        add(store, partition, plan_id=plan_id)
+    for unknown in ("eeee", "", " ", "%", "_", f"%{two[-8:]}", "dt=1", two[:-1] + "f", two + "0"):
+        with pytest.raises(NotFound, match="no plan"):
+            store.plan(unknown)
+    for part in (two, two[:11], two[-2:], "2222", "2222-7", two[9:].upper(), f" {two[-8:]}\n"):
+        assert store.plan(part).plan_id == two, part
+    for part in ("0", "01990000", "-7000-8000-0000000000a"):
+        with pytest.raises(Ambiguous) as refused:
+            store.plan(part)
+        assert str(refused.value) == f"plan {part!r} is ambiguous: {two}, {one}"
+        assert refused.value.facts == {"candidates": [two, one]}
+    assert [plan.plan_id for plan in store.plans(after="2222")] == [one]
+    assert [plan.plan_id for plan in store.plans(after=f"{two[:-1]}f")] == [two, one]
+    assert store.request_cancel("1111", actor="ada") is PlanState.CANCELLED
+    many = [add(store, f"h={n}").plan_id for n in range(7)]
+    with pytest.raises(Ambiguous, match=f"{many[-1]}.*{many[2]} and more$"):
+        store.plan("-")
+    request = store.add_request(TRIPS.name, actor="ada")
+    assert store.request(request[3:20]).request_id == request
+    with pytest.raises(NotFound, match="no request 'eeeeeeee'"):
+        store.request("eeeeeeee")
+
+
+def test_the_state_of_a_plan_that_this_database_does_not_know_is_none(store: Store) -> None:
     assert store.plan_state("ffff") is None
 
 
