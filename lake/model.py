@@ -161,6 +161,24 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """A commit of another process that was under way while the plan ``plan_id`` of lakefold's was.
+
+    ``instant`` names it on its table, ``action`` is the format's word for what it did.
+    """
+
+    instant: str
+    action: str
+    completed_at: datetime
+    plan_id: str
+
+    @property
+    def text(self) -> str:
+        """Which commit it was, and which plan it met."""
+        return f"{self.action} {self.instant} of another process, while plan {self.plan_id} ran"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """What a table looked like at one instant.
 
@@ -168,7 +186,8 @@ class Snapshot:
     ``taken_at`` is timezone-aware; ``uncompacted_commits`` are the commits that wrote deltas only (log files, delete
     files …) and completed since the table's last compaction. ``damaged`` are the groups whose files are not what the
     commits say, each with its first difference; one of which nothing is listed has a row in ``slices`` all the same, as
-    its commits wrote it.
+    its commits wrote it. ``overlaps`` are commits of others that were under way while a plan of lakefold's was, oldest
+    first, as far as the table still tells.
     """
 
     table: TableRef
@@ -177,6 +196,7 @@ class Snapshot:
     slices: pa.Table
     uncompacted_commits: int = 0
     damaged: tuple[Damage, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,11 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
         if table["damaged_slices"]:
             slices = plural(table["damaged_slices"], "file slice")
             out.line(f"{name}: {slices} differ from its commits and are left alone; lakefold verify {name}")
+        if table["overlaps"]:
+            words = documents.overlap_words(name, table["overlaps"], table["overlap"])
+            out.line(f"{name} {words} (docs/runbook.md#singlewritertablewritten)")
+        if table["not_planned"]:
+            out.line(f"{name} is not planned: {table['not_planned']}")
         if table["scan_error"]:
             out.line(f"{name} could not be scanned: {table['scan_error']}")
         if table["failed_plan"]:

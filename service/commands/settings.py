@@ -43,7 +43,7 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
         check_rules(loaded)
         catalog = Catalog(loaded)
         tables = catalog.tables()
-        refused = refused_tables(tables)
+        refused = refused_tables(loaded, tables)
         matched = {number for table in tables for number in matching(loaded, table.name)}
         idle = [loaded.rule_origin(number) for number in range(len(loaded.tables)) if number not in matched]
         modes = {mode: sum(table.mode == mode for table in tables) for mode in ("compact", "observe", "off")}

@@ -86,8 +86,8 @@ class TableRule(BaseModel):
     )
     concurrency: Literal["single_writer", "occ"] | None = Field(
         default=None,
-        description="`single_writer` (default): nobody else writes while lakefold does · `occ`: every writer uses "
-        "optimistic concurrency with the same lock",
+        description="how the table's writers work, without a default in mode `compact` · `single_writer`: nobody else "
+        "writes while lakefold does · `occ`: every writer uses optimistic concurrency with the same lock",
     )
     on_conflict: Literal["plan_wins", "writer_wins"] | None = Field(
         default=None,

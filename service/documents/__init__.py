@@ -18,7 +18,15 @@ from service.documents.plans import (
 from service.documents.processes import has_scheduler, nobody_runs_plans, process_list
 from service.documents.settings import service_settings, setting, table_settings
 from service.documents.status import answer_line, reducible_words, status
-from service.documents.tables import before_resume, halting_plan, paused, table_details, table_state_word, table_summary
+from service.documents.tables import (
+    before_resume,
+    halting_plan,
+    overlap_words,
+    paused,
+    table_details,
+    table_state_word,
+    table_summary,
+)
 
 __all__ = [
     "PROGRESS",
@@ -32,6 +40,7 @@ __all__ = [
     "notification",
     "notifications_dropped",
     "notifications_retried",
+    "overlap_words",
     "paused",
     "plan_cancelled",
     "plan_details",

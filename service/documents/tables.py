@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from service.text import plural
+
 if TYPE_CHECKING:
     from service.config.tables import ConfiguredTable
     from service.store import Pause, ScanRecord, TableState
@@ -35,6 +37,16 @@ def before_resume(table: str, reason: str | None) -> list[str]:
     plan = halting_plan(reason)
     look = [shlex.join(["lakefold", "plans", "show", plan])] if plan else []
     return [*look, shlex.join(["lakefold", "verify", table, "--rows"]), shlex.join(["lakefold", "resume", table])]
+
+
+def overlap_words(table: str, overlaps: int, overlap: str | None) -> str:
+    """What others wrote of ``table`` where it is to have a single writer, and what to do about it."""
+    check = shlex.join(["lakefold", "verify", table, "--rows"])
+    return (
+        f"is single_writer, and was written while lakefold worked on it: {plural(overlaps, 'commit')} in the last day, "
+        f"the newest {overlap}. Nothing keeps such a write and a plan apart, so rows may be missing or old; check with "
+        f'{check}, then stop that writer while lakefold works, or set concurrency = "occ" and one lock for both'
+    )
 
 
 def table_state_word(table: "ConfiguredTable", state: "TableState | None") -> str:

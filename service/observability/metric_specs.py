@@ -56,6 +56,16 @@ SECTIONS: tuple[Section, ...] = (
             _stored("lakefold_table_file_size_bytes", _TABLE, "Live base files by size.", "gaugehistogram"),
             _stored("lakefold_table_damaged_slices", _TABLE, "Latest slices whose files are not what the commits say."),
             _stored(
+                "lakefold_table_overlapping_commits",
+                _TABLE,
+                "Commits of other processes in the last day that met a plan of a table with a single writer.",
+            ),
+            _stored(
+                "lakefold_table_not_planned",
+                _TABLE,
+                "1 for a table in mode compact of which nobody has said how its writers work, else 0.",
+            ),
+            _stored(
                 "lakefold_table_reducible_files",
                 _TABLE,
                 "Small files that plans take, now or once what they wait for is over. Of tables that are only observed "

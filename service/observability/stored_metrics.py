@@ -29,6 +29,8 @@ _LAYOUT: Mapping[str, Callable[["ScanRecord"], float | None]] = {
     "lakefold_table_log_bytes": lambda scan: scan.log_bytes,
     "lakefold_table_partitions": lambda scan: scan.partitions,
     "lakefold_table_damaged_slices": lambda scan: scan.damaged,
+    "lakefold_table_overlapping_commits": lambda scan: scan.overlaps,
+    "lakefold_table_not_planned": lambda scan: scan.not_planned is not None,
     "lakefold_table_reducible_files": lambda scan: scan.reducible_files,
     "lakefold_table_residual_files": lambda scan: scan.residual_files,
     "lakefold_table_reducible_bytes": lambda scan: scan.reducible_bytes,

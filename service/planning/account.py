@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.model import SizeHistogram, base_file_sizes
+from lake.model import Concurrency, Overlap, SizeHistogram, Snapshot, base_file_sizes
 from planner.candidates import Reason
 from planner.planner import Planning
 from service.config.tables import ConfiguredTable
@@ -18,6 +19,8 @@ from service.store.layouts import LINE_FIELDS, PARTITION_SCHEMA
 from service.store.views import ScanRecord
 
 _BATCH = 10_000
+#: how long a commit that was not allowed needs a person
+_REPORTED = timedelta(days=1)
 _SUMMED = (
     "slices", "files", "bytes", "small_files", "small_bytes", "reducible_files", "reducible_bytes", "log_files",
     "log_bytes",
@@ -223,6 +226,7 @@ def scan_record(account: Account, seconds: float) -> ScanRecord:
     snapshot = planning.snapshot
     histogram = SizeHistogram.of(base_file_sizes(snapshot.slices), planning.policy.small_file_limit_bytes)
     skipped = [line for line in lines if line.reason is not Reason.CHOSEN]
+    overlaps = _not_allowed(snapshot)
     return ScanRecord(
         table=snapshot.table.name,
         taken_at=snapshot.taken_at,
@@ -240,4 +244,13 @@ def scan_record(account: Account, seconds: float) -> ScanRecord:
         skipped_bytes={line.reason.value: line.bytes + line.log_bytes for line in skipped},
         reducible_files=planning.reducible_files,
         reducible_bytes=planning.reducible_bytes,
+        overlaps=len(overlaps),
+        overlap=overlaps[-1].text if overlaps else None,
     )
+
+
+def _not_allowed(snapshot: Snapshot) -> list[Overlap]:
+    """Commits of others of the last day that met a plan on a table of which nobody else was to write meanwhile."""
+    if snapshot.table.concurrency is not Concurrency.SINGLE_WRITER:
+        return []
+    return [overlap for overlap in snapshot.overlaps if snapshot.taken_at - overlap.completed_at < _REPORTED]

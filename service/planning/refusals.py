@@ -10,7 +10,7 @@ from lake.formats import load_format
 from planner.offers import not_offered
 from service import problems
 from service.config.loader import Config
-from service.config.tables import ConfiguredTable
+from service.config.tables import DEFAULT, ConfiguredTable
 from service.problems import CommandError
 from service.store.views import TableState
 
@@ -26,10 +26,15 @@ def refusal(config: Config, store: "Tables", table: ConfiguredTable, state: Tabl
     if table.mode != "compact":
         where = table.origins["mode"].place
         came = "the default" if where == "default" else f"from {where}"
-        rule = f'[[tables]] match = "{table.name}" mode = "compact" in {config.file_name}'
+        rule = (
+            f'[[tables]] match = "{table.name}" mode = "compact" concurrency = "single_writer" or "occ" in '
+            f"{config.file_name}"
+        )
         return CommandError(
             problems.NOT_SERVED, f"{table.name} is in mode {table.mode} ({came}); set {rule}", mode=table.mode
         )
+    if (unsaid := writers_unsaid(config, table)) is not None:
+        return CommandError(problems.NOT_SERVED, f"{table.name}: {unsaid}", mode=table.mode)
     if state.halted:
         return CommandError(
             problems.NOT_SERVED,
@@ -42,8 +47,22 @@ def refusal(config: Config, store: "Tables", table: ConfiguredTable, state: Tabl
     return None
 
 
-def refused_tables(tables: Collection[ConfiguredTable]) -> dict[str, str]:
-    """Which of ``tables`` a scan would refuse or could not read, each with the reason; those in mode off are not asked.
+def writers_unsaid(config: Config, table: ConfiguredTable) -> str | None:
+    """Why a table in mode compact is not planned although nothing else is wrong: nobody has said how its writers work.
+
+    No table records it, and a guess that is wrong loses rows.
+    """
+    if table.mode != "compact" or table.origins["concurrency"].place != DEFAULT:
+        return None
+    return (
+        'mode compact has to be told how writers work: concurrency = "single_writer" (nobody writes while lakefold '
+        'works on the table) or "occ" (writers go on and take the same lock) in a rule of '
+        f"{config.file_name}; until then it is only scanned (docs/writers.md)"
+    )
+
+
+def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[str, str]:
+    """Which of ``tables`` are not planned or can't be read, each with the reason; those in mode off are not asked.
 
     Reads what the check of the table's format reads, and lists no files.
     """
@@ -54,7 +73,8 @@ def refused_tables(tables: Collection[ConfiguredTable]) -> dict[str, str]:
             adapter.check(table.ref)
         except (LakefoldError, OSError) as error:
             return one_line(error)
-        return next((f"{table.name}: {problem}" for problem in not_offered(table.policy, adapter)), None)
+        problem = next(not_offered(table.policy, adapter), None) or writers_unsaid(config, table)
+        return problem and f"{table.name}: {problem}"
 
     scanned = [table for table in tables if table.mode != "off"]
     with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:

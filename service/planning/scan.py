@@ -28,7 +28,7 @@ from service.config.tables import ConfiguredTable, configure
 from service.planning.account import scan_record
 from service.planning.adoption import adopt
 from service.planning.answer import Answer, describe_plan
-from service.planning.refusals import refusal, taken
+from service.planning.refusals import refusal, taken, writers_unsaid
 from service.planning.rounds import Rounds, partitions_of
 from service.problems import CommandError
 from service.store.views import Request, ScanRecord, TableState
@@ -97,7 +97,8 @@ def scan_and_plan(
     if request is None or not (request.overrides or request.partitions or request.kind):
         account = rounds.account(planning)
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
-        store.record_scan(scan_record(account, seconds), account.partitions)
+        scan = replace(scan_record(account, seconds), not_planned=writers_unsaid(config, table))
+        store.record_scan(scan, account.partitions)
     if refused is not None and not dry_run:
         return rounds.answer(planning, "observed", refused.args[0])
     most = _room(table, held) if request is None and not dry_run else MOST_PLANS_PER_REQUEST
@@ -149,7 +150,7 @@ def plan_written(
     to be looked at again when the quiet period of the youngest has passed, and one that could be planned but for the
     room soon. Raises the outcomes of ``lake.errors`` where the table can't be read.
     """
-    if table.mode != "compact":
+    if table.mode != "compact" or writers_unsaid(config, table) is not None:
         return Look()
     state = _registered(store, table)
     if refusal(config, store, table, state) is not None:  # it is given out again after the resume

@@ -98,8 +98,10 @@ class ScanRecord:
     ``histogram`` has the counts of ``lake.model.SizeHistogram``; ``skipped`` and ``skipped_bytes`` map a reason's
     code to slices and their bytes. ``reducible_files`` are those small files that plans take, now or once what they
     wait for is over, ``reducible_bytes`` what plans would read for all there is to do; None where the scan failed, or
-    is of a lakefold that did not tell them from the others. ``outcome`` is 'ok', or 'error' with ``error`` and no
-    layout.
+    is of a lakefold that did not tell them from the others. ``overlaps`` are commits of
+    other processes that ended within a day and were under way while a plan was, where nobody else may write meanwhile;
+    ``overlap`` is the last of them in words. ``not_planned`` is why a table in mode compact was only scanned, by its
+    configuration. ``outcome`` is 'ok', or 'error' with ``error`` and no layout.
     """
 
     table: str
@@ -118,6 +120,9 @@ class ScanRecord:
     skipped_bytes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     reducible_files: int | None = None
     reducible_bytes: int | None = None
+    overlaps: int = 0
+    overlap: str | None = None
+    not_planned: str | None = None
     outcome: str = "ok"
     error: str | None = None
 

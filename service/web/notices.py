@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lake.plan import PlanState
 from service import documents
 from service.documents.lake_cache import Lake
+from service.store import ScanRecord
 from service.text import plural, process_name
 
 
@@ -36,6 +37,13 @@ def halted(subject: str, text: str, table: str, reason: str | None, href: str = 
         command=documents.before_resume(table, reason)[-2],
         links=(*links, ("what it means and what to do", "/docs/runbook.md#tablehalted")),
     )  # fmt: skip
+
+
+def overlapped(subject: str, scan: ScanRecord, href: str = "") -> Notice:
+    """That others wrote a table while lakefold worked on it, although nobody else was to."""
+    text = f"{documents.overlap_words(scan.table, scan.overlaps, scan.overlap)}."
+    link = ("what it means and what to do", "/docs/runbook.md#singlewritertablewritten")
+    return Notice(tone="bad", subject=subject, text=text, href=href, links=(link,))
 
 
 def who_is_missing(lake: Lake) -> Iterator[Notice]:

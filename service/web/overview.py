@@ -14,7 +14,7 @@ from service.documents.lake_cache import Lake
 from service.store import PlanView, ScanRecord, TableState
 from service.text import percent, plural, share_of
 from service.web.charts import Spark, sparkline
-from service.web.notices import Notice, halted, who_is_missing
+from service.web.notices import Notice, halted, overlapped, who_is_missing
 from service.web.rendering import table_path
 from service.web.words import ago, count, median_bytes, roughly, shell
 
@@ -234,6 +234,10 @@ def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
         text = f"has {plural(good.damaged, 'file slice')} that differ from its commits; they are left alone."
         command = shell("lakefold", "verify", name)
         found.append(Notice(tone="bad", subject=name, text=text, href=href, command=command))
+    if good is not None and good.overlaps:
+        found.append(overlapped(name, good, href))
+    if good is not None and good.not_planned:
+        found.append(Notice(tone="attention", subject=name, text=f"is not planned: {good.not_planned}.", href=href))
     if (failed := lake.failed.get(name)) is not None:
         text = f"has a plan that failed {ago(failed.finalized_at, now)}: {failed.error or 'no reason was kept'}"
         found.append(Notice(tone="attention", subject=name, text=text, href=f"/plans/{failed.plan_id}"))

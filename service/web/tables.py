@@ -16,7 +16,7 @@ from service.config.tables import ConfiguredTable
 from service.store import PartitionLayout, PlanView, ScanRecord, TableState
 from service.text import partition_name, percent, plural, share_of
 from service.web.charts import Histogram, Trend, heat, histogram, trend
-from service.web.notices import Notice, halted
+from service.web.notices import Notice, halted, overlapped
 from service.web.overrides import RequestForm
 from service.web.rendering import table_path
 from service.web.words import ago, median_bytes, shell
@@ -238,11 +238,15 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
     if last is not None and last.damaged:
         text = f"{plural(last.damaged, 'file slice')} differ from the table's commits and are left alone. Which files:"
         found.append(Notice(tone="bad", subject="Damaged", text=text, command=shell("lakefold", "verify", state.name)))
+    if last is not None and last.overlaps:
+        found.append(overlapped("This table", last))
+    if last is not None and last.not_planned:
+        found.append(Notice(tone="attention", subject="Not planned", text=f": {last.not_planned}."))
     for path, reason in state.quarantined.items():
         found.append(Notice(tone="attention", subject="Quarantined", text=f"{path}: {reason}"))
     if table.mode != "compact":
         subject, does = _UNSERVED[table.mode]
-        rule = f'[[tables]] match = "{state.name}" mode = "compact"'
+        rule = f'[[tables]] match = "{state.name}" mode = "compact" concurrency = "single_writer" or "occ"'
         found.append(
             Notice(tone="", subject=subject, text=f"(mode {table.mode}): {does} To have it compacted:", command=rule)
         )

@@ -2,6 +2,7 @@
 """The account of a planning: added up in columns, it says what counting slice by slice says."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from itertools import groupby
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_inputs import GIB, MIB, NOW, File, plan, snapshot
 
+from lake.model import Concurrency, Overlap
 from planner.candidates import READY, Reason
 from planner.planner import plan_table
 from planner.policy import SizingPolicy
@@ -140,3 +142,22 @@ def test_an_empty_table_has_an_empty_account() -> None:
     assert account.by_reason == account.by_partition == []
     assert account.partitions.num_rows == 0
     assert scan_record(account, 0).partitions == 0
+
+
+def test_only_commits_of_the_last_day_on_a_table_of_a_single_writer_are_reported() -> None:
+    planning = plan([File(id="f", partition="p", bytes=1)])
+    now = planning.snapshot.taken_at
+    met = tuple(
+        Overlap(instant=f"i{hours}", action="commit", completed_at=now - timedelta(hours=hours), plan_id="0198")
+        for hours in (30, 20, 1)
+    )
+
+    def reported(concurrency: Concurrency) -> tuple[int, str | None]:
+        snapshot = replace(
+            planning.snapshot, overlaps=met, table=replace(planning.snapshot.table, concurrency=concurrency)
+        )
+        scan = scan_record(Account(replace(planning, snapshot=snapshot)), 0)
+        return scan.overlaps, scan.overlap
+
+    assert reported(Concurrency.SINGLE_WRITER) == (2, "commit i1 of another process, while plan 0198 ran")
+    assert reported(Concurrency.OCC) == (0, None)

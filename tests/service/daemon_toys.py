@@ -64,6 +64,7 @@ def write_config(
     *,
     url: str | None = None,
     mode: str = "compact",
+    concurrency: str | None = "single_writer",
     daemon: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
     http: Mapping[str, Any] | None = None,
@@ -74,7 +75,7 @@ def write_config(
         ("[daemon]", {**DAEMON, **(daemon or {})}),
         ("[http]", {"port": 0, **(http or {})}),
         ("[defaults]", {**POLICY, **(policy or {})}),
-        ("[[tables]]", {"match": "*", "mode": mode}),
+        ("[[tables]]", {"match": "*", "mode": mode} | ({"concurrency": concurrency} if concurrency else {})),
     ]
     tables = sorted((home / "lake").iterdir())
     sections.extend(("[[sources]]", {"path": str(table), "format": "toy"}) for table in tables)

@@ -71,9 +71,10 @@ def queries(board: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def in_words(number: int) -> str:
-    """A number up to twenty as pages spell it."""
+    """A number below thirty as pages spell it."""
     words = "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-    return f"{words} seventeen eighteen nineteen twenty".split()[number]
+    known = f"{words} seventeen eighteen nineteen twenty".split()
+    return known[number] if number < len(known) else f"twenty-{known[number - 20]}"
 
 
 def free_port() -> int:

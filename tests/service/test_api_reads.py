@@ -19,7 +19,8 @@ from service.planning.scan import scan_and_plan
 from service.store import ScanRecord, tables
 from service.text import plain
 
-RULES = '[defaults]\nsmall_file_limit = "1MiB"\nquiet_period = "0s"\n[[tables]]\nmatch = "sales.*"\nmode = "compact"\n'
+RULES = '[defaults]\nsmall_file_limit = "1MiB"\nquiet_period = "0s"\n'
+RULES += '[[tables]]\nmatch = "sales.*"\nmode = "compact"\nconcurrency = "single_writer"\n'
 
 
 @pytest.fixture

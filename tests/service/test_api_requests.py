@@ -141,6 +141,22 @@ def test_a_dry_run_says_why_its_plans_would_not_be_stored(toys, tmp_path, contex
     assert answer["refused"].startswith("t1 is in mode observe")
 
 
+def test_nothing_is_planned_in_mode_compact_before_somebody_says_how_writers_work(
+    toys, tmp_path, context, client, token
+):
+    config = load(write_config(tmp_path, concurrency=None))
+    with running(Daemon(config, "scheduler")):
+        scan = wait_for(lambda: context.store.last_scan("t1"), "a scan")
+        assert 'concurrency = "single_writer"' in scan.not_planned
+        assert ask(client, "?dry_run=true&wait=20").json()["answer"]["plans"]
+        (entry,) = client.get("/v1/status").json()["attention"]
+        assert (entry["table"], entry["not_planned"]) == ("t1", scan.not_planned)
+    with client_of(replace(context, config=config, _configured={}), token) as of_the_same_file:
+        refused = ask(of_the_same_file)
+    assert (refused.status_code, "single_writer" in refused.json()["detail"]) == (409, True)
+    assert context.store.plans() == []
+
+
 def test_what_one_of_several_plans_takes_is_not_left_alone(toys, tmp_path, context, client):
     context.store.pause(None, "test")
     with scheduler(tmp_path):

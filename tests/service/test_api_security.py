@@ -57,7 +57,9 @@ HOSTILE = (
 @pytest.fixture
 def context(tmp_path):
     """A process on the loopback that knows one table."""
-    context = context_at(tmp_path, rules='[[tables]]\nmatch = "*"\nmode = "compact"\n', rate_limit=0)
+    context = context_at(
+        tmp_path, rules='[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\n', rate_limit=0
+    )
     context.store.register(TableRef(name="sales.orders", format="toy", location="/lake/orders"), "compact")
     yield context
     context.store.close()

@@ -45,6 +45,7 @@ quiet_period = "0s"
 [[tables]]
 match = "sales.*"
 mode = "compact"
+concurrency = "single_writer"
 """
 ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
 
@@ -188,7 +189,7 @@ def test_nothing_to_do_is_an_answer_with_reasons(lakefold):
 
 def test_a_table_in_mode_observe_is_refused_by_that_setting_but_may_be_tried_dry(lakefold):
     refused = lakefold.problem("plans", "request", "watched", expect=12)
-    assert 'set [[tables]] match = "watched" mode = "compact" in lakefold.toml' in refused["detail"]
+    assert 'set [[tables]] match = "watched" mode = "compact" concurrency = ' in refused["detail"]
     assert refused["mode"] == "observe"
     assert len(lakefold.json("plans", "request", "watched", "-n")[0]["plans"]) == 1
 

@@ -38,6 +38,7 @@ def test_each_commit_of_a_hudi_writer_has_exactly_its_partitions_scanned(spark, 
         '[daemon]\nrequest_interval = "100ms"\nreport_delay = "100ms"\n'
         f'[[sources]]\npath = "{tmp_path}/lake"\n'
         '[defaults]\nquiet_period = "0s"\nscan_interval = "1h"\n[[tables]]\nmatch = "*"\nmode = "compact"\n'
+        'concurrency = "single_writer"\n'
     )
     looks, real = [], FORMAT.snapshot
 

@@ -25,7 +25,9 @@ CALLS_EACH = 8
 @pytest.fixture
 def served(tmp_path):
     """A process with one table and a token to write."""
-    context = context_at(tmp_path, rules='[[tables]]\nmatch = "*"\nmode = "compact"\n', rate_limit=0)
+    context = context_at(
+        tmp_path, rules='[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\n', rate_limit=0
+    )
     context.store.register(TableRef(name="sales.orders", format="hudi", location=str(tmp_path)), "compact")
     yield context, add_token(context.store, "write")
     context.store.close()

@@ -174,3 +174,19 @@ def test_a_plan_that_a_writer_cancelled_reads_as_routine_and_one_of_a_person_nam
     store.add_plan(another, request_id=None, actor="a", estimate={})
     store.request_cancel(another.plan_id, actor="ada", reason="wrong day")
     assert "cancelled  wrong day (by ada)" in told("plans", "show", another.plan_id)
+
+
+def test_a_second_writer_and_a_table_whose_writers_nobody_described_need_attention_with_what_to_do(store, told):
+    met = "commit 20260101 of another process, while plan 0198 ran"
+    scanned(store, "a", "compact", replace(FOUND, overlaps=2, overlap=met))
+    scanned(store, "b", "compact", replace(FOUND, not_planned="mode compact has to be told how writers work"))
+    one, other = status(store)["attention"]
+    assert (one["table"], one["overlaps"], one["overlap"], one["not_planned"]) == ("a", 2, met, None)
+    assert (other["table"], other["overlaps"], bool(other["not_planned"])) == ("b", 0, True)
+    words = told("status")
+    assert (
+        f"a is single_writer, and was written while lakefold worked on it: 2 commits in the last day, the newest {met}"
+        in words
+    )
+    assert "lakefold verify a --rows" in words
+    assert "b is not planned: mode compact has to be told how writers work" in words

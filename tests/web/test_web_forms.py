@@ -9,7 +9,7 @@ from api_toys import add_token, client_of, context_at
 from lake.model import TableRef
 from service.web import actions, login
 
-RULES = '[[tables]]\nmatch = "*"\nmode = "compact"\n'
+RULES = '[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\n'
 A_PAGES_OWN = {"Sec-Fetch-Site": "same-origin", "Accept": "text/html"}
 URLENCODED = {"Content-Type": "application/x-www-form-urlencoded"}
 MULTIPART = {"Content-Type": "multipart/form-data; boundary=x"}

@@ -207,7 +207,9 @@ def test_a_table_with_many_partitions_shows_them_page_by_page(page):
 
 
 def test_a_table_that_was_not_scanned_says_so_and_one_in_mode_off_promises_no_scan(tmp_path):
-    rules = '[[tables]]\nmatch = "*"\nmode = "compact"\n[[tables]]\nmatch = "old.*"\nmode = "off"\n'
+    rules = (
+        '[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "occ"\n[[tables]]\nmatch = "old.*"\nmode = "off"\n'
+    )
     context = context_at(tmp_path, rules=rules)
     for name, mode in (("new.a", "compact"), ("old.a", "off")):
         register(context.store, name, mode)

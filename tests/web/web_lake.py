@@ -20,6 +20,7 @@ RULES = """
 [[tables]]
 match = "*"
 mode = "compact"
+concurrency = "single_writer"
 [[tables]]
 match = "web.*"
 mode = "observe"

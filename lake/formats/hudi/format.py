@@ -16,6 +16,7 @@ from lake.formats.hudi.pending.late_files import find_late
 from lake.formats.hudi.pending.unfinished import unfinished
 from lake.formats.hudi.read.commits import find_commit, landed, pending_plan_ids, reasons_to_close, reasons_to_keep
 from lake.formats.hudi.read.describe import describe_table
+from lake.formats.hudi.read.overlaps import overlaps
 from lake.formats.hudi.read.refusals import check_table
 from lake.formats.hudi.read.slices import busy_groups, delta_commits, slices_table
 from lake.formats.hudi.session import SESSION
@@ -198,6 +199,7 @@ def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
         slices=slices_table([*found.slices, *found.unseen], timeline, busy_groups(timeline)),
         uncompacted_commits=delta_commits(timeline),
         damaged=first_of_each_group(found.damage),
+        overlaps=overlaps(timeline),
     )
 
 

@@ -49,14 +49,17 @@ def landed(storage: Storage, timeline: Timeline, plan_ids: Collection[str]) -> d
     """The completed commits of the active timeline that name one of ``plan_ids``."""
     found: dict[str, Commit] = {}
     for instant in reversed(timeline.completed):
-        plan_id = _plan_of(timeline, instant) if instant.kind in _OURS else None
+        plan_id = plan_of(timeline, instant)
         if plan_id is not None and plan_id in plan_ids and plan_id not in found:
             plan, metadata = timeline.plan(instant), timeline.metadata(instant)
             found[plan_id] = _commit(storage, plan_id, instant.time, plan, metadata)
     return found
 
 
-def _plan_of(timeline: Timeline, instant: Instant) -> str | None:
+def plan_of(timeline: Timeline, instant: Instant) -> str | None:
+    """The plan of lakefold's that a completed instant belongs to, None for one of others."""
+    if instant.kind not in _OURS:
+        return None
     key = timeline.storage.location, timeline.stamp(instant)
     if key in _names:
         return _names[key]

@@ -220,6 +220,11 @@ class Timeline:
         """Whether the file by which an instant counts as completed is empty."""
         return instant.completed_file is not None and self._files[instant.completed_file][1] == 0
 
+    def changed_at(self, name: str | None) -> datetime | None:
+        """When a file of the timeline was written, as storage says; None where there is none of that name."""
+        found = self._files.get(name or "")
+        return None if found is None else datetime.fromtimestamp(found[0] / 1e9, UTC)
+
     def stamp(self, instant: Instant) -> Hashable:
         """What identifies the content of a completed instant's file."""
         name = instant.completed_file or ""
