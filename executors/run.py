@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One claimed plan from asking the table to recording its commit: the six steps, and what follows where one fails.
+"""One claimed plan from asking the table to recording its commit: the seven steps, and what follows where one fails.
 
 Two facts carry the rest. The table's own commit names the plan, so that asking it tells what happened whatever
 died; and everything written before the commit is invisible and withdrawn by its instant. Hence each way out:
@@ -123,6 +123,8 @@ class _Run:
                 with self._opened() as writer:
                     try:
                         self._admit()
+                        with self._step(Step.START):
+                            writer.start()
                         self._change(writer)
                     except Exception as error:
                         if self._landing.commit is None or isinstance(error, LeaseLost):
@@ -213,7 +215,7 @@ class _Run:
         except Exception as error:
             log.warning("plan %s: %s could not be noted: %s", self._plan_id, what, one_line(error))
 
-    # The six steps.
+    # The seven steps.
 
     def _ask(self) -> Commit | None:
         with self._step(Step.ASK):

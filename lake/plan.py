@@ -70,11 +70,12 @@ class Step(StrEnum):
     """The numbered steps of one plan's run, in order; each is also a failpoint."""
 
     ASK = "ask"  #: 1 did this plan already commit?
-    PREPARE = "prepare"  #: 2 inputs still live and unchanged? make the plan known to the table
-    REWRITE = "rewrite"  #: 3 write the new files, invisible to readers
-    RECEIPT = "receipt"  #: 4 prove that out equals in
-    COMMIT = "commit"  #: 5 check again, make the new files the table
-    RECORD = "record"  #: 6 one database transaction: completed, figures, superseded versions
+    START = "start"  #: 2 what the table is changed with is there: Spark, started where it is not running
+    PREPARE = "prepare"  #: 3 inputs still live and unchanged? make the plan known to the table
+    REWRITE = "rewrite"  #: 4 write the new files, invisible to readers
+    RECEIPT = "receipt"  #: 5 prove that out equals in
+    COMMIT = "commit"  #: 6 check again, make the new files the table
+    RECORD = "record"  #: 7 one database transaction: completed, figures, superseded versions
 
 
 class ReceiptLevel(StrEnum):

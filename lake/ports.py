@@ -136,8 +136,11 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     #: exists: so everything that an attempt may have left is known, whenever it died.
     journal: Journal
 
+    def start(self) -> None:
+        """Have what the table is changed with, such as a Spark session, started where there is none (step 2)."""
+
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
-        """Check every slice against the table and make the plan known to it (step 2).
+        """Check every slice against the table and make the plan known to it (step 3).
 
         An adopted plan is known already: nothing is published, and it is taken whole or not at all.
         Waits a while for writers that are inflight on the partitions. Raises Conflict when they leave no gap or no
@@ -145,13 +148,13 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         """
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
-        """Write the new files, invisible to readers (step 3). Raises Transient, Rejected or Conflict.
+        """Write the new files, invisible to readers (step 4). Raises Transient, Rejected or Conflict.
 
         A Conflict with ``LeftOut`` groups in its ``args[1]`` names inputs that can't be read.
         """
 
     def commit(self, rewrite: Rewrite) -> Commit:
-        """Check the inputs again and make the new files the table, plan id and epoch inside (step 5).
+        """Check the inputs again and make the new files the table, plan id and epoch inside (step 6).
 
         Raises Conflict when a writer was faster, CommitUnknown when nobody can tell.
         """

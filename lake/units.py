@@ -67,3 +67,16 @@ def format_duration(span: timedelta | float) -> str:
         if seconds < limit:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 86400:.3g} d"
+
+
+def format_elapsed(span: timedelta | float) -> str:
+    """Time that passed, in two units from a minute on: ``850 ms``, ``42.3 s``, ``2m 22s``, ``3h 4m``, ``2d 5h``."""
+    seconds = max(span.total_seconds() if isinstance(span, timedelta) else span, 0.0)
+    if seconds < 59.95:
+        return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60}s"
+    if whole < 86400:
+        return f"{whole // 3600}h {whole % 3600 // 60}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600}h"

@@ -3,8 +3,8 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -103,7 +103,7 @@ def show(plan: PlanId, json: Json = False, config: ConfigFile = None) -> None:
 
 def _show_text(run: Run, plan: Mapping[str, Any]) -> None:
     from lake.plan import Step
-    from lake.units import format_duration
+    from lake.units import format_elapsed
 
     out, now, created = run.out, datetime.now(UTC), moment(plan["created_at"])
     out.line(f"Plan {plan['plan_id']}  {plan['state']}  {plan['kind']} of {plan['table']}")
@@ -126,7 +126,11 @@ def _show_text(run: Run, plan: Mapping[str, Any]) -> None:
             out.line(f"  {label:<10} {value}")
     if plan["state"] == "inflight" and plan["progress_bytes_total"]:
         done = f"{size(plan['progress_bytes_done'])} of {size(plan['progress_bytes_total'])}, {_percent(plan)}"
-        out.line(f"  {'progress':<10} {done}")
+        speed = plan["bytes_per_second"]
+        left = f"; {size(speed)}/s, about {format_elapsed(plan['seconds_left'])} left" if speed else ""
+        out.line(f"  {'progress':<10} {done}{left}")
+    if plan["state"] == "inflight" and plan["heartbeat_at"]:
+        out.line(f"  {'heartbeat':<10} {age(moment(plan['heartbeat_at']), now)}")
     if plan["waits_since_nobody_runs_plans"]:
         out.line(f"  {'waits':<10} {plan['waits_since_nobody_runs_plans']}")
     if plan["spark_ui"]:
@@ -135,7 +139,7 @@ def _show_text(run: Run, plan: Mapping[str, Any]) -> None:
     if spent:
         # in the order in which they run, whatever the database made of the order
         steps = dict.fromkeys(step for step in (*Step, *spent) if step in spent)
-        took = "  ".join(f"{step} {format_duration(spent[step] / 1000)}" for step in steps)
+        took = "  ".join(f"{step} {format_elapsed(spent[step] / 1000)}" for step in steps)
         out.line(f"  {'steps':<10} {took}")
     out.line()
     _partitions_text(run, plan)
@@ -147,15 +151,29 @@ def _show_text(run: Run, plan: Mapping[str, Any]) -> None:
             out.line(f"  group {group['number']} of {partition_name(group['partition'])}: {group['left_out']}")
     out.line()
     out.table(
-        (Column("AT"), Column("STATE"), Column("EPOCH", True), Column("ACTOR"), Column("REASON")),
+        (
+            Column("AT (UTC)"), Column("AFTER", True), Column("STATE"), Column("EPOCH", True), Column("ACTOR"),
+            Column("REASON"),
+        ),
         (
             (
-                moment(event["at"]).isoformat(timespec="milliseconds"), event["to_state"], event["epoch"],
-                event["actor"], event["reason"],
+                f"{moment(event['at']).astimezone(UTC):%Y-%m-%d %H:%M:%S}", format_elapsed(after) if after else "",
+                event["to_state"], event["epoch"], event["actor"], event["reason"],
             )
-            for event in plan["events"]
+            for event, after in _with_differences(plan["events"])
         ),
     )  # fmt: skip
+
+
+def _with_differences(
+    events: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[Mapping[str, Any], timedelta | None]]:
+    """Each event with the time since the one before."""
+    before: datetime | None = None
+    for event in events:
+        at = moment(event["at"])
+        yield event, None if before is None else at - before
+        before = at
 
 
 def _partitions_text(run: Run, plan: Mapping[str, Any]) -> None:

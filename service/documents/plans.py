@@ -42,7 +42,7 @@ def plan_details(plan: "PlanView", events: "Sequence[PlanEvent]", nobody: str | 
         "options": plan.options, "estimate": plan.estimate, "milliseconds": plan.milliseconds,
         "lease_until": plan.lease_until, "heartbeat_at": plan.heartbeat_at, "not_before": plan.not_before,
         "how_it_ended": how_it_ended(plan),
-        "waits_since_nobody_runs_plans": nobody if plan.state == "requested" else None,
+        **pace(plan, nobody), "waits_since_nobody_runs_plans": nobody if plan.state == "requested" else None,
         "spark_ui": plan.spark_ui, "cancel_requested_by": plan.cancel_requested_by,
         "partition_names": plan.partitions, "figures": plan.figures, "group_list": plan.groups, "events": events,
     }  # fmt: skip
@@ -59,6 +59,26 @@ def how_it_ended(plan: "PlanView") -> str | None:
     if plan.state == "cancelled":
         return f"{plan.cancel_reason} (by {plan.cancel_requested_by})"
     return plan.error if plan.state == "failed" else None
+
+
+def pace(plan: "PlanView", nobody: str | None) -> dict[str, Any]:
+    """How fast a running plan rewrites and how long that takes yet, as of its last heartbeat; None where unknown.
+
+    Where ``nobody`` says why no executor could be at it, both are unknown. What is left is the rewriting: proof and
+    commit come after it.
+    """
+    from lake.plan import PlanState, Step
+
+    done, total = plan.progress_bytes_done, plan.progress_bytes_total
+    speed = None
+    running = plan.state is PlanState.INFLIGHT and nobody is None
+    if running and plan.claimed_at and plan.heartbeat_at and 0 < done <= total:
+        # Both times are the database's, and so is the moment at which so much was done.
+        ended = plan.milliseconds.get(Step.REWRITE)
+        since = (plan.heartbeat_at - plan.claimed_at).total_seconds() - sum(plan.milliseconds.values()) / 1000
+        seconds = since if ended is None else ended / 1000
+        speed = done / seconds if seconds > 0 else None
+    return {"bytes_per_second": speed, "seconds_left": (total - done) / speed if speed else None}
 
 
 def plan_progress(plan: "PlanView") -> dict[str, Any]:

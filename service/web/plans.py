@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of plans, and one plan: where it is, how long each step took, what happened and what to do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from lake.plan import LIVE_STATES, PlanState, Step
-from service.documents import how_it_ended
+from service.documents import how_it_ended, pace
 from service.store import Figures, PlanEvent, PlanView
 from service.store.listing import Listing
 from service.text import partition_name
@@ -21,6 +21,7 @@ _MOST_PARTITIONS = 200
 STEP_WORDS: Mapping[str, str] = {
     "waiting": "waiting for an executor",
     Step.ASK: "did it commit already?",
+    Step.START: "Spark, unless it is running",
     Step.PREPARE: "are the inputs unchanged?",
     Step.REWRITE: "new files written, invisible",
     Step.RECEIPT: "proof that out equals in",
@@ -113,7 +114,10 @@ class PlanPage:
     """One plan in full."""
 
     plan: PlanView
-    events: tuple[PlanEvent, ...]
+    #: the newest first, each with the time since the one before it
+    events: tuple[tuple[PlanEvent, timedelta | None], ...]
+    bytes_per_second: float | None
+    seconds_left: float | None
     steps: tuple[StepLine, ...]
     partitions: tuple[PartitionLine, ...]
     more_partitions: int
@@ -139,7 +143,8 @@ def plan_page(plan: PlanView, events: Sequence[PlanEvent], nobody: str | None, n
         commands.append(f"lakefold plans retry{own}")
     return PlanPage(
         plan=plan,
-        events=tuple(reversed(events)),
+        events=tuple(reversed([*zip(events, _differences(events), strict=True)])),
+        **pace(plan, nobody),
         steps=tuple(step_lines(plan, now)),
         partitions=tuple(lines[:_MOST_PARTITIONS]),
         more_partitions=max(0, len(lines) - _MOST_PARTITIONS),
@@ -150,6 +155,11 @@ def plan_page(plan: PlanView, events: Sequence[PlanEvent], nobody: str | None, n
         spark_ui=browsable(plan.spark_ui),
         commands=tuple(commands),
     )
+
+
+def _differences(events: Sequence[PlanEvent]) -> Iterator[timedelta | None]:
+    """How long after the one before each of ``events`` was."""
+    return (None if number == 0 else event.at - events[number - 1].at for number, event in enumerate(events))
 
 
 def step_lines(plan: PlanView, now: datetime) -> list[StepLine]:

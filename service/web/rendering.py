@@ -16,7 +16,7 @@ from jinja2.runtime import Context as Variables
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
-from lake.units import format_bytes, format_duration
+from lake.units import format_bytes, format_duration, format_elapsed
 from lake.version import __version__
 from service.api.context import context
 from service.api.security import WRITE, Caller
@@ -83,6 +83,7 @@ def environment() -> Environment:
         "process_name": process_name,
         "percent": percent,
         "duration": format_duration,
+        "elapsed": format_elapsed,
         "ago": _ago,
         "clock": words.clock,
         "iso": lambda moment: moment.astimezone(UTC).isoformat(timespec="seconds"),

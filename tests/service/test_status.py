@@ -2,6 +2,7 @@
 """The document behind "how is the lake?": what is worth a plan is told from what is only small."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,8 @@ from databases import store_at
 from uuid_utils import uuid7
 
 from lake.model import FileSlice, TableRef
-from lake.plan import ClusteringGroup, Commit, Plan, PlanKind, RewriteOptions
+from lake.plan import ClusteringGroup, Commit, Plan, PlanKind, Progress, RewriteOptions
+from lake.units import format_elapsed
 from service import documents
 from service.documents.lake_cache import read_lake
 from service.store import ProcessFacts, ScanRecord
@@ -190,3 +192,34 @@ def test_a_second_writer_and_a_table_whose_writers_nobody_described_need_attenti
     )
     assert "lakefold verify a --rows" in words
     assert "b is not planned: mode compact has to be told how writers work" in words
+
+
+def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(store, told):
+    plan = waiting(store)
+    claim = store.claim("e")
+    assert documents.pace(store.plan(plan.plan_id), None) == {"bytes_per_second": None, "seconds_left": None}
+    store.heartbeat(claim, Progress(bytes_done=1000, bytes_total=3000))
+    view = store.plan(plan.plan_id)
+    view = replace(view, claimed_at=view.heartbeat_at - timedelta(seconds=50), milliseconds={"ask": 10_000})
+    assert documents.pace(view, None) == {"bytes_per_second": 25.0, "seconds_left": 80.0}
+    gone = documents.pace(view, "no executor is running; lakefold worker starts one")
+    assert gone == {"bytes_per_second": None, "seconds_left": None}
+    proving = replace(view, milliseconds={"ask": 10_000, "rewrite": 20_000}, progress_bytes_done=3000)
+    assert documents.pace(proving, None) == {"bytes_per_second": 150.0, "seconds_left": 0.0}
+    assert "left" not in told("plans", "show", plan.plan_id), "no executor is running"
+    store.beat(process(spark="running"), MINUTE)
+    words = told("plans", "show", plan.plan_id)
+    assert re.search(r"progress   1000 B of 2.9 KiB, 33 %; [\d.]+ \w+/s, about [\d.]+ m?s left", words)
+    assert re.search(r"heartbeat  [\d.]+ m?s ago", words)
+    assert "AFTER" in words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.85, "850 ms"), (42.3, "42.3 s"), (59.99, "1m 0s"), (142, "2m 22s"), (3599.9, "1h 0m"), (11_050, "3h 4m"),
+        (190_800, "2d 5h"),
+    ],
+)  # fmt: skip
+def test_time_that_passed_is_told_in_two_units(seconds, words):
+    assert format_elapsed(seconds) == words

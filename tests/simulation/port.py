@@ -159,6 +159,9 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
     def __exit__(self, *_: object) -> None:
         """See the port."""
 
+    def start(self) -> None:
+        """Nothing: sessions are not simulated."""
+
     def still_there(self, plan: Plan, **seen: Any) -> tuple[tuple[int, ...], tuple[LeftOut, ...]]:
         """The groups of a plan that are what was planned, and the others. Raises Conflict where none is left."""
         left_out = []

@@ -151,6 +151,9 @@ class FilesWriter:
     def __exit__(self, *_: object) -> None:
         self._format.hook("close")
 
+    def start(self) -> None:
+        """Nothing: the engines need no session."""
+
     def cancel(self) -> None:
         self._cancelled.set()
         self._format.cancelled.set()

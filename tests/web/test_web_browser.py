@@ -2,6 +2,7 @@
 """The page in a real browser: both themes, both widths, by keyboard, without JavaScript, and while things move."""
 
 import itertools
+import re
 from datetime import timedelta
 
 import pytest
@@ -126,6 +127,15 @@ def test_a_keyboard_reaches_everything_and_the_focus_is_seen(browser, address):
             outlined = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
             assert outlined != "none", page.evaluate("document.activeElement.outerHTML.slice(0, 300)")
         assert {"crm.contacts", "sales.orders", "inventory.stock"} <= seen
+
+
+def test_a_time_is_in_utc_and_says_on_hover_what_it_is_here(browser, address, lake):
+    with opened(browser, address, timezone_id="Asia/Tokyo", locale="en-GB") as page:
+        page.goto(f"/plans/{lake[1]['completed']}")
+        time = page.locator(".history time").first
+        expect(time).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d [\d:]{8} UTC$"))
+        time.hover()
+        expect(time).to_have_attribute("title", re.compile(r" ago · \d\d/\d\d/\d{4}, [\d:]{8} here$"))
 
 
 def test_arrow_keys_walk_along_the_partitions_and_enter_explains_one(browser, address):

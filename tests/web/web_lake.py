@@ -115,7 +115,9 @@ def run_steps(store: Store, claim: Claim, milliseconds: Mapping[Step, int]) -> N
         store.step(claim, step, milliseconds=spent)
 
 
-EVERY_STEP = {Step.ASK: 41, Step.PREPARE: 920, Step.REWRITE: 48_200, Step.RECEIPT: 3_100, Step.COMMIT: 1_450}
+EVERY_STEP = {
+    Step.ASK: 41, Step.START: 6_400, Step.PREPARE: 920, Step.REWRITE: 48_200, Step.RECEIPT: 3_100, Step.COMMIT: 1_450,
+}  # fmt: skip
 
 
 def completed(store: Store, name: str, *partitions: str, files: int = 40) -> Plan:
@@ -194,7 +196,7 @@ def fill(store: Store, url: str) -> dict[str, Plan]:
     store.request_cancel(cancelled.plan_id, actor="ada@host-2", reason="cancelled by hand")
     plans["cancelled"] = cancelled
     plans["retried"] = _retried(store, url, days)
-    plans["inflight"] = _inflight(store, days)
+    plans["inflight"] = _inflight(store, url, days)
     plans["requested"] = add_plan(store, "events.clicks", *days[10:14], files=700)
     year = [f"dt={datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=n):%Y-%m-%d}" for n in range(325)]
     every_hour = [f"{day}/h={hour:02}" for day in days for hour in range(24)]
@@ -223,15 +225,17 @@ def _retried(store: Store, url: str, days: list[str]) -> Plan:
     return plan
 
 
-def _inflight(store: Store, days: list[str]) -> Plan:
+def _inflight(store: Store, url: str, days: list[str]) -> Plan:
     plan = add_plan(store, "events.clicks", *days[4:10], files=800)
     claim = claim_of(store, plan)
-    run_steps(store, claim, {Step.ASK: 44, Step.PREPARE: 1_300})
+    run_steps(store, claim, {Step.ASK: 44, Step.START: 7_200, Step.PREPARE: 1_300})
     done = Progress(
         bytes_done=round(plan.bytes * 0.62), bytes_total=plan.bytes, rows_done=40_000_000,
         spark_ui="http://host-1.example.org:4040",
     )  # fmt: skip
     store.heartbeat(claim, done)
+    earlier = "created_at_ms = created_at_ms - 200000, claimed_at_ms = claimed_at_ms - 90000"
+    sql(url, f"UPDATE plan SET {earlier} WHERE id = '{plan.plan_id}'")
     return plan
 
 

@@ -97,6 +97,11 @@ class HudiWriter:
         for refusal in contents(storage, Timeline(storage)):
             raise Rejected(f"{self.table.name}: {refusal}")
 
+    def start(self) -> None:
+        """See ``TableWriter``."""
+        with outcomes(self.table, "starting Spark"):
+            self._provider()
+
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         """See ``TableWriter``. Rejected where engine, layout or sort columns can't be had."""
         self._end_attempt()

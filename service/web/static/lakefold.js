@@ -176,6 +176,14 @@ function followPlan() {
   events.addEventListener("progress", onEvent);
 }
 
+/** Times are UTC; whoever points at one is told what it is here, too. */
+document.addEventListener("mouseover", (event) => {
+  const time = event.target.closest("time[datetime]");
+  if (time === null || time.dataset.here) return;
+  time.dataset.here = new Date(time.dateTime).toLocaleString();
+  time.title += ` · ${time.dataset.here} here`;
+});
+
 /** Bytes as the server writes them. */
 function bytes(count) {
   if (count < 1024) return `${count} B`;
