@@ -18,7 +18,7 @@ from service.documents.plans import (
 )
 from service.documents.processes import has_scheduler, nobody_runs_plans, process_list
 from service.documents.settings import service_settings, setting, table_settings
-from service.documents.status import answer_line, reducible_words, status
+from service.documents.status import answer_line, backlog_seconds, reducible_words, status
 from service.documents.tables import (
     before_resume,
     halting_plan,
@@ -33,6 +33,7 @@ __all__ = [
     "PROGRESS",
     "TERMINAL",
     "answer_line",
+    "backlog_seconds",
     "before_resume",
     "halting_plan",
     "has_scheduler",

@@ -26,11 +26,7 @@ def status(lake: "Lake") -> dict[str, Any]:
     """
     from lake.plan import PlanState
 
-    figures, recent = lake.figures, lake.recent
-    nobody = nobody_runs_plans(lake.processes)
-    lasting = nobody is None and not figures.paused
-    seconds = sum(sum(plan.milliseconds.values()) for plan in recent) / 1000
-    speed = sum(plan.input_bytes for plan in recent) / seconds if seconds else 0.0
+    figures = lake.figures
     return {
         "taken_at": figures.taken_at,
         "files_removed": figures.files_removed,
@@ -39,8 +35,8 @@ def status(lake: "Lake") -> dict[str, Any]:
         "layout": {mode: _layout(lake, mode) for mode in ("compact", "observe")},
         **{state.value: figures.count(state) for state in PlanState},
         "backlog_bytes": figures.backlog_bytes,
-        "backlog_seconds": figures.backlog_bytes / speed if speed and lasting else None,
-        "bytes_per_second": speed or None,
+        "backlog_seconds": backlog_seconds(lake),
+        "bytes_per_second": _speed(lake),
         "oldest_requested_at": figures.oldest_requested_at,
         "superseded_files": sum(entry.files for entry in figures.superseded),
         "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
@@ -53,8 +49,23 @@ def status(lake: "Lake") -> dict[str, Any]:
         "leaders": lake.leaders,
         "processes": process_list(lake.processes, lake.leaders, lake.running),
         "scheduler": has_scheduler(lake.leaders),
-        "nobody_runs_plans": nobody,
+        "nobody_runs_plans": nobody_runs_plans(lake.processes),
     }  # fmt: skip
+
+
+def backlog_seconds(lake: "Lake") -> float | None:
+    """How long the backlog takes at the speed of the last completed plans; None where that is anybody's guess."""
+    speed = _speed(lake)
+    lasting = nobody_runs_plans(lake.processes) is None and not lake.figures.paused
+    return lake.figures.backlog_bytes / speed if speed and lasting else None
+
+
+def _speed(lake: "Lake") -> float | None:
+    """Bytes a second of the last completed plans. That Spark had to be started before one says nothing of the next."""
+    from lake.plan import Step
+
+    seconds = sum(sum(p.milliseconds.values()) - p.milliseconds.get(Step.START, 0) for p in lake.recent) / 1000
+    return sum(plan.input_bytes for plan in lake.recent) / seconds if seconds > 0 else None
 
 
 def _layout(lake: "Lake", mode: str) -> dict[str, Any]:

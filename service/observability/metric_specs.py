@@ -141,6 +141,11 @@ SECTIONS: tuple[Section, ...] = (
             _stored("lakefold_plans", (*_PLAN, "state"), "Plans in the database by state."),
             _stored("lakefold_plan_backlog_bytes", _PLAN, "Input bytes of the requested and inflight plans."),
             _stored(
+                "lakefold_plan_backlog_seconds",
+                (),
+                "How long that takes at the speed of the plans completed last; absent while nobody runs plans.",
+            ),
+            _stored(
                 "lakefold_plan_oldest_requested_timestamp_seconds",
                 (),
                 "When the oldest requested plan was stored; absent when none is requested.",

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.plan import LIVE_STATES, PlanKind, PlanState
+from service.documents import backlog_seconds
 from service.observability.metric_specs import SPECS
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class StoredFigures(Collector):
         yield _gauge("lakefold_table_paused", (((t.name, t.format), t.paused) for t in figures.tables))
         yield _gauge("lakefold_table_halted", (((t.name, t.format), t.halted) for t in figures.tables))
         yield from self._plans(figures)
+        lasts = backlog_seconds(lake)
+        yield _gauge("lakefold_plan_backlog_seconds", [] if lasts is None else [((), lasts)])
         tables = {(t.name, t.format): (0, 0) for t in figures.tables if t.mode == "compact"}
         superseded = tables | {(s.table, s.format): (s.files, s.bytes) for s in figures.superseded}
         yield _gauge("lakefold_superseded_files", ((labels, files) for labels, (files, _) in superseded.items()))

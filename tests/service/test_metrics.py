@@ -40,6 +40,7 @@ from service.store import ProcessFacts, ScanRecord
 
 TABLE = TableRef(name="sales.orders", format="hudi", location="/lake/orders")
 WHERE = {"table": "sales.orders", "format": "hudi"}
+EXECUTOR = ProcessFacts(name="host-1/17/a/b.1", role="executor", host="host-1", version="1", slots=1)
 SIZES = [1, 1024, 1025, 4096, 5000, 300 << 20, 20 << 30]
 
 
@@ -252,11 +253,15 @@ def test_plan_gauges_equal_the_rows_of_the_store_through_a_plans_life(metrics, s
     assert plans(scraped) == {"requested": 1, "inflight": 1}
     assert value(scraped, "plan_backlog_bytes", **WHERE, kind="clustering") == first.bytes + second.bytes
 
-    store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {})
+    store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {"start": 60_000, "rewrite": 2000})
     scraped = published(metrics, store)
     assert plans(scraped) == {"requested": 1, "completed": 1}
     other = second if claim.plan.plan_id == first.plan_id else first
     assert value(scraped, "plan_backlog_bytes", **WHERE, kind="clustering") == other.bytes
+    assert absent(scraped, "plan_backlog_seconds"), "nobody runs plans"
+    store.beat(EXECUTOR, timedelta(minutes=1))
+    speed = claim.plan.bytes / 2
+    assert value(published(metrics, store), "plan_backlog_seconds") == pytest.approx(other.bytes / speed)
     waiting = store.superseded(TABLE)
     assert value(scraped, "superseded_files", **WHERE) == len(waiting) == claim.plan.input_files
     assert value(scraped, "superseded_bytes", **WHERE) == sum(due.version.bytes for due in waiting)
@@ -367,7 +372,11 @@ def everything(metrics, store):
     """Every metric with at least one sample."""
     store.register(TABLE, "compact")
     store.record_scan(scan_of())
+    store.add_plan(plan_of("p=0"), request_id=None, actor="test", estimate={})
+    done = store.claim("executor-1")
+    store.complete(done, commit_of(done.plan), figures_of(done.plan), {"rewrite": 2000})
     store.add_plan(plan_of(), request_id=None, actor="test", estimate={})
+    store.beat(EXECUTOR, timedelta(minutes=1))
     published(metrics, store)
     metrics.scanned("hudi", "ok", 0.3, {"quiet": 2})
     metrics.clean_failed(TABLE.name, "Transient")
