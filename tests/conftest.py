@@ -12,9 +12,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hive_metastore
 import postgres
 import pytest
 import sqlite_engines
+from hive_metastore import MetastoreServer
 from s3_server import S3Server, server
 from support import BUNDLE, HEAP, SOAK, jvm_options, needs_server, take_figures
 
@@ -188,6 +190,14 @@ def spark() -> Iterator["SparkSession"]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def metastore() -> Iterator[MetastoreServer]:
+    """A Hive metastore for the tests of a process, with the tables of ``hive_tables.py``."""
+    with hive_metastore.running() as server_:
+        server_.spark()
+        yield server_
 
 
 @pytest.fixture(scope="session")

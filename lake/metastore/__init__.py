@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Hive metastore, spoken to over Thrift without a JVM: which tables and partitions there are, and where."""
+
+from lake.metastore.client import BATCH, TIMEOUT, Metastore, as_written
+from lake.metastore.objects import Partition, Storage, Table, name_of, values_of
+
+__all__ = [
+    "BATCH",
+    "TIMEOUT",
+    "Metastore",
+    "Partition",
+    "Storage",
+    "Table",
+    "as_written",
+    "name_of",
+    "values_of",
+]

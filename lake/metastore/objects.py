@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and partitions as a metastore has them: what lakefold reads of one, over all that it says.
+
+The numbers are those of ``hive_metastore.thrift``, which every release of Hive since 2.3 has left as they are.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lake.metastore.thrift import STRING, STRUCT, Items, Pairs, Struct, string_map
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""What a metastore puts for a null, or an empty string, among the values of a partition."""
+
+_HEX = re.compile("%([0-9A-Fa-f]{2})")
+#: what Hive writes as its code: control characters and what means something in a path
+_ESCAPED = re.compile("[\x01-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where and how a table or partition is stored (``StorageDescriptor``)."""
+
+    raw: Struct
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Names and types of the columns, in order; of a partition those it had when it was made."""
+        return columns_of(self.raw, 1)
+
+    @property
+    def location(self) -> str:
+        """The directory, as a URI mostly; '' where there is none, as for a view."""
+        return _text(self.raw, 2)
+
+    @property
+    def input_format(self) -> str:
+        """The class that reads the files."""
+        return _text(self.raw, 3)
+
+    @property
+    def output_format(self) -> str:
+        """The class that writes files."""
+        return _text(self.raw, 4)
+
+    @property
+    def buckets(self) -> int:
+        """The number of buckets; below one where rows are not bucketed."""
+        return int(_value(self.raw, 6, 0))
+
+    @property
+    def serde(self) -> str:
+        """The class that makes rows of what is read."""
+        return _text(_value(self.raw, 7, {}), 2)
+
+    @property
+    def in_subdirectories(self) -> bool:
+        """Whether values that are frequent have directories of their own (list bucketing)."""
+        return bool(_value(self.raw, 12, False))
+
+    def moved(self, location: str) -> "Storage":
+        """The same, elsewhere."""
+        return Storage(self.raw | {2: (STRING, location)})
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as the metastore has it; whatever else it says is kept for when it is written back."""
+
+    raw: Struct
+
+    @property
+    def name(self) -> str:
+        """Its name in its database, in lower case."""
+        return _text(self.raw, 1)
+
+    @property
+    def database(self) -> str:
+        """The database it is in."""
+        return _text(self.raw, 2)
+
+    @property
+    def made_at(self) -> int:
+        """When it was made, in seconds since 1970."""
+        return int(_value(self.raw, 4, 0))
+
+    @property
+    def storage(self) -> Storage:
+        """Where and how it is stored."""
+        return Storage(_value(self.raw, 7, {}))
+
+    @property
+    def partition_columns(self) -> tuple[tuple[str, str], ...]:
+        """Names and types of the columns that it is partitioned by."""
+        return columns_of(self.raw, 8)
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """Its properties."""
+        return _mapping(self.raw, 9)
+
+    @property
+    def kind(self) -> str:
+        """``MANAGED_TABLE``, ``EXTERNAL_TABLE``, ``VIRTUAL_VIEW``, …"""
+        return _text(self.raw, 12)
+
+    def changed(self, storage: Storage, parameters: Mapping[str, str]) -> "Table":
+        """The same with another place and other properties."""
+        return Table(self.raw | {7: (STRUCT, storage.raw), 9: string_map(dict(parameters))})
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition as the metastore has it; whatever else it says is kept for when it is written back."""
+
+    raw: Struct
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Its values, in the order of the table's partition columns."""
+        found = _value(self.raw, 1, None)
+        return tuple(_decoded(value) for value in found.items) if isinstance(found, Items) else ()
+
+    @property
+    def made_at(self) -> int:
+        """When it was made, in seconds since 1970."""
+        return int(_value(self.raw, 4, 0))
+
+    @property
+    def storage(self) -> Storage:
+        """Where and how it is stored."""
+        return Storage(_value(self.raw, 6, {}))
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """Its properties."""
+        return _mapping(self.raw, 7)
+
+    def changed(self, storage: Storage, parameters: Mapping[str, str]) -> "Partition":
+        """The same with another place and other properties."""
+        return Partition(self.raw | {6: (STRUCT, storage.raw), 7: string_map(dict(parameters))})
+
+
+def values_of(name: str) -> tuple[str, ...]:
+    """The values in a partition's name such as ``day=2024-01-01/city=K%2FL``."""
+    return tuple(
+        _HEX.sub(lambda code: chr(int(code[1], 16)), part.partition("=")[2]) for part in name.split("/") if part
+    )
+
+
+def name_of(columns: Sequence[str], values: Sequence[str]) -> str:
+    """The name of a partition, as Hive makes it: codes for what means something in a path."""
+    return "/".join(
+        f"{_escaped(column)}={_escaped(value) if value else NULL}"
+        for column, value in zip(columns, values, strict=True)
+    )
+
+
+def columns_of(raw: Struct, number: int) -> tuple[tuple[str, str], ...]:
+    """Names and types in a list of columns."""
+    found = _value(raw, number, None)
+    return tuple((_text(column, 1), _text(column, 2)) for column in found.items) if isinstance(found, Items) else ()
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def _value(raw: Struct, number: int, absent: Any) -> Any:
+    return raw[number][1] if number in raw else absent
+
+
+def _text(raw: Struct, number: int) -> str:
+    return _decoded(_value(raw, number, ""))
+
+
+def _decoded(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+def _mapping(raw: Struct, number: int) -> Mapping[str, str]:
+    found = _value(raw, number, None)
+    pairs = found.pairs if isinstance(found, Pairs) else {}
+    return {_decoded(key): _decoded(value) for key, value in pairs.items()}

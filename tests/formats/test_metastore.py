@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client of a Hive metastore against a real one, with tables that Spark has made."""
+
+import signal
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import hive_metastore
+import pytest
+from hive_metastore import MetastoreServer
+
+from lake.errors import CommitUnknown, LakefoldError, Transient
+from lake.metastore import Metastore, Partition, name_of
+from lake.metastore.thrift import STRING
+
+pytestmark = pytest.mark.slow
+
+ODD_NAMES = [
+    "day=2024-01-01/city=K%2FL",
+    "day=2024-01-02/city=São Paulo",
+    "day=2024-01-03/city=a%3Db c",
+    "day=2024-01-04/city=100%25",
+    "day=2024-01-05/city=__HIVE_DEFAULT_PARTITION__",
+]
+
+
+@pytest.fixture
+def client(metastore: MetastoreServer) -> Iterator[Metastore]:
+    with Metastore(metastore.uri) as opened:
+        yield opened
+
+
+def partition(client: Metastore, table: str, name: str, database: str = "odd") -> Partition:
+    ((found, one),) = client.partitions(database, table, [name])
+    assert found == name
+    return one
+
+
+def test_databases_and_tables_are_told_with_where_and_how_they_are_stored(
+    client: Metastore, metastore: MetastoreServer
+):
+    assert {"default", "odd", "shop"} <= set(client.databases())
+    assert {"orders", "clicks", "moved"} <= set(client.table_names("shop"))
+    found = client.table("shop", "orders")
+    assert found is not None
+    assert (found.name, found.database, found.kind) == ("orders", "shop", "MANAGED_TABLE")
+    assert found.storage.location == f"file:{metastore.place}/warehouse/shop.db/orders"
+    assert found.partition_columns == (("day", "date"), ("city", "string"))
+    assert found.storage.columns == (("id", "bigint"), ("item", "string"), ("price", "decimal(10,2)"))
+    assert (found.storage.serde.split(".")[-1], found.storage.buckets) == ("ParquetHiveSerDe", -1)
+    assert abs(time.time() - found.made_at) < 3600
+    (view,) = client.tables("odd", ["view"])
+    assert (view.kind, view.storage.location) == ("VIRTUAL_VIEW", "")
+
+
+def test_there_may_be_no_such_table_database_or_partition(client: Metastore):
+    assert client.table("shop", "nothing") is None
+    assert client.table("nowhere", "orders") is None
+    assert list(client.tables("shop", ["nothing"])) == []
+    assert list(client.partitions("shop", "orders", ["day=1999-01-01/city=x"])) == []
+    with pytest.raises(Transient):
+        client.partition_names("shop", "nothing")
+
+
+def test_partitions_have_the_names_that_hive_gives_to_odd_values(client: Metastore):
+    assert sorted(client.partition_names("shop", "orders")) == ODD_NAMES
+    found = dict(client.partitions("shop", "orders", ODD_NAMES))
+    assert sorted(found) == ODD_NAMES
+    for name, one in found.items():
+        assert name_of(["day", "city"], one.values) == name
+        assert one.storage.location.endswith(f"/orders/{name}")
+
+
+def test_partitions_change_their_place_and_properties_together(client: Metastore):
+    names = ["dt=d0", "dt=d1"]
+    before = {name: partition(client, "plain", name) for name in names}
+    changed = [
+        one.changed(one.storage.moved(f"{one.storage.location}-moved"), {**one.parameters, "lakefold.plan": "p"})
+        for one in before.values()
+    ]
+    client.alter_partitions("odd", "plain", changed)
+    for name in names:
+        after = partition(client, "plain", name)
+        assert after.storage.location == f"{before[name].storage.location}-moved"
+        assert after.parameters["lakefold.plan"] == "p"
+        assert (after.made_at, after.values) == (before[name].made_at, before[name].values)
+        assert after.storage.columns == before[name].storage.columns
+    client.alter_partitions("odd", "plain", list(before.values()))
+    assert {name: partition(client, "plain", name).storage for name in names} == {
+        name: one.storage for name, one in before.items()
+    }
+
+
+def test_of_partitions_that_are_changed_together_one_that_is_gone_keeps_all_as_they_were(client: Metastore):
+    before = partition(client, "plain", "dt=d0")
+    moved = before.changed(before.storage.moved("file:/tmp/elsewhere"), before.parameters)
+    gone = Partition({**moved.raw, 1: (before.raw[1][0], type(before.raw[1][1])(STRING, ["never"]))})
+    with pytest.raises(Transient):
+        client.alter_partitions("odd", "plain", [moved, gone])
+    assert partition(client, "plain", "dt=d0") == before
+
+
+def test_a_table_changes_its_properties_and_keeps_all_else(client: Metastore):
+    before = client.table("shop", "flat")
+    assert before is not None
+    client.alter_table("shop", "flat", before.changed(before.storage, {**before.parameters, "lakefold.plan": "p"}))
+    after = client.table("shop", "flat")
+    assert after is not None
+    assert after.parameters["lakefold.plan"] == "p"
+    assert {**after.raw, 9: None} == {**before.raw, 9: None}
+    client.alter_table("shop", "flat", before)
+
+
+def test_a_metastore_that_is_down_stands_still_or_comes_back_is_told_apart_by_what_may_have_happened():
+    with hive_metastore.running() as server:
+        client = Metastore(server.uri, timeout=timedelta(seconds=1))
+        assert client.databases() == ["default"]
+        server.signal(signal.SIGSTOP)
+        with pytest.raises(CommitUnknown):
+            client.alter_partitions("default", "t", [])
+        with pytest.raises(Transient):
+            client.databases()
+        server.signal(signal.SIGCONT)
+        with Metastore(f"thrift://127.0.0.1:1,{server.uri}") as second:
+            assert second.databases() == ["default"]
+            server.stop()
+            with pytest.raises(LakefoldError):
+                second.databases()
+        with pytest.raises(Transient, match="no metastore can be reached"):
+            Metastore(server.uri)
+        client.close()
