@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One group rewritten: the rows of its inputs, in their order, cut into its outputs, batch by batch."""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyarrow import fs as pafs
+
+from executors.engines.inputs import Input, Shape, Unfit, shape_of
+from executors.engines.outputs import Output, Writing
+from lake.engines import Task, Written
+from lake.errors import Conflict, LakefoldError, Rejected, Transient
+from lake.filesystems import filesystem_of
+from lake.plan import LeftOut, RewriteOptions
+
+_BATCH_BYTES = 8 << 20
+_BATCH_ROWS = 1 << 16
+#: as many as readers can work on side by side, unless they would be small
+_ROW_GROUPS = 10
+_ROW_GROUP_BYTES = 8 << 20
+
+
+def rewrite_task(task: Task, options: RewriteOptions, check: Callable[[], None]) -> list[Written]:
+    """Write the outputs of a group, each at a path of this attempt's own where the file system can rename.
+
+    ``check`` is called between batches and may raise to end the work. Raises Conflict with the group left out where an
+    input can't be read, Transient where storage fails, Rejected where a value can't be written.
+    """
+    try:
+        inputs = []
+        for path in task.inputs:
+            with reading(task, path):
+                inputs.append(Input.read(path))
+        with reading(task, task.inputs[0]):
+            shape = shape_of(inputs)
+        most_rows = row_group_rows(inputs, len(task.outputs))
+        writing = Writing(shape, options.compression, most_rows)
+    except Unfit as error:
+        raise Conflict(f"files of group {task.group} changed since its engine was chosen: {error}") from error
+    source = _Rows(_batches(task, inputs, shape, check))
+    counts = shares([(one.metadata.num_rows, one.bytes) for one in inputs], len(task.outputs))
+    return [
+        _write(task.group, path, writing, source.take(count), most_rows)
+        for path, count in zip(task.outputs, counts, strict=True)
+    ]
+
+
+def _write(group: int, path: str, writing: Writing, batches: Iterator[pa.RecordBatch], most_rows: int) -> Written:
+    filesystem, place = filesystem_of(path)
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        # A task that was given up may still be writing: whoever counts renames what it wrote, and nothing else.
+        folder, _, name = place.rpartition("/")
+        place = path = f"{folder}/.{name}.{uuid.uuid4().hex}"
+    try:
+        with Output(writing, filesystem, place, most_rows) as output:
+            for batch in batches:
+                output.write(batch)
+    except LakefoldError:
+        raise
+    except OSError as error:
+        raise Transient(f"{path} can't be written: {line(error)}") from error
+    except pa.ArrowException as error:
+        raise Rejected(f"{path} can't be written: {line(error)}; set engine = spark") from error
+    return Written(group=group, path=path, bytes=output.bytes, rows=output.rows)
+
+
+def shares(files: Sequence[tuple[int, int]], outputs: int) -> list[int]:
+    """How many rows each of ``outputs`` gets of ``files``, each with rows and bytes, so that all get as many bytes."""
+    rows_total = sum(rows for rows, _ in files)
+    bytes_total = sum(size for _, size in files)
+    ends: list[int] = []
+    rows_before = bytes_before = 0
+    for rows, size in files:
+        while len(ends) < outputs - 1 and (len(ends) + 1) * bytes_total <= (bytes_before + size) * outputs:
+            wanted = (len(ends) + 1) * bytes_total / outputs - bytes_before
+            ends.append(rows_before + round(rows * wanted / max(1, size)))
+        rows_before, bytes_before = rows_before + rows, bytes_before + size
+    ends += [rows_total] * (outputs - len(ends))
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def row_group_rows(inputs: Sequence[Input], outputs: int) -> int:
+    """Rows of a row group, so that a file has about ten, and fewer where they would be small."""
+    rows: int = sum(one.metadata.num_rows for one in inputs)
+    size: int = sum(one.bytes for one in inputs)
+    count = max(1, min(_ROW_GROUPS, size // outputs // _ROW_GROUP_BYTES))
+    return max(1, -(-rows // (outputs * count)))
+
+
+def _batches(task: Task, inputs: Sequence[Input], shape: Shape, check: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+    for one in inputs:
+        with reading(task, one.path), one.open() as file:
+            for number in range(one.metadata.num_row_groups):
+                group = one.metadata.row_group(number)
+                if group.num_rows == 0:
+                    continue
+                rows = _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
+                wanted = max(1024, min(_BATCH_ROWS, rows))
+                for batch in file.iter_batches(wanted, row_groups=[number], use_threads=False):
+                    check()
+                    yield batch
+
+
+class _Rows:
+    """Batches, to be taken by a number of rows."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest: pa.RecordBatch | None = None
+
+    def take(self, count: int) -> Iterator[pa.RecordBatch]:
+        """The next ``count`` rows."""
+        while count:
+            batch = next(self._batches) if self._rest is None else self._rest
+            self._rest = batch.slice(count) if batch.num_rows > count else None
+            yield batch.slice(0, count)
+            count -= min(count, batch.num_rows)
+
+
+@contextmanager
+def reading(task: Task, path: str) -> Iterator[None]:
+    """Errors within the block are those of an input that can't be read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        gone = LeftOut(group=task.group, reason=f"{path} is gone from storage")
+        raise Conflict(gone.reason, (gone,)) from error
+    except (OSError, pa.ArrowException) as error:
+        # Arrow reports broken pages as OSError too, without a number; a remote store's failures look the same.
+        local = isinstance(filesystem_of(path)[0], pafs.LocalFileSystem)
+        if isinstance(error, OSError) and (error.errno is not None or not local):
+            raise Transient(f"{path} can't be read now: {line(error)}") from error
+        damaged = LeftOut(group=task.group, reason=f"{path} can't be read: {line(error)}", quarantine=(path,))
+        raise Conflict(damaged.reason, (damaged,)) from error
+
+
+def line(error: BaseException) -> str:
+    """What an error of pyarrow says, in one line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The footer of a Parquet file as its format defines it, below what pyarrow shows of it.
+
+pyarrow writes the pages. What the inputs say of themselves is then put in place of what pyarrow says: the schema to the
+letter (names of lists and maps, field ids, annotations that Arrow does not know), key-value metadata, and where it has
+a meaning the name of who wrote them.
+"""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from pyarrow import fs as pafs
+
+from executors.engines.thrift import BINARY, LIST, Struct, decode, encode
+
+MAGIC = b"PAR1"
+_LENGTH_BYTES = 8
+
+# Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and SchemaElement.
+_VERSION, _SCHEMA, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY, _ENCRYPTION = 1, 2, 4, 5, 6, 8
+_COLUMNS = 1
+_COLUMN_META = 3
+_PATH, _CODEC = 3, 4
+_NAME, _CHILDREN = 4, 5
+
+
+class Footer:
+    """What the footer of a file says: decoded, and to be put into another one."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._fields = decode(raw)
+        if _SCHEMA not in self._fields:
+            raise ValueError("a footer without a schema")
+
+    @classmethod
+    def read(cls, filesystem: pafs.FileSystem, path: str) -> "Footer":
+        """The footer of a file. Raises OSError, or ValueError where it is no Parquet file."""
+        with filesystem.open_input_file(path) as file:
+            size = file.size()
+            file.seek(max(0, size - _LENGTH_BYTES))
+            tail = file.read()
+            if tail[4:] != MAGIC:
+                raise ValueError(f"{path} does not end as a Parquet file")
+            length = int.from_bytes(tail[:4], "little")
+            file.seek(max(0, size - _LENGTH_BYTES - length))
+            return cls(file.read(length))
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether columns are encrypted, though the footer is not."""
+        return _ENCRYPTION in self._fields
+
+    @property
+    def codecs(self) -> set[int]:
+        """The numbers that Parquet gives to the codecs of the columns."""
+        chunks = (chunk for group in self._fields[_ROW_GROUPS][1][1] for chunk in group[_COLUMNS][1][1])
+        return {chunk[_COLUMN_META][1][_CODEC][1] for chunk in chunks}
+
+    @property
+    def leaves(self) -> list[list[bytes]]:
+        """The path of each leaf column, in the order of the columns."""
+        elements = iter(self._fields[_SCHEMA][1][1])
+
+        def below(path: list[bytes], count: int) -> Iterator[list[bytes]]:
+            for _ in range(count):
+                element = next(elements)
+                here = [*path, element[_NAME][1]]
+                children = element[_CHILDREN][1] if _CHILDREN in element else 0
+                if children:
+                    yield from below(here, children)
+                else:
+                    yield here
+
+        root = next(elements)
+        return list(below([], root[_CHILDREN][1] if _CHILDREN in root else 0))
+
+    def put_into(self, written: bytes, *, with_author: bool) -> bytes:
+        """The footer ``written`` for pages of the same columns, saying of itself what this one says.
+
+        ``with_author`` keeps who wrote the file, too.
+        """
+        fields = decode(written)
+        for number in (_VERSION, _SCHEMA, _KEY_VALUES, *((_CREATED_BY,) if with_author else ())):
+            fields.pop(number, None)
+            if number in self._fields:
+                fields[number] = self._fields[number]
+        leaves = self.leaves
+        for group in fields[_ROW_GROUPS][1][1]:
+            for path, chunk in zip(leaves, group[_COLUMNS][1][1], strict=True):
+                meta: Struct = chunk[_COLUMN_META][1]
+                meta[_PATH] = (LIST, (BINARY, path))
+        return encode(fields)
+
+
+class Tail(io.RawIOBase):
+    """A stream that a Parquet file is written to, whose end is held back once ``hold`` is called.
+
+    So that the footer can be another one, on a store too that takes each byte only once.
+    """
+
+    def __init__(self, sink: Any) -> None:
+        super().__init__()
+        self._sink, self._held, self._written = sink, None, 0
+
+    _held: bytearray | None
+
+    def writable(self) -> bool:
+        """See ``io.RawIOBase``."""
+        return True
+
+    def tell(self) -> int:
+        """See ``io.RawIOBase``."""
+        return self._written
+
+    def write(self, data: Any) -> int:
+        """See ``io.RawIOBase``."""
+        if self._held is None:
+            self._sink.write(data)
+        else:
+            self._held += data
+        self._written += len(data)
+        return len(data)
+
+    def hold(self) -> None:
+        """Keep what is written from now on."""
+        self._held = bytearray()
+
+    def release(self, footer: Footer, *, with_author: bool) -> int:
+        """Write what was held with what ``footer`` says; the size of the file."""
+        held = self._held or bytearray()
+        length = int.from_bytes(held[-_LENGTH_BYTES:-4], "little")
+        if held[-4:] != MAGIC or length + _LENGTH_BYTES > len(held):
+            raise ValueError("what was held does not end with a footer")
+        start = len(held) - _LENGTH_BYTES - length
+        new = footer.put_into(bytes(held[start:-_LENGTH_BYTES]), with_author=with_author)
+        self._sink.write(bytes(held[:start]) + new + len(new).to_bytes(4, "little") + MAGIC)
+        return self._written - length + len(new)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Parquet files of one group as they are before a row is read: their footers, and what speaks against pyarrow.
+
+Files are concatenated, not converted. So all inputs have one Parquet schema and say the same of themselves, and pyarrow
+writes each of their columns as it reads it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs as pafs
+
+from executors.engines.footer import Footer
+from lake.filesystems import filesystem_of
+
+#: that of Spark does not change what values mean within the ranges of ``_eras``; all other metadata has to be equal
+_SPARK = b"org.apache.spark.version"
+_LZ4_OF_HADOOP = 5
+
+
+class Unfit(Exception):
+    """Why pyarrow can't rewrite a group, in words that follow those of the engine's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A Parquet file with its footer."""
+
+    path: str
+    filesystem: pafs.FileSystem
+    place: str
+    bytes: int
+    metadata: pq.FileMetaData
+
+    @classmethod
+    def read(cls, path: str) -> "Input":
+        """The file at ``path``. Raises OSError or ``pa.ArrowException`` where it can't be read, Unfit."""
+        filesystem, place = filesystem_of(path)
+        with filesystem.open_input_file(place) as file:
+            beginning = file.read(4)
+            if beginning == b"PARE":
+                raise Unfit(f"{path} is encrypted")
+            if beginning[:3] in (b"ORC", b"Obj", b"SEQ"):
+                raise Unfit(f"{path} is no Parquet file")
+            file.seek(0)
+            return cls(path, filesystem, place, file.size(), pq.read_metadata(file))
+
+    def open(self) -> pq.ParquetFile:
+        """The file, to read rows from. The caller closes it."""
+        handle = self.filesystem.open_input_file(self.place)
+        if self.bytes <= _READ_WHOLE_BYTES:
+            with handle:
+                handle = pa.BufferReader(handle.read_buffer())
+        return pq.ParquetFile(
+            handle,
+            metadata=self.metadata,
+            coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,
+            arrow_extensions_enabled=False,
+            pre_buffer=False,
+        )
+
+
+#: up to which size one request is cheaper than one a column
+_READ_WHOLE_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What the files of a group have together in one leaf column."""
+
+    codec: str
+    has_bloom_filter: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the outputs of a group are to have of its inputs."""
+
+    footer: Footer
+    schema: pa.Schema
+    columns: Sequence[Column]
+    has_page_index: bool
+    #: whose timestamps are INT96, and who wrote them says how to read these
+    has_int96: bool
+    #: as pyarrow shows them: what an input must still be when it is read
+    parquet_schema: pq.ParquetSchema = field(repr=False)
+
+
+def shape_of(inputs: Sequence[Input]) -> Shape:
+    """What ``inputs`` have in common. Raises Unfit where that is not enough, OSError where the first can't be read."""
+    first = inputs[0]
+    schema = first.metadata.schema
+    has_int96 = any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
+    meaning = _meaning(first.metadata, has_int96)
+    for other in inputs[1:]:
+        if not other.metadata.schema.equals(schema):
+            raise Unfit(f"{other.path} has another schema than {first.path}")
+        if (differing := _differing(meaning, _meaning(other.metadata, has_int96))) is not None:
+            raise Unfit(f"{other.path} and {first.path} differ in {differing}, which can say how values are to be read")
+    try:
+        footer = Footer.read(first.filesystem, first.place)
+    except ValueError as error:
+        raise pa.ArrowInvalid(f"{first.path}: {error}") from error
+    if footer.is_encrypted:
+        raise Unfit(f"{first.path} has encrypted columns")
+    if has_int96 and _SPARK not in (first.metadata.metadata or {}):
+        raise Unfit(
+            f"{first.path} has INT96 timestamps of a writer other than Spark, which may hold nanoseconds of years that "
+            "Arrow has none for"
+        )
+    if _LZ4_OF_HADOOP in footer.codecs:
+        raise Unfit(f"{first.path} is compressed as Hadoop's LZ4, which it does not write; set compression")
+    columns, has_page_index = _columns(inputs)
+    return Shape(
+        footer=footer,
+        schema=_arrow_schema(first.metadata),
+        columns=columns,
+        has_page_index=has_page_index,
+        has_int96=has_int96,
+        parquet_schema=schema,
+    )
+
+
+def _arrow_schema(metadata: pq.FileMetaData) -> pa.Schema:
+    """What batches of such a file have as their schema, INT96 in microseconds."""
+    sink = pa.BufferOutputStream()
+    metadata.write_metadata_file(sink)
+    file = pq.ParquetFile(
+        pa.BufferReader(sink.getvalue()), coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False
+    )
+    return file.schema_arrow.remove_metadata()
+
+
+def _columns(inputs: Iterable[Input]) -> tuple[list[Column], bool]:
+    """The codec of most of a column's bytes, and whether any chunk has a filter; whether any has a page index."""
+    codecs: list[Counter[str]] = []
+    filters: list[bool] = []
+    has_page_index = False
+    for one in inputs:
+        metadata = one.metadata
+        if not codecs:
+            codecs = [Counter() for _ in range(metadata.num_columns)]
+            filters = [False] * metadata.num_columns
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            for index in range(metadata.num_columns):
+                chunk = group.column(index)
+                codecs[index][chunk.compression] += chunk.total_compressed_size
+                filters[index] = filters[index] or chunk.bloom_filter_offset is not None
+                has_page_index = has_page_index or chunk.has_offset_index
+    columns = [
+        Column(counted.most_common(1)[0][0] if counted else "SNAPPY", has_filter)
+        for counted, has_filter in zip(codecs, filters, strict=True)
+    ]
+    return columns, has_page_index
+
+
+def _meaning(metadata: pq.FileMetaData, has_int96: bool) -> dict[bytes, bytes]:
+    """What a file says of itself, where the version of Spark counts by what it says of values only.
+
+    Hive and Impala shift INT96 timestamps by their time zone, or don't, by who wrote the file.
+    """
+    found: dict[bytes, bytes] = dict(metadata.metadata or {})
+    if has_int96:
+        found[b"created_by"] = (metadata.created_by or "").partition(" ")[0].encode()
+    if _SPARK in found:
+        found[_SPARK] = _era(found[_SPARK])
+    return found
+
+
+def _era(version: bytes) -> bytes:
+    """Which releases of Spark read the dates and timestamps of ``version`` alike, unless other metadata says more."""
+    match = re.match(rb"(\d+)\.(\d+)", version)
+    number = (int(match[1]), int(match[2])) if match else (0, 0)
+    return b"before 3.0" if number < (3, 0) else b"before 3.1" if number < (3, 1) else b"since 3.1"
+
+
+def _differing(one: dict[bytes, bytes], other: dict[bytes, bytes]) -> str | None:
+    """The first key whose value differs, in words."""
+    names = sorted(one.keys() | other.keys())
+    return next(
+        (f"metadata {name.decode(errors='replace')}" for name in names if one.get(name) != other.get(name)), None
+    )

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""New Parquet files with the shape of those that they replace: settings of the writer, row groups, footer."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+from pyarrow import fs as pafs
+
+from executors.engines.footer import Tail
+from executors.engines.inputs import Shape, Unfit
+
+#: decoded, which is what a row group holds in memory until it is written
+ROW_GROUP_BYTES = 96 << 20
+_FALSE_POSITIVES = 0.01
+
+
+class Writing:
+    """How files of one shape are written. Raises Unfit where pyarrow would store a column in another way."""
+
+    def __init__(self, shape: Shape, compression: str | None, row_group_rows: int) -> None:
+        self.shape = shape
+        for as_integer in (True, False):
+            try:
+                self.schema = _stored(shape)
+                self._options = self._settings(compression, row_group_rows, as_integer)
+                difference = _difference(shape.parquet_schema, self._sample().schema)
+            except (pa.ArrowException, OSError) as error:
+                raise Unfit(f"pyarrow does not write such columns: {str(error).splitlines()[0]}") from error
+            if difference is None:
+                return
+        raise Unfit(difference or "")
+
+    def _settings(self, compression: str | None, row_group_rows: int, as_integer: bool) -> dict[str, Any]:
+        self._options = {"store_decimal_as_integer": as_integer}
+        written = self._sample().schema
+        paths = [written.column(index).path for index in range(len(written))]
+        if len(paths) != len(self.shape.columns):
+            raise Unfit("pyarrow reads other columns than the files have")
+        codecs = {
+            path: _codec(compression or column.codec) for path, column in zip(paths, self.shape.columns, strict=True)
+        }
+        filters = {
+            path: {"ndv": max(1, row_group_rows), "fpp": _FALSE_POSITIVES}
+            for path, column in zip(paths, self.shape.columns, strict=True)
+            if column.has_bloom_filter
+        }
+        return {
+            "compression": codecs,
+            "bloom_filter_options": filters or None,
+            "store_decimal_as_integer": as_integer,
+            "write_page_index": self.shape.has_page_index,
+            "write_page_checksum": True,
+        }
+
+    def _sample(self) -> pq.FileMetaData:
+        """What a file without rows says of itself."""
+        sink = pa.BufferOutputStream()
+        with self.into(sink):
+            pass
+        return pq.read_metadata(pa.BufferReader(sink.getvalue()))
+
+    def into(self, sink: Any) -> pq.ParquetWriter:
+        """A writer to ``sink``, which is not the one of a file yet: the footer is pyarrow's."""
+        return pq.ParquetWriter(
+            sink,
+            self.schema,
+            store_schema=False,
+            use_deprecated_int96_timestamps=self.shape.has_int96,
+            **self._options,
+        )
+
+
+class Output:
+    """A file that is being written, within a ``with`` block; where the block fails nothing of it stays."""
+
+    def __init__(self, writing: Writing, filesystem: pafs.FileSystem, place: str, row_group_rows: int) -> None:
+        self._writing, self._filesystem, self._place = writing, filesystem, place
+        self._row_group_rows = row_group_rows
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = self._pending_bytes = 0
+        self.rows = self.bytes = 0
+
+    def __enter__(self) -> "Output":
+        self._sink = self._filesystem.open_output_stream(self._place, compression=None)
+        try:
+            self._tail = Tail(self._sink)
+            self._writer = self._writing.into(self._tail)
+        except BaseException:
+            self._give_up()
+            raise
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows; a row group is written once there are enough of them."""
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        self._pending_bytes += batch.nbytes
+        self.rows += batch.num_rows
+        if self._pending_rows >= self._row_group_rows or self._pending_bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending_rows:
+            return
+        rows = pa.Table.from_batches(self._pending)
+        self._pending.clear()
+        self._pending_rows = self._pending_bytes = 0
+        if any(map(pat.is_dictionary, rows.schema.types)):
+            rows = rows.unify_dictionaries()  # a column chunk has one dictionary
+        if not rows.schema.equals(self._writing.schema):
+            rows = rows.cast(self._writing.schema)
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._give_up()
+            return
+        try:
+            self._flush()
+            self._tail.hold()
+            self._writer.close()
+            shape = self._writing.shape
+            self.bytes = self._tail.release(shape.footer, with_author=shape.has_int96)
+            self._sink.close()
+            if isinstance(self._filesystem, pafs.LocalFileSystem):
+                _sync(self._place)
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        with suppress(Exception):
+            self._writer.close()
+        with suppress(Exception):
+            self._sink.close()
+        with suppress(OSError):
+            self._filesystem.delete_file(self._place)
+
+
+def _sync(path: str) -> None:
+    """See to it that a file outlives a loss of power: it may be all that is left of the files that it replaces."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _codec(name: str) -> str:
+    return "NONE" if name.upper() == "UNCOMPRESSED" else name.upper()
+
+
+def _stored(shape: Shape) -> pa.Schema:
+    """The columns as pyarrow is to write them.
+
+    It writes all timestamps as INT96 or none: where some are, the others are written as the integers that they are.
+    """
+    if not shape.has_int96:
+        return shape.schema
+    leaves = iter([shape.parquet_schema.column(index) for index in range(len(shape.parquet_schema))])
+    return pa.schema([column.with_type(_plain(column.type, leaves)) for column in shape.schema])
+
+
+def _plain(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
+    if pat.is_struct(kind):
+        return pa.struct([child.with_type(_plain(child.type, leaves)) for child in kind])
+    if pat.is_map(kind):
+        key = kind.key_field.with_type(_plain(kind.key_type, leaves))
+        return pa.map_(key, kind.item_field.with_type(_plain(kind.item_type, leaves)))
+    if pat.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type, leaves)))
+    leaf = next(leaves)
+    return pa.int64() if pat.is_timestamp(kind) and leaf.physical_type == "INT64" else kind
+
+
+def _difference(wanted: pq.ParquetSchema, written: pq.ParquetSchema) -> str | None:
+    """The first column that pyarrow would store in another way; None where the pages of all are the same."""
+    if len(wanted) != len(written):
+        return f"pyarrow would write {len(written)} columns instead of {len(wanted)}"
+    for index in range(len(wanted)):
+        before, after = wanted.column(index), written.column(index)
+        for what, old, new in zip(("stored as", "nested as"), _storage(before), _storage(after), strict=True):
+            if old != new:
+                return f"column {before.path} is {what} {old}, which pyarrow would make {new}"
+    return None
+
+
+def _storage(column: Any) -> Sequence[str]:
+    """How the values of a column are stored and ordered, and how deep they lie."""
+    length = f"({column.length})" if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else ""
+    levels = f"levels {column.max_repetition_level} and {column.max_definition_level}"
+    return f"{column.physical_type}{length}, {_order(column)}", levels
+
+
+def _order(column: Any) -> str:
+    """How values compare, by which the smallest and the largest of a chunk are noted."""
+    logical = column.logical_type.type
+    if logical == "INT":
+        return "signed" if '"isSigned": true' in column.logical_type.to_json() else "unsigned"
+    if logical in ("DECIMAL", "DATE", "TIME", "TIMESTAMP"):
+        return "signed"
+    if logical in ("NONE", "STRING", "ENUM", "JSON", "BSON", "UUID"):
+        return "unsigned" if column.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY") else "signed"
+    return str(logical).lower()

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where groups are rewritten: in this process, or in tasks of a Spark session, many small groups a task."""
+
+import heapq
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Protocol
+
+from executors.engines.concat import rewrite_task
+from lake.engines import Task, Written
+from lake.errors import CancelRequested, LakefoldError
+from lake.plan import RewriteOptions
+
+Ended = tuple[int, list[Written] | LakefoldError]
+"""A group with what was written for it, or why nothing was."""
+
+#: a task of less would cost more to start than to do
+_BYTES_A_TASK = 128 << 20
+#: what opening a file costs, as bytes that are rewritten meanwhile
+_BYTES_A_FILE = 256 << 10
+
+
+class Place(Protocol):
+    """Somewhere to rewrite groups at."""
+
+    def run(self, tasks: Sequence[Task], options: RewriteOptions, cancelled: threading.Event) -> Iterator[Ended]:
+        """Every group as it ends; once ``cancelled`` some may not be told. Raises Transient where the place fails."""
+
+
+class InProcess:
+    """This process, a thread a group."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads or os.cpu_count() or 1
+
+    def run(self, tasks: Sequence[Task], options: RewriteOptions, cancelled: threading.Event) -> Iterator[Ended]:
+        """See ``Place``."""
+        over = threading.Event()
+
+        def check() -> None:
+            if cancelled.is_set() or over.is_set():
+                raise CancelRequested("cancelled during the rewrite")
+
+        def rewritten(task: Task) -> Ended:
+            try:
+                check()
+                return task.group, rewrite_task(task, options, check)
+            except LakefoldError as error:
+                return task.group, error
+
+        with ThreadPoolExecutor(self._threads, "arrow") as pool:
+            try:
+                for future in as_completed([pool.submit(rewritten, task) for task in tasks]):
+                    yield future.result()
+            finally:
+                over.set()
+
+
+def bundles(tasks: Sequence[Task], at_once: int) -> list[list[Task]]:
+    """``tasks`` in bundles that take about equally long, at least one for each that runs ``at_once``."""
+    costs = [task.bytes + len(task.inputs) * _BYTES_A_FILE for task in tasks]
+    count = min(len(tasks), max(at_once, -(-sum(costs) // _BYTES_A_TASK)))
+    found: list[list[Task]] = [[] for _ in range(count)]
+    heap = [(0, index) for index in range(count)]
+    for cost, task in sorted(zip(costs, tasks, strict=True), key=lambda pair: -pair[0]):
+        spent, index = heap[0]
+        found[index].append(task)
+        heapq.heapreplace(heap, (spent + cost, index))
+    return found

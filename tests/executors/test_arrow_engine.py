@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine ``arrow``: what it writes has the rows, their order, and everything that the files said of themselves."""
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+from any_tables import tables
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import fs as pafs
+from receipt_case import Case, table
+from toys.engine import CopyRows
+
+from executors.engines.arrow import ArrowEngine
+from executors.engines.concat import shares
+from executors.engines.footer import Footer, Tail
+from executors.engines.places import InProcess, bundles
+from executors.engines.thrift import BINARY, decode, encode
+from lake.engines import Task, choose, notes
+from lake.errors import CancelRequested, Conflict, Transient
+from lake.plan import OutputFile, Progress, RewriteOptions
+
+OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
+ENGINE = ArrowEngine(InProcess(1))
+SPARK = {"org.apache.spark.version": "3.5.9"}
+
+
+def write(path: Path, rows: pa.Table, says: dict[str, str] | None = None, **options: Any) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pq.ParquetWriter(path, rows.schema, **options) as writer:
+        writer.write_table(rows, row_group_size=max(1, rows.num_rows // 2))
+        writer.add_key_value_metadata(says or {})
+    return str(path)
+
+
+def task_of(inputs: Sequence[str], folder: Path, outputs: int = 1, group: int = 0) -> Task:
+    (folder / "new").mkdir(parents=True, exist_ok=True)
+    names = tuple(str(folder / "new" / f"{group}-{number}.parquet") for number in range(outputs))
+    size = sum(Path(path).stat().st_size for path in inputs if Path(path).exists())
+    return Task(group=group, inputs=tuple(inputs), outputs=names, bytes=size)
+
+
+def rewrite(task: Task, options: RewriteOptions = OPTIONS) -> list[str]:
+    """The outputs of a group that the engine takes."""
+    assert ENGINE.obstacle(task, options) is None
+    written = list(ENGINE.rewrite([task], options, lambda _: None, threading.Event()))
+    assert [file.path for file in written] == list(task.outputs)
+    assert sorted(path.name for path in Path(task.outputs[0]).parent.iterdir()) == sorted(
+        Path(path).name for path in task.outputs
+    )
+    for file in written:
+        assert (file.bytes, file.rows) == (Path(file.path).stat().st_size, pq.read_metadata(file.path).num_rows)
+    return [file.path for file in written]
+
+
+def read(path: str) -> pa.Table:
+    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us").read()
+
+
+def says(path: str) -> tuple[Any, Any]:
+    """The schema of a file and its key-value metadata, as they are stored."""
+    fields = Footer.read(pafs.LocalFileSystem(), path)._fields
+    return fields[2], fields.get(5)
+
+
+@pytest.mark.slow
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=tables(), data=st.data())
+def test_any_table_keeps_its_rows_their_order_and_all_that_its_files_say_of_themselves(
+    tmp_path_factory: pytest.TempPathFactory, rows: pa.Table, data: st.DataObject
+):
+    folder = tmp_path_factory.mktemp("any")
+    options = {
+        "compression": data.draw(st.sampled_from(["none", "snappy", "gzip", "zstd", "brotli", "lz4"])),
+        "store_decimal_as_integer": data.draw(st.booleans()),
+        "store_schema": data.draw(st.booleans()),
+        "use_compliant_nested_type": data.draw(st.booleans()),
+        "data_page_version": data.draw(st.sampled_from(["1.0", "2.0"])),
+        "write_page_index": data.draw(st.booleans()),
+        "use_dictionary": data.draw(st.booleans()),
+    }
+    cuts = sorted(data.draw(st.lists(st.integers(0, rows.num_rows), max_size=3)))
+    parts = [rows.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, rows.num_rows], strict=True)]
+    paths = [write(folder / "t" / f"{n}.parquet", part, {"k": "v"}, **options) for n, part in enumerate(parts)]
+    written = rewrite(task_of(paths, folder / "t", data.draw(st.integers(1, 3))))
+    assert pa.concat_tables(map(read, written)).equals(pa.concat_tables(map(read, paths)))
+    for path in written:
+        assert says(path) == says(paths[0])
+        metadata = pq.read_metadata(path)
+        for number in range(metadata.num_row_groups):
+            chunk = metadata.row_group(number).column(0)
+            kept = {"none": "UNCOMPRESSED"}.get(options["compression"], options["compression"].upper())
+            assert (chunk.compression, chunk.has_offset_index) == (kept, options["write_page_index"])
+    case = Case(folder)
+    for path in paths:
+        case.input(read(path))
+    for path in written:
+        name = str(Path(path).relative_to(folder))
+        case.outputs.append(OutputFile(partition="p", path=name, bytes=1, rows=pq.read_metadata(path).num_rows))
+    case.prove()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.none() | st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999), min_size=1, max_size=9))
+def test_int96_stays_int96_from_year_1_to_9999_and_other_timestamps_what_they_are(tmp_path_factory, moments):
+    folder = tmp_path_factory.mktemp("int96")
+    old = pa.table(
+        {
+            "at": pa.array(moments, pa.timestamp("us")),
+            "nested": pa.array([moments] * len(moments), pa.list_(pa.timestamp("us"))),
+        }
+    )
+    paths = [
+        write(folder / f"{n}.parquet", old, SPARK, use_deprecated_int96_timestamps=True, store_schema=False)
+        for n in range(2)
+    ]
+    (path,) = rewrite(task_of(paths, folder))
+    assert read(path).equals(pa.concat_tables([old, old]))
+    schema = pq.read_metadata(path).schema
+    assert [schema.column(n).physical_type for n in range(2)] == ["INT96", "INT96"]
+    assert says(path) == says(paths[0])
+
+
+def test_what_files_have_beyond_rows_is_kept(tmp_path: Path):
+    ids = [pa.field("id", pa.int64(), False, {"PARQUET:field_id": "7"}), pa.field("name", pa.string())]
+    rows = pa.table([range(5000), [f"n{n % 9}" for n in range(5000)]], pa.schema(ids, {"owner": "me"}))
+    options = {"bloom_filter_options": {"id": {"ndv": 5000}}, "write_page_index": True}
+    paths = [
+        write(tmp_path / f"{n}.parquet", rows, compression={"id": "zstd", "name": "gzip"}, **options) for n in range(3)
+    ]
+    (path,) = rewrite(task_of(paths, tmp_path))
+    metadata = pq.read_metadata(path)
+    (chunks,) = [[metadata.row_group(0).column(n) for n in range(2)]]
+    assert metadata.num_row_groups == 1
+    assert [chunk.bloom_filter_offset is not None for chunk in chunks] == [True, False]
+    assert [chunk.has_offset_index and chunk.has_column_index for chunk in chunks] == [True, True]
+    assert [chunk.compression for chunk in chunks] == ["ZSTD", "GZIP"]
+    assert metadata.metadata == pq.read_metadata(paths[0]).metadata
+    assert read(path).schema.field("id").metadata == {b"PARQUET:field_id": b"7"}
+    assert says(path) == says(paths[0])
+    assert duckdb.sql(f"SELECT count(*) FROM '{path}' WHERE id = 4999").fetchall() == [(3,)]
+    (asked,) = rewrite(task_of(paths, tmp_path / "zstd"), replace(OPTIONS, compression="uncompressed"))
+    assert pq.read_metadata(asked).row_group(0).column(0).compression == "UNCOMPRESSED"
+
+
+def test_who_wrote_int96_timestamps_is_kept_since_readers_shift_them_by_it(tmp_path: Path):
+    rows = pa.table({"at": pa.array([1], pa.timestamp("us"))})
+    old = [
+        write(tmp_path / f"{n}.parquet", rows, SPARK, use_deprecated_int96_timestamps=True, store_schema=False)
+        for n in range(2)
+    ]
+    by_spark = [signed(path, b"parquet-mr version 1.13.1") for path in old]
+    (path,) = rewrite(task_of(by_spark, tmp_path))
+    assert pq.read_metadata(path).created_by == "parquet-mr version 1.13.1"
+    signed(by_spark[1], b"impala version 4.0")
+    assert "differ in metadata created_by" in str(ENGINE.obstacle(task_of(by_spark, tmp_path), OPTIONS))
+
+
+def signed(path: str, author: bytes) -> str:
+    """The file at ``path`` as if ``author`` had written it."""
+    data = Path(path).read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    fields = decode(data[-8 - length : -8]) | {6: (BINARY, author)}
+    footer = encode(fields)
+    Path(path).write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    return path
+
+
+def rows_by_duckdb(paths: Sequence[str]) -> list[tuple[str]]:
+    """The rows of files as text."""
+    return duckdb.sql(f"SELECT t::VARCHAR FROM read_parquet({list(paths)}) t").fetchall()
+
+
+def test_rows_are_found_by_another_reader_as_the_same_multiset(tmp_path: Path):
+    paths = [write(tmp_path / f"{n}.parquet", table(range(n * 100, n * 100 + 100))) for n in range(4)]
+    written = rewrite(task_of(paths, tmp_path, outputs=3))
+    found = [Counter(row for (row,) in rows_by_duckdb(some)) for some in (paths, written)]
+    assert found[0] == found[1]
+    assert found[0].total() == 400
+
+
+def test_outputs_share_the_bytes_and_every_one_is_written_even_without_rows(tmp_path: Path):
+    assert shares([(10, 100), (10, 300)], 2) == [13, 7]
+    assert shares([(1, 10)], 3) == [0, 1, 0]
+    assert shares([(0, 50), (0, 50)], 2) == [0, 0]
+    assert shares([(3, 0), (4, 0)], 2) in ([0, 7], [7, 0], [3, 4])
+    empty = write(tmp_path / "empty.parquet", table(range(0)), SPARK)
+    written = rewrite(task_of([empty, empty], tmp_path, outputs=2))
+    assert [read(path).num_rows for path in written] == [0, 0]
+    assert says(written[1]) == says(empty)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8), st.integers(1, 9))
+def test_shares_never_lose_a_row(files, outputs):
+    counts = shares(files, outputs)
+    assert len(counts) == outputs
+    assert sum(counts) == sum(rows for rows, _ in files)
+    assert min(counts) >= 0
+
+
+ROWS = pa.table({"id": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("other", "options", "why"),
+    [
+        ({"rows": pa.table({"id": [1], "new": [1]})}, {}, "other.parquet has another schema than .*first.parquet"),
+        ({"rows": pa.table({"id": pa.array([1], pa.int32())})}, {}, "other.parquet has another schema"),
+        ({"says": {"k": "v"}}, {}, "differ in metadata k, which can say how values are to be read"),
+        ({"says": {"org.apache.spark.version": "2.4.8"}}, {}, "differ in metadata org.apache.spark.version"),
+        ({}, {"sort_columns": ("id",)}, "it can't sort by id; unset sort_columns"),
+    ],
+)
+def test_a_group_that_is_not_to_be_concatenated_goes_to_the_next_engine_with_the_reason(tmp_path, other, options, why):
+    first = write(tmp_path / "first.parquet", ROWS, SPARK if "spark" in why else {})
+    task = task_of([first, write(tmp_path / "other.parquet", **({"rows": ROWS} | other))], tmp_path)
+    (note,) = notes(choose([task], [ENGINE, CopyRows("spark")], replace(OPTIONS, **options), "t"))
+    assert note.startswith("engine spark (1 group): arrow can't: ")
+    with pytest.raises(AssertionError, match=why):
+        assert not ENGINE.obstacle(task, replace(OPTIONS, **options))
+
+
+def test_files_of_releases_of_spark_that_write_values_alike_are_one_kind(tmp_path: Path):
+    paths = [
+        write(tmp_path / f"{version}.parquet", ROWS, {"org.apache.spark.version": version})
+        for version in ("3.2.1", "3.5.9", "4.0.1")
+    ]
+    assert rewrite(task_of(paths, tmp_path))
+
+
+def test_int96_of_another_writer_than_spark_and_other_kinds_of_files_are_refused(tmp_path: Path):
+    rows = pa.table({"at": pa.array([1], pa.timestamp("ns"))})
+    impala = write(tmp_path / "impala.parquet", rows, use_deprecated_int96_timestamps=True)
+    assert "INT96 timestamps of a writer other than Spark" in str(ENGINE.obstacle(task_of([impala], tmp_path), OPTIONS))
+    orc.write_table(ROWS, tmp_path / "000000_0")
+    other = task_of([str(tmp_path / "000000_0")], tmp_path)
+    assert str(ENGINE.obstacle(other, OPTIONS)).endswith("000000_0 is no Parquet file")
+    (tmp_path / "secret").write_bytes(b"PARE" + bytes(100))
+    assert str(ENGINE.obstacle(task_of([str(tmp_path / "secret")], tmp_path), OPTIONS)).endswith("is encrypted")
+
+
+def test_inputs_that_cant_be_read_leave_their_groups_out_after_all_others_are_written(tmp_path: Path):
+    paths = [write(tmp_path / f"{n}.parquet", table(range(500)), write_page_checksum=True) for n in range(4)]
+    spoiled = bytearray(Path(paths[1]).read_bytes())
+    spoiled[2000] ^= 255
+    Path(paths[1]).write_bytes(spoiled)
+    Path(paths[2]).write_bytes(b"PAR1" + bytes(50))
+    Path(paths[3]).unlink()
+    tasks = [task_of([path], tmp_path, group=number) for number, path in enumerate(paths)]
+    assert [ENGINE.obstacle(task, OPTIONS) for task in tasks] == [None] * 4
+    told: list[Progress] = []
+    written = []
+    with pytest.raises(Conflict) as raised:
+        written.extend(ENGINE.rewrite(tasks, OPTIONS, told.append, threading.Event()))
+    left_out = {item.group: item for item in raised.value.args[1]}
+    assert {group: item.quarantine for group, item in left_out.items()} == {
+        1: (paths[1],), 2: (paths[2],), 3: ()
+    }  # fmt: skip
+    assert left_out[3].reason == f"{paths[3]} is gone from storage"
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["0-0.parquet"]
+    assert told[-1].rows_done == 500
+
+
+def test_a_file_that_changed_since_the_engine_was_chosen_is_a_conflict(tmp_path: Path):
+    paths = [write(tmp_path / f"{n}.parquet", ROWS) for n in range(2)]
+    task = task_of(paths, tmp_path)
+    assert ENGINE.obstacle(task, OPTIONS) is None
+    write(Path(paths[1]), table(range(3)))
+    with pytest.raises(Conflict, match=r"changed since its engine was chosen: .* has another schema"):
+        list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_rewrite_that_is_cancelled_or_has_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    paths = [write(tmp_path / f"{n}.parquet", table(range(5000))) for n in range(4)]
+    tasks = [task_of([path], tmp_path, group=number) for number, path in enumerate(paths)]
+    cancelled = threading.Event()
+    running = ENGINE.rewrite(tasks, OPTIONS, lambda _: None, cancelled)
+    next(running)
+    cancelled.set()
+    with pytest.raises(CancelRequested):
+        list(running)
+    after = list((tmp_path / "new").iterdir())
+    assert all(path.name in {f"{n}-0.parquet" for n in range(4)} for path in after)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Tail, "write", full)
+    with pytest.raises(Transient, match=r"can't be written: .*No space left"):
+        list(ENGINE.rewrite([task_of(paths, tmp_path, group=9)], OPTIONS, lambda _: None, threading.Event()))
+    assert sorted((tmp_path / "new").iterdir()) == sorted(after)
+
+
+def test_many_small_groups_are_bundled_and_large_ones_stand_alone():
+    def task(group: int, size: int) -> Task:
+        return Task(group=group, inputs=("x",), outputs=("y",), bytes=size)
+
+    tiny = bundles([task(n, 1000) for n in range(200)], at_once=8)
+    assert [len(some) for some in tiny] == [25] * 8
+    assert sorted(one.group for some in tiny for one in some) == list(range(200))
+    assert len(bundles([task(n, 1 << 30) for n in range(3)], at_once=2)) == 3
+    assert bundles([], at_once=2) == []
