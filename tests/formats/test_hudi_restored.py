@@ -3,11 +3,15 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hudi_tables import copy, rows, write
-from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, insert
+from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, ignore, insert
 
+from lake.errors import Conflict
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.rewrite import execute
 from lake.plan import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
@@ -88,6 +92,33 @@ def test_c5_no_file_of_a_table_made_anew_is_taken_for_an_old_one_of_the_same_nam
     assert None not in FORMAT.superseded_deletable(trips.ref, commit.superseded).values()
     assert undone(trips, commit)
     assert trips.rows() == before
+
+
+def test_c5_what_is_written_for_a_table_that_is_made_anew_meanwhile_is_not_read_in_the_new_one(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = table()
+    base, force = Path(trips.base), execute._force
+    plan = trips.plan()
+
+    def as_on_an_object_store(client: HudiClient, java: Any) -> list[Any]:
+        """A file is there when its task ends, whatever has become of the table since the task began."""
+        stats = force(client, java)
+        written = {path: (base / path).read_bytes() for path in trips.files_of(prepared.instant)}
+        assert written
+        shutil.rmtree(base)
+        write(rows(trips.spark, 1000, 1010).coalesce(1), base)
+        for path, content in written.items():
+            (base / path).write_bytes(content)
+        return stats
+
+    monkeypatch.setattr(execute, "_force", as_on_an_object_store)
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        with pytest.raises(Conflict, match="what was begun here is no longer pending"):
+            writer.rewrite(prepared, ignore)
+    assert len(trips.rows()) == 10
+    assert trips.files_of(prepared.instant) == set()
 
 
 def test_c4_what_the_tables_own_cleaner_deleted_is_closed_as_gone(table: NewTable) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import run_service
-from hudi_writing import FORMAT, Table, ignore, make_table
+from hudi_writing import ARCHIVING, FORMAT, Table, ignore, insert, make_table
 
 from lake.errors import Conflict, LakefoldError, Transient
 from lake.formats.hudi.client.client import HudiClient
@@ -72,6 +72,33 @@ def test_plus_files_written_after_an_inline_clustering_took_our_instant_are_not_
     commit = FORMAT.committed(trips.ref, plan.plan_id)
     assert commit is not None
     assert {output.path for output in commit.outputs} == trips.files_of(prepared.instant)
+
+
+def test_plus_of_a_commit_of_others_that_is_archived_when_our_job_ends_no_file_is_deleted(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force: Callable[..., Any] = execute._force
+    plan = trips.plan()
+    committed: set[str] = set()
+
+    def late(*arguments: Any) -> Any:
+        execute_pending(trips)
+        committed.update(trips.files_of(prepared.instant))
+        with ThreadPoolExecutor() as pool:
+            pool.submit(insert, trips, 4, **ARCHIVING | {"hoodie.clean.automatic": "true"}).result()
+        return force(*arguments)
+
+    before = trips.rows()
+    monkeypatch.setattr(execute, "_force", late)
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        with pytest.raises(Conflict, match=f"another process took over {prepared.instant}"):
+            writer.rewrite(prepared, ignore)
+    assert trips.timeline().find(prepared.instant) is None, "the archiver has been at work"
+    assert committed
+    assert trips.files_of(prepared.instant) == committed
+    now = trips.rows()
+    assert (len(now), [row for row in now if row in before]) == (len(before) + 8, before)
 
 
 def test_plus_files_written_while_an_inline_clustering_executes_our_instant_do_not_outlive_its_commit(

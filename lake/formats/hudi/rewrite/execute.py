@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
 from lake.failpoints import failpoint
@@ -20,7 +20,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import join
 from lake.formats.hudi.inputs.unreadable import unreadable
 from lake.formats.hudi.jvm.outcomes import cause_chain, commit_had_begun, is_disk_full, is_jvm_gone, translate
-from lake.formats.hudi.pending.late_files import note_begun, note_commit, written_by
+from lake.formats.hudi.pending.late_files import Note, late_files, note_begun, note_commit, read, written_by
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.adoption import ACTIONS, still_ours
 from lake.formats.hudi.plans.cleaning import hold_back
@@ -29,12 +29,9 @@ from lake.formats.hudi.plans.freshness import still_pending
 from lake.formats.hudi.plans.withdrawal import remove_data_files
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
 from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged
-from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, write_stats
+from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState
 from lake.plan import ClusteringGroup, Commit, OutputFile, PlanKind, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 #: how long tasks of a failed job may take to notice
@@ -156,9 +153,12 @@ def _leave_now(client: HudiClient, prepared: Prepared) -> None:
         files = written_by(client.storage, prepared.instant, partitions)
         timeline = client.timeline()
         instant = timeline.find(prepared.instant, action=ACTIONS[prepared.plan.kind])
-        if instant is not None and not instant.pending:
-            named = {stat.get("path") for _, stat in write_stats(timeline.written(instant))}
-            files = [path for path in files if path not in named]
+        if instant is None or not instant.pending:
+            # Completed by others, withdrawn, or the table was dropped: one made anew at its place begins after the
+            # instant, and readers of it would take these files for those of an archived commit.
+            known = read(client.storage, prepared.instant)
+            known = known or Note(instant=prepared.instant, partitions=tuple(sorted(partitions)))
+            files = late_files(client.storage, timeline, known)
         elif client.begun is None or not client.begun.is_ours():
             return
         for path in files:
