@@ -12,10 +12,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from lake.errors import one_line
 from lake.plan import PlanState
-from service.store import Figures, Leader, PlanView, ProcessView, ScanRecord, Store
+from service.store import Contest, Figures, Leader, PlanView, ProcessView, ScanRecord, Store
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,10 @@ logger = logging.getLogger(__name__)
 _RECENT_PLANS = 20
 #: as many plans as are named beside the processes that run them
 _MOST_RUNNING = 1000
+#: plans older than this say nothing of today's writers
+_CONTESTED_WITHIN = timedelta(hours=6)
+#: writers that took as many of a table's newest plans are no chance any more
+_MANY_LOST = 3
 #: a reading older than this is read anew behind the back of whoever gets it, or before a script does, in seconds
 _FRESH_SECONDS = 1.0
 #: nobody gets an older one, in seconds
@@ -34,7 +39,7 @@ class Lake:
     """All tables at one moment: the last scans, the last and the first that succeeded, and plans in numbers.
 
     ``recent`` are the plans completed last, newest first; ``failed`` the newest plan of each table where that failed;
-    ``running`` are the plans inflight.
+    ``running`` are the plans inflight; ``contested`` the tables whose writers let few plans through.
     """
 
     figures: Figures
@@ -46,6 +51,7 @@ class Lake:
     failed: Mapping[str, PlanView]
     processes: Sequence[ProcessView]
     running: Sequence[PlanView]
+    contested: Mapping[str, Contest]
 
 
 def read_lake(store: Store) -> Lake:
@@ -61,6 +67,11 @@ def read_lake(store: Store) -> Lake:
         leaders=store.leaders(),
         processes=store.processes(),
         running=store.plans(state=PlanState.INFLIGHT, limit=_MOST_RUNNING),
+        contested={
+            table: contest
+            for table, contest in store.contested(_CONTESTED_WITHIN).items()
+            if contest.lost >= _MANY_LOST
+        },
         failed={table: plan for table, plan in newest.items() if plan.state is PlanState.FAILED},
     )
 

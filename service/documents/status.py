@@ -20,9 +20,9 @@ def status(lake: "Lake") -> dict[str, Any]:
     plans. ``scheduler`` says whether a process leads scans; without one no table is scanned and no request answered.
     ``attention`` has the tables that are halted or paused, that are damaged or could not be scanned, of which files
     can't be read, those whose newest plan failed, those that others write although they are to have a single writer,
-    and those in mode compact of which nobody said how their writers work. ``layout`` has the files of the tables in
-    mode compact, and of those in mode observe as they are until somebody says so; those that are off are not looked
-    at.
+    those whose writers let few plans through, and those in mode compact of which nobody said how their writers work.
+    ``layout`` has the files of the tables in mode compact, and of those in mode observe as they are until somebody
+    says so; those that are off are not looked at.
     """
     from lake.plan import PlanState
 
@@ -107,13 +107,15 @@ def _attention(lake: "Lake", table: "TableState") -> dict[str, Any] | None:
     error = last.error if last is not None and last.outcome != "ok" else None
     overlaps = good.overlaps if good is not None else 0
     not_planned = good.not_planned if good is not None else None
+    contest = lake.contested.get(table.name)
     states = (table.halted, table.quarantined, table.paused)
-    if not any((*states, damaged, error, failed, overlaps, not_planned)):
+    if not any((*states, damaged, error, failed, overlaps, not_planned, contest)):
         return None
     return {
         "table": table.name, "halted_at": table.halted_at, "halted_reason": table.halted_reason,
         "damaged_slices": damaged, "quarantined_files": len(table.quarantined), "scan_error": error,
         "failed_plan": failed and failed.plan_id, "failed_reason": failed and failed.error, "overlaps": overlaps,
+        "contested": contest and f"writers cancelled {contest.lost} of its {contest.ended} newest plans",
         "overlap": good and good.overlap, "not_planned": not_planned, **pause_facts(table.pause),
     }  # fmt: skip
 

@@ -29,6 +29,7 @@ from service.store.superseded import Superseded
 from service.store.tables import Tables
 from service.store.tokens import Tokens
 from service.store.views import (
+    Contest,
     DeletionDay,
     Figures,
     GroupView,
@@ -56,6 +57,7 @@ __all__ = [
     "PARTITION_SCHEMA",
     "Ambiguous",
     "ConstraintViolated",
+    "Contest",
     "DatabaseUnreachable",
     "DeletionDay",
     "Figures",

@@ -3,13 +3,14 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, and_, case, func, select
 
-from lake.plan import PlanKind, PlanState
+from lake.plan import LIVE_STATES, PlanKind, PlanState
 from service.store.base import StorePart
-from service.store.clock import db_now, moment
+from service.store.clock import db_now, milliseconds, moment
 from service.store.errors import Ambiguous, NotFound
 from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTotalRow, SupersededRow, TableRow
 from service.store.notifications import counted
@@ -17,7 +18,7 @@ from service.store.pruning import SUMS
 from service.store.rows import group_view, plan_view, table_state
 from service.store.staged import staged_by, tokens_of
 from service.store.tables import service_pause
-from service.store.views import Figures, PlanEvent, PlanFigures, PlanView, SupersededFigures
+from service.store.views import Contest, Figures, PlanEvent, PlanFigures, PlanView, SupersededFigures
 
 _GROUP_COLUMNS = tuple(column for column in GroupRow.__table__.c if column.name != "files")
 
@@ -27,6 +28,8 @@ _ID_LENGTH = 36
 _OF_IDS = frozenset("0123456789abcdef-")
 #: ids that a refusal names
 _MOST_NAMED = 5
+#: as many of a table's plans tell whether its writers let any through
+NEWEST_PLANS = 5
 
 
 def id_of(connection: Connection, column: Any, part: str, noun: str) -> str:
@@ -92,6 +95,29 @@ class Listing(StorePart):
         with self._database.read() as connection:
             views = _views(connection, select(PlanRow.__table__).where(PlanRow.id.in_(select(newest))))
             return {view.table: view for view in views}
+
+    def contested(self, within: timedelta) -> dict[str, Contest]:
+        """The newest of the plans that were made ``within`` a time and have ended, of each table that lost some.
+
+        A plan is lost that was cancelled after an executor had begun it, and by no person: a writer came first.
+        """
+        ended = (PlanRow.state.not_in(LIVE_STATES), PlanRow.claimed_at_ms.is_not(None))
+        lost = and_(PlanRow.state == PlanState.CANCELLED, PlanRow.cancel_requested_by.is_(None))
+        with self._database.read() as connection:
+            since = connection.execute(select(db_now())).scalar_one() - milliseconds(within)
+            # Ids begin with the time at which they were made, so an index leads to the newest of millions.
+            of_late = PlanRow.id >= f"{since >> 16:08x}-{since & 0xFFFF:04x}"
+            tables = select(PlanRow.table_name).where(lost, of_late).distinct()
+            rows = connection.execute(
+                select(PlanRow.table_name, case((lost, 1), else_=0).label("lost"))
+                .where(PlanRow.table_name.in_(tables), of_late, *ended)
+                .order_by(PlanRow.id.desc())
+            ).all()
+        found: dict[str, list[int]] = {}
+        for row in rows:
+            found.setdefault(row.table_name, []).append(row.lost)
+        newest = {table: plans[:NEWEST_PLANS] for table, plans in found.items()}
+        return {table: Contest(lost=sum(plans), ended=len(plans)) for table, plans in newest.items() if any(plans)}
 
     def plan(self, plan_id: str) -> PlanView:
         """One plan with its groups and figures; the unique part of an id will do. Raises NotFound, Ambiguous."""

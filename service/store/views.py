@@ -256,6 +256,14 @@ class PlanView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """Of the newest plans of a table that have ``ended``, those ``lost`` to its writers."""
+
+    lost: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEvent:
     """What happened to a plan: a transition where the states differ, its birth where ``from_state`` is None."""
 

@@ -241,6 +241,18 @@ def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
     if (failed := lake.failed.get(name)) is not None:
         text = f"has a plan that failed {ago(failed.finalized_at, now)}: {failed.error or 'no reason was kept'}"
         found.append(Notice(tone="attention", subject=name, text=text, href=f"/plans/{failed.plan_id}"))
+    if (contest := lake.contested.get(name)) is not None:
+        lost = f"{contest.lost} of its {contest.ended} newest plans"
+        text = f"has writers that cancelled {lost}. Nothing was lost but the work:"
+        plans = f"/plans?{urlencode({'table': name, 'state': 'cancelled'})}"
+        links = (("these plans", plans), ("what it means and what to do", "/docs/runbook.md#commitconflictshigh"))
+        found.append(Notice(tone="attention", subject=name, text=text, href=href, links=links))
+    if table.pause is not None:
+        text = f"was paused {ago(table.pause.at, now)} {table.pause.words}."
+        action = f"{href}/resume"
+        found.append(
+            Notice(tone="attention", subject=name, text=text, href=href, action=action, button=f"Resume {name}")
+        )
     if table.quarantined:
         files = plural(len(table.quarantined), "file")
         text = f"has {files} whose content can't be read; they are left alone."

@@ -5,29 +5,18 @@ The processes are ``lakefold serve`` on toy tables: a scheduler, which also take
 executor. The rules are the shipped ones with shorter durations.
 """
 
-import io
-import os
 import re
-import shlex
 import signal
-import subprocess
-import sys
-from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 
 import pytest
 from alembic import command
-from daemon_toys import known, write_config
-from databases import store_at
-from monitoring import DASHBOARDS, RULES, commands, entry, free_port, metrics_in, prometheus, queries, rules
-from toys.processes import PYTHONPATH
+from daemon_toys import known
+from installation import Lakefold
+from monitoring import DASHBOARDS, RULES, commands, entry, metrics_in, prometheus, queries, rules
 from toys.timeline import ToyFormat
-from toys.timeline_tables import create
 from waiting import wait_for
 
 from lake.plan import PlanState
-from service import cli
 from service.observability.metric_specs import SPECS
 from service.problems import ExitCode
 from service.store import SchemaBehind
@@ -46,87 +35,6 @@ def shortened(text):
     text = re.sub(r"(for: )\d+[smhd]", r"\g<1>1s", text)
     text = re.sub(r"(\[|offset )(\d+)([smhd])", span, text)
     return re.sub(r"\b(\d+) \* (60|3600)\b", lambda match: f"{int(match[1]) * int(match[2]) // 400} * 1", text)
-
-
-class Lakefold:
-    """An installation in ``home``: processes, commands, tables."""
-
-    def __init__(self, home: Path) -> None:
-        self.home, self.lake = home, home / "lake"
-        self.lake.mkdir(parents=True)
-        self.config = write_config(
-            home,
-            daemon={"executor_slots": 3},
-            policy={"lease": "2s", "heartbeat": "400ms", "backoff": "100ms", "retention": "4s"},
-        )
-        self.config.write_text(f'{self.config.read_text()}\n[[sources]]\npath = "{self.lake}/*"\nformat = "toy"\n')
-        program = home / "bin" / "lakefold"
-        program.parent.mkdir()
-        script = Path(__file__).with_name("toy_lakefold.py")
-        program.write_text(f"#!/bin/sh\nPYTHONPATH='{PYTHONPATH}' exec {sys.executable} {script} \"$@\"\n")
-        program.chmod(0o755)
-        self.path = f"{program.parent}:{os.environ['PATH']}"
-        self.ports = {"all": free_port(), "executor": free_port()}
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.store = store_at(home)
-
-    def serve(self, command: str = "lakefold serve") -> None:
-        """Start a process in its role; the one that does all claims no plan but at its very start."""
-        role = "executor" if "--role executor" in command else "all"
-        own = {"LAKEFOLD_HTTP__PORT": str(self.ports[role])}
-        if role == "all":
-            own["LAKEFOLD_DAEMON__CLAIM_INTERVAL"] = "1h"
-        with (self.home / f"{role}.log").open("ab") as log:
-            self.processes[role] = subprocess.Popen(
-                shlex.split(command), env={**os.environ, **own}, stdout=log, stderr=log, cwd=self.home
-            )
-
-    def run(self, line: str, names: Mapping[str, str]) -> tuple[int, str]:
-        """Exit code and output of a command as the runbook has it; TABLE and PLAN stand for ``names``."""
-        name, *words = shlex.split(line)
-        assert name == "lakefold", line
-        out = io.StringIO()
-        with redirect_stdout(out), redirect_stderr(out):  # in this process: half of a command's time is its start
-            code = cli.run([names.get(word, word) for word in words])
-        return code, out.getvalue()
-
-    def follow(self, alert: str, what: str, **names: str) -> None:
-        """The commands of one step of an alert's entry, as they are written there."""
-        for line in commands(entry(alert, what)):
-            if line.startswith("lakefold serve"):
-                self.serve(line)
-            else:
-                code, said = self.run(line, names)
-                assert code == ExitCode.OK, f"{line}: {said}"
-
-    def table(self, name: str, *troubles: str, files: int = 3) -> Path:
-        """A new table under the source, with its troubles from the start."""
-        folder = self.home / f"new {name}"
-        create(folder, name=name, files=files)
-        for trouble in troubles:
-            (folder / trouble).touch()
-        return folder.rename(self.lake / name)
-
-    def plans(self, state: PlanState, *tables: str) -> list[str]:
-        """Ids of the plans in ``state`` of these tables."""
-        return [plan.plan_id for plan in self.store.plans(state=state) if plan.table in tables]
-
-    def completed(self, *tables: str) -> bool:
-        """Whether each of the tables has a completed plan."""
-        return all(self.plans(PlanState.COMPLETED, table) for table in tables)
-
-    def end(self) -> None:
-        """End every process and close the database."""
-        for process in self.processes.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for process in self.processes.values():
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self.store.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 """``python toy_lakefold.py ARGUMENTS`` is ``lakefold ARGUMENTS`` that also knows the toy format, and its troubles.
 
 Files in a table's directory make them: while there is ``wait`` its rewrites do not begin, ``deadly`` kills the process
-that begins one, and with ``spoiled`` each rewrite loses a row.
+that begins one, with ``spoiled`` each rewrite loses a row, and with ``contested`` a writer changes what is rewritten.
 """
 
 import os
@@ -12,11 +12,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import daemon_toys
+from toys.files import rows
 from toys.timeline import ToyFormat, ToyWriter
+from toys.timeline_tables import append_log
 
 from lake.engines import Engine
 from lake.model import TableRef
-from lake.ports import SparkProvider
+from lake.plan import Commit
+from lake.ports import Rewrite, SparkProvider
+
+
+class TroubledWriter(ToyWriter):
+    """The toy format's writer on a table that others write to at the worst of times."""
+
+    def commit(self, rewrite: Rewrite) -> Commit:
+        """See ToyWriter."""
+        if (self._base / "contested").exists():
+            one = rewrite.prepared.plan.groups[0].slices[0]
+            append_log(self._table, str(one.path), rows(0, 1))
+        return super().commit(rewrite)
 
 
 class TroubledFormat(ToyFormat):
@@ -31,7 +45,7 @@ class TroubledFormat(ToyFormat):
             os.kill(os.getpid(), signal.SIGKILL)
         spoiled = (folder / "spoiled").exists()
         self.defect = lambda rows: rows.slice(1) if spoiled else rows
-        return super().writer(table, spark)
+        return TroubledWriter(self, table)
 
 
 if __name__ == "__main__":

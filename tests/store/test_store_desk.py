@@ -12,7 +12,7 @@ from uuid_utils import uuid7
 
 from lake.model import Concurrency, OnConflict, TableRef
 from lake.plan import ClusteringGroup, PlanKind, PlanState, Step
-from service.store import IdempotencyMismatch, NotFound, ScanRecord, Store, StoreSettings
+from service.store import Contest, IdempotencyMismatch, NotFound, ScanRecord, Store, StoreSettings
 from service.store.blobs import pack, unpack
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -52,6 +52,39 @@ def test_unknown_tables_are_named(store: Store) -> None:
             use()
     store.pause(None, "ada")
     assert store.tables() == [], "pausing the service makes no table"
+
+
+def test_writers_that_cancel_plans_are_told_from_people_who_do_and_from_what_is_long_over(store: Store) -> None:
+    def ended(name: str, *ends: str) -> None:
+        for end in ends:
+            plan = make_plan("dt=1", table=replace(TRIPS, name=name))
+            store.add_plan(plan, request_id=None, actor="a", estimate={})
+            if end == "unbegun":
+                store.request_cancel(plan.plan_id, actor="scheduler", reason="no longer compacted")
+                continue
+            claim = claimed(store)
+            if end == "person":
+                store.request_cancel(plan.plan_id, actor="ada", reason="wrong day")
+            if end == "completed":
+                store.complete(claim, commit_of(plan, plan.plan_id), figures_of(plan), {})
+            else:
+                store.cancel(claim, "a writer changed these files", actor="executor-1")
+
+    for name in ("stormy", "calm", "ada's", "fresh"):
+        store.register(replace(TRIPS, name=name), "compact")
+    ended("calm", *["completed"] * 5, "unbegun")
+    ended("ada's", *["person"] * 4)
+    ended("fresh", "writer")
+    with time_machine.travel(datetime.now(UTC) - timedelta(hours=7), tick=False):
+        ended("stormy", *["writer"] * 3)
+    ended("stormy", "completed", "completed", "writer", "writer", "person", "completed", "writer")
+    assert store.contested(timedelta(hours=6)) == {
+        "stormy": Contest(lost=3, ended=5),
+        "fresh": Contest(lost=1, ended=1),
+    }
+    ended("stormy", *["completed"] * 5)
+    assert set(store.contested(timedelta(hours=6))) == {"fresh"}
+    assert store.contested(timedelta(0)) == {}
 
 
 def test_write_options_of_today_serve_the_next_claim_but_the_location_is_the_plans(store: Store) -> None:

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Five incidents at three in the morning, each found and cleared from the page alone and from the commands alone.
+
+The executor is a process of its own; scheduler and API run in this one. Whoever is on call reads what ``lakefold
+status`` or the first page says, and does what stands there; nothing else tells them where to go.
+"""
+
+import base64
+import html
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from api_toys import add_token
+from daemon_toys import known, running
+from installation import Lakefold
+from receiver import receiving
+from toys.timeline import ToyFormat
+from waiting import wait_for
+
+from lake.plan import PlanState
+from service.config.loader import load
+from service.daemon.process import Daemon
+
+pytestmark = pytest.mark.slow
+
+SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
+
+
+class Terminal:
+    """Somebody with a terminal: looks at ``lakefold status``, types commands that were printed."""
+
+    def __init__(self, lakefold: Lakefold) -> None:
+        self._lakefold = lakefold
+
+    def see(self) -> str:
+        return self.run("lakefold status")
+
+    def run(self, line: str) -> str:
+        code, said = self._lakefold.run(line, {})
+        assert code == 0, said
+        return said
+
+    def opens(self, *, command: str, link: str) -> str:
+        """What follows on the first look."""
+        return self.run(command)
+
+    def does(self, *, command: str, action: str, page: str = "/") -> None:
+        """What ends it."""
+        self.run(command)
+
+
+class Visitor:
+    """Somebody with a browser, signed in: reads the first page, follows its links, presses its buttons."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self._client = httpx.Client(base_url=address, headers={"Sec-Fetch-Site": "same-origin"})
+        self._page = ""
+        answer = self._client.post("/login", data={"token": token})
+        assert answer.status_code == 303, answer.text
+
+    def see(self) -> str:
+        return self._get("/")
+
+    def _get(self, path: str) -> str:
+        answer = self._client.get(path)
+        assert answer.status_code == 200, answer.text
+        self._page = answer.text
+        return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", self._page)))
+
+    def opens(self, *, command: str, link: str) -> str:
+        self.see()
+        assert link in html.unescape(self._page), f"no link to {link}"
+        return self._get(link)
+
+    def does(self, *, command: str, action: str, page: str = "/") -> None:
+        self._get(page)
+        assert f'action="{action}"' in html.unescape(self._page), f"no button for {action}"
+        answer = self._client.post(action)
+        assert answer.status_code == 303, answer.text
+
+
+@pytest.fixture(scope="module")
+def hook() -> Iterator[object]:
+    """Who is told by webhook."""
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def lakefold(tmp_path_factory: pytest.TempPathFactory, hook) -> Iterator[Lakefold]:
+    """An installation without tables: a scheduler, an API and an executor."""
+    notify = {"webhook_url": f"{hook.url}/hook", "webhook_secret": SECRET, "events": ["table.paused"]}
+    settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in notify.items())
+    lakefold = Lakefold(tmp_path_factory.mktemp("incidents"), more=f"[notify]\n{settings}")
+    with known(ToyFormat()), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKEFOLD_CONFIG", str(lakefold.config))
+        patch.setenv("PATH", lakefold.path)
+        scheduler = load(lakefold.config)
+        patch.setenv("LAKEFOLD_HTTP__PORT", str(lakefold.ports["all"]))
+        api = load(lakefold.config)
+        patch.delenv("LAKEFOLD_HTTP__PORT")
+        try:
+            with running(Daemon(scheduler, "scheduler")), running(Daemon(api, "api")):
+                lakefold.serve("lakefold serve --role executor")
+                yield lakefold
+        finally:
+            lakefold.end()
+
+
+@pytest.fixture(params=["terminal", "page"])
+def person(request, lakefold: Lakefold, tmp_path: Path):
+    """Whoever is on call, with one place to look at."""
+    if request.param == "terminal":
+        yield Terminal(lakefold)
+    else:
+        yield Visitor(
+            f"http://127.0.0.1:{lakefold.ports['all']}", add_token(lakefold.store, "write", name=tmp_path.name)
+        )
+
+
+def found(person: Terminal | Visitor, pattern: str) -> str:
+    """What is seen once ``pattern`` is part of it."""
+
+    def look() -> str | None:
+        seen = person.see()
+        return seen if re.search(pattern, seen) else None
+
+    return wait_for(look, f"{pattern!r} is said", 60, every=0.3)
+
+
+def gone(person: Terminal | Visitor, text: str) -> None:
+    wait_for(lambda: text not in person.see(), f"{text!r} is no longer said", 60, every=0.3)
+
+
+def test_an_executor_that_is_gone_is_named_and_another_one_takes_its_plan(lakefold: Lakefold, person) -> None:
+    table = f"gone.{type(person).__name__}"
+    folder = lakefold.table(table, "wait")
+    wait_for(lambda: lakefold.plans(PlanState.INFLIGHT, table), "begun")
+    lakefold.processes["executor"].kill()
+    lakefold.processes["executor"].wait()
+    seen = found(person, "no executor is running")
+    (folder / "wait").unlink()
+    processes = person.opens(command="lakefold status", link="/processes")
+    assert "silent" in processes
+    assert "lakefold worker" in seen + processes
+    lakefold.serve("lakefold serve --role executor")
+    gone(person, "no executor is running")
+    wait_for(lambda: lakefold.completed(table), "compacted after all")
+
+
+def test_writers_that_cancel_plan_after_plan_are_told_of_until_they_let_one_through(lakefold: Lakefold, person) -> None:
+    table = f"contested.{type(person).__name__}"
+    folder = lakefold.table(table, "contested")
+    found(person, rf"{table}\W.*cancelled [345] of its [345] newest plans")
+    look = person.opens(
+        command=f"lakefold plans list --table {table} --state cancelled",
+        link=f"/plans?table={table}&state=cancelled",
+    )
+    assert "cancelled" in look
+    said = person.opens(command=f"lakefold config show {table}", link="/docs/runbook.md#commitconflictshigh")
+    assert "quiet_period" in said
+    (folder / "contested").unlink()
+    gone(person, "newest plans")
+
+
+def test_a_halted_table_leads_to_its_plan_and_is_resumed(lakefold: Lakefold, person) -> None:
+    table = f"spoilt.{type(person).__name__}"
+    folder = lakefold.table(table, "spoiled")
+    found(person, f"{table} was halted")
+    (plan,) = lakefold.plans(PlanState.FAILED, table)
+    look = person.opens(command=f"lakefold plans show {plan}", link=f"/plans/{plan}")
+    assert "rows" in look
+    (folder / "spoiled").unlink()
+    person.opens(command=f"lakefold verify {table} --rows", link=f"/tables/{table}")
+    page = f"/tables/{table}"
+    person.does(command=f"lakefold resume {table} --yes", page=page, action=f"{page}/resume")
+    gone(person, f"{table} was halted")
+    wait_for(lambda: lakefold.completed(table), "compacted after all")
+
+
+def test_messages_that_a_dead_webhook_refused_are_sent_again(lakefold: Lakefold, person, hook) -> None:
+    table = f"told.{type(person).__name__}"
+    lakefold.table(table)
+    wait_for(lambda: lakefold.completed(table), "compacted")
+    hook.answer = lambda request: (410, {})
+    lakefold.run(f"lakefold pause {table}", {})
+    found(person, "1 notification could not be delivered")
+    look = person.opens(command="lakefold notifications list --state dead --json", link="/notifications?state=dead")
+    assert "table.paused" in look
+    assert "410" in look
+    told = len(hook.requests)
+    hook.answer = lambda request: (200, {})
+    person.does(command="lakefold notifications retry --all", action="/notifications/retry")
+    gone(person, "could not be delivered")
+    wait_for(lambda: len(hook.requests) > told, "delivered")
+    lakefold.store.resume(table, "ada")
+
+
+def test_a_forgotten_pause_is_said_with_who_and_why_and_ended(lakefold: Lakefold, person) -> None:
+    table = f"paused.{type(person).__name__}"
+    lakefold.table(table)
+    wait_for(lambda: lakefold.completed(table), "compacted")
+    lakefold.store.pause(table, "ada", "the lake moves")
+    found(person, rf"{table} (is|was) paused .*by ada: the lake moves")
+    person.does(command=f"lakefold resume {table}", action=f"/tables/{table}/resume")
+    gone(person, "the lake moves")
+    assert not lakefold.store.table_state(table).paused
