@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from service.commands import init, notifications, operate, plans, settings, tables, tokens, upkeep
+from service.commands import audit, init, notifications, operate, plans, settings, tables, tokens, upkeep
 from service.commands.common import remote_url
 from service.commands.output import Output
 from service.demo import entry as demo
@@ -68,6 +68,7 @@ tables.add_to(app)
 plans.add_to(app)
 upkeep.add_to(app)
 notifications.add_to(app)
+audit.add_to(app)
 settings.add_to(app)
 tokens.add_to(app)
 

@@ -2,7 +2,7 @@
 """The context of request handlers: made once by the process, reached by every router through ``Here``."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -13,7 +13,7 @@ from service.config.tables import ConfiguredTable, configure
 from service.documents.lake_cache import LakeCache
 from service.observability.metrics import Metrics
 from service.observability.metrics_page import MetricsPage
-from service.store import Store, TableState
+from service.store import Reach, Store, TableState
 
 #: roles that serve ``/v1`` and the page besides metrics and health
 SERVING_ROLES = ("all", "api")
@@ -45,10 +45,18 @@ class Context:
             self._configured[key] = configure(self.config, state.ref)
         return self._configured[key]
 
+    def within(self, reach: Reach) -> "Context":
+        """The same for whoever sees only the tables within ``reach``."""
+        if reach.everything:
+            return self
+        return replace(self, store=self.store.within(reach), lake_cache=self.lake_cache.within(reach))
+
 
 def context(request: Request) -> Context:
-    """The process's context; as a dependency, ``Here``."""
-    return cast(Context, request.app.state.context)
+    """The process's context as far as the caller may see it; as a dependency, ``Here``."""
+    whole = cast(Context, request.app.state.context)
+    caller = getattr(request.state, "caller", None)
+    return whole if caller is None else whole.within(caller.reach)
 
 
 Here = Annotated[Context, Depends(context)]

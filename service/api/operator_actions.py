@@ -17,6 +17,7 @@ from service.documents import paused, plan_cancelled, plan_retried
 router = APIRouter(dependencies=[changes_the_lake])
 
 Writer = Annotated[Caller, require("write")]
+WriterOfAll = Annotated[Caller, require("write", everything=True)]
 
 
 class Cancel(Body):
@@ -66,14 +67,14 @@ def resume_table(here: Here, caller: Writer, table: str) -> Response:
 
 
 @router.post("/pause", tags=["service"])
-def pause_everything(here: Here, caller: Writer, pause: Pause | None = None) -> Response:
+def pause_everything(here: Here, caller: WriterOfAll, pause: Pause | None = None) -> Response:
     """Begin no more plans of any table; what runs goes on to its end."""
     here.store.pause(None, caller.actor, (pause or Pause()).reason)
     return document(paused(None, True))
 
 
 @router.post("/resume", tags=["service"])
-def resume_everything(here: Here, caller: Writer) -> Response:
+def resume_everything(here: Here, caller: WriterOfAll) -> Response:
     """End the pause of the whole service; tables that are paused by themselves stay so."""
     here.store.resume(None, caller.actor)
     return document(paused(None, False))

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from service import documents
 from service.api.context import Here
 from service.api.paging import LISTED, document, page
+from service.api.security import Caller, require
 from service.api.table_lookup import named
 from service.documents import readings
 
@@ -44,9 +45,11 @@ def cleaning(here: Here, request: Request) -> Response:
 def settings(
     here: Here,
     request: Request,
+    caller: Annotated[Caller, require("read")],
     table: Annotated[str | None, Query(description="The settings of this table instead of the service's.")] = None,
 ) -> Response:
     """Every setting in force and where it came from; secrets are hidden."""
     if table is None:
+        caller.check_everything()
         return page(request, documents.service_settings(here.config))
     return page(request, documents.table_settings(named(here, table)))

@@ -16,6 +16,7 @@ from lake.errors import Rejected
 from service import problems
 from service.api.context import Context
 from service.api.problems import ProblemError
+from service.store import EVERYTHING, Reach
 
 #: the cookie in which the page keeps its token
 COOKIE = "lakefold_token"
@@ -39,22 +40,35 @@ _Described = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: the name of a token with its scope. ``name`` is None for a read that needs no token."""
+    """Who calls: the name of a token with its scope, and the tables within its reach.
+
+    ``name`` is None for a read that needs no token; ``person`` is who signed in.
+    """
 
     name: str | None
     scope: str
+    reach: Reach = EVERYTHING
+    person: str | None = None
 
     @property
     def actor(self) -> str:
         """How the audit trail calls them."""
+        if self.person is not None:
+            return self.person
         return f"token {self.name}" if self.name is not None else "anonymous"
 
+    def check_everything(self) -> None:
+        """Raise ProblemError where what is asked for concerns all tables and not all are within reach."""
+        if not self.reach.everything:
+            detail = f"{self.actor} is limited to {self.reach.words}; this concerns all tables"
+            raise ProblemError(problems.FORBIDDEN, detail, tables=self.reach.patterns)
 
-def require(scope: str) -> Any:
+
+def require(scope: str, *, everything: bool = False) -> Any:
     """A dependency that lets only callers with ``scope`` (read or write) through; its value is the Caller.
 
     Every route but those of health has one. 401 where a token is missing or not in force, 403 where its scope
-    does not suffice.
+    does not suffice; with ``everything`` also where it does not reach all tables.
     """
 
     async def required(request: Request, _: _Described) -> Caller:
@@ -69,6 +83,8 @@ def require(scope: str) -> Any:
                 raise _unauthenticated(what, 'scope="write"')
             detail = f"token {caller.name!r} has scope {caller.scope}; this needs scope {scope}"
             raise ProblemError(problems.FORBIDDEN, detail, scope=scope)
+        if everything:
+            caller.check_everything()
         return caller
 
     required.scope = scope  # type: ignore[attr-defined]

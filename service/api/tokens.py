@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from service.store.tokens import Tokens
+    from service.store.views import Bearer
 
 #: for so long tokens are not asked for again
 _FRESH_SECONDS = 3.0
@@ -34,7 +35,7 @@ class TokenCache:
     def __init__(self, store: "Tokens") -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[str, str]] = {}
+        self._known: dict[str, Bearer] = {}
         self._read_at = self._noted_at = float("-inf")
         self._used: set[str] = set()
 
@@ -43,8 +44,8 @@ class TokenCache:
         """Whether ``find`` needs no query now."""
         return time.monotonic() - self._read_at < _FRESH_SECONDS
 
-    def find(self, token: str) -> tuple[str, str] | None:
-        """Name and scope of a token in force, else None. Raises what the store raises.
+    def find(self, token: str) -> "Bearer | None":
+        """Who has a token in force, else None. Raises what the store raises.
 
         Every token is hashed and looked up by its hash, so that the time this takes says nothing about other tokens.
         """
@@ -54,7 +55,7 @@ class TokenCache:
                 self._read()
             found = self._known.get(hashed)
             if found is not None:
-                self._used.add(found[0])
+                self._used.add(found.name)
             return found
 
     def any_in_force(self) -> bool:

@@ -95,5 +95,10 @@ class Client(Protocol):
     def drop_notifications(self, numbers: Collection[int] | None) -> Document:
         """Forgets dead messages; all that are dead with None."""
 
+    def audit(
+        self, *, table: str | None, actor: str | None, action: str | None, limit: int, after: int | None
+    ) -> list[Document]:
+        """Who asked for what, newest first, at most ``limit``; those behind the one with the number ``after``."""
+
     def close(self) -> None:
         """Closes what was opened."""

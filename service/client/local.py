@@ -146,10 +146,16 @@ class LocalClient:
         return _documents(documents.notification(message) for message in found)
 
     def retry_notifications(self, numbers: Collection[int] | None) -> Document:
-        return documents.notifications_retried(self.store.retry_notifications(numbers))
+        return documents.notifications_retried(self.store.retry_notifications(numbers, actor=self._actor))
 
     def drop_notifications(self, numbers: Collection[int] | None) -> Document:
-        return documents.notifications_dropped(self.store.drop_notifications(numbers))
+        return documents.notifications_dropped(self.store.drop_notifications(numbers, actor=self._actor))
+
+    def audit(
+        self, *, table: str | None, actor: str | None, action: str | None, limit: int, after: int | None
+    ) -> list[Document]:
+        found = self.store.audit(table=table, actor=actor, action=action, limit=limit, after=after)
+        return _documents(documents.audit_entry(entry) for entry in found)
 
     def close(self) -> None:
         if "store" in self.__dict__:

@@ -134,6 +134,11 @@ class RemoteClient:
     def drop_notifications(self, numbers: Collection[int] | None) -> Document:
         return self._post("/v1/notifications/drop", _chosen(numbers))
 
+    def audit(
+        self, *, table: str | None, actor: str | None, action: str | None, limit: int, after: int | None
+    ) -> list[Document]:
+        return self._items("/v1/audit", limit, table=table, actor=actor, action=action, after=after)
+
     def close(self) -> None:
         self._http.close()
 

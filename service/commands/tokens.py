@@ -25,6 +25,10 @@ def add_to(root: typer.Typer) -> None:
 def add(
     name: Name,
     scope: Annotated[str, typer.Option("--scope", help="read, or write, which includes read.")],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--tables", metavar="PATTERN", help="Only tables of this name, * and ? allowed; repeatable."),
+    ] = None,
     expires: Annotated[
         str | None, typer.Option("--expires", metavar="TIME", help="It ends after this time, such as 90d.")
     ] = None,
@@ -37,6 +41,7 @@ def add(
     """
     from lake.units import parse_duration
     from service.api.tokens import digest, new_token
+    from service.store import Reach
 
     with command(json, config) as run:
         if scope not in _SCOPES:
@@ -49,10 +54,14 @@ def add(
             raise CommandError(USAGE, f"--expires: {error}") from error
         if expires_in is not None and expires_in.total_seconds() <= 0:
             raise CommandError(USAGE, "--expires must be above zero")
+        try:
+            reach = Reach(tuple(tables) if tables else None)
+        except ValueError as error:
+            raise CommandError(USAGE, f"--tables: {error}") from error
         token = new_token()
-        run.store.add_token(name, digest=digest(token), scope=scope, expires_in=expires_in, actor=actor())
-        run.out.one({"name": name, "scope": scope, "token": token}, lambda: run.out.line(token))
-        run.out.note(f"{name}: scope {scope}; the token is not shown again")
+        run.store.add_token(name, digest=digest(token), scope=scope, expires_in=expires_in, reach=reach, actor=actor())
+        run.out.one({"name": name, "scope": scope, "tables": tables, "token": token}, lambda: run.out.line(token))
+        run.out.note(f"{name}: scope {scope}, {reach.words}; the token is not shown again")
 
 
 @app.command("list", epilog=exit_codes(ExitCode.DATABASE))
@@ -62,11 +71,11 @@ def list_(json: Json = False, config: ConfigFile = None) -> None:
         tokens, now = run.store.tokens(), datetime.now(UTC)
 
         def text() -> None:
-            columns = ("NAME", "SCOPE", "STATE", "CREATED", "BY", "LAST USED")
+            columns = ("NAME", "SCOPE", "TABLES", "STATE", "CREATED", "BY", "LAST USED")
             rows = (
                 (
-                    token.name, token.scope, _state(token), age(token.created_at, now), token.created_by,
-                    age(token.last_used_at, now),
+                    token.name, token.scope, ", ".join(token.tables or ("all",)), _state(token),
+                    age(token.created_at, now), token.created_by, age(token.last_used_at, now),
                 )
                 for token in tokens
             )  # fmt: skip
@@ -92,5 +101,5 @@ def _state(token: Any) -> str:
 def revoke(name: Name, json: Json = False, config: ConfigFile = None) -> None:
     """End a token; running services refuse it within seconds."""
     with command(json, config) as run:
-        run.store.revoke_token(name)
+        run.store.revoke_token(name, actor=actor())
         run.out.one({"name": name, "revoked": True}, lambda: run.out.line(f"{name}: revoked"))

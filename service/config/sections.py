@@ -34,6 +34,10 @@ class DatabaseSettings(Section):
         description="how long ended plans, with their groups and events, and answered requests with their idempotency "
         "keys are kept; 0 for ever",
     )
+    keep_audit: Duration = Field(
+        default=timedelta(days=365),
+        description="how long `lakefold audit` remembers who asked for what, 0 for ever; at most 100,000 entries",
+    )
 
 
 class Source(Section):

@@ -337,6 +337,9 @@ class Daemon:
             pass
 
     def _prune(self) -> None:
+        if self.leadership.holds(SCAN_ROLE):
+            self.store.prune_sign_ins()
+            self.store.prune_audit(self.config.database.keep_audit)
         keep, forgotten = self.config.database.keep_finished, 0
         while keep and self.leadership.holds(SCAN_ROLE) and not self._draining.is_set():
             pruned = self.store.prune(keep)

@@ -4,6 +4,7 @@
 Values are Python's; ``service.text.plain`` makes them what JSON can hold. Bytes are raw integers, times aware.
 """
 
+from service.documents.audit import audit_entry
 from service.documents.notifications import notification, notifications_dropped, notifications_retried
 from service.documents.plans import (
     PROGRESS,
@@ -33,6 +34,7 @@ __all__ = [
     "PROGRESS",
     "TERMINAL",
     "answer_line",
+    "audit_entry",
     "backlog_seconds",
     "before_resume",
     "halting_plan",

@@ -11,12 +11,13 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
+from typing import Any
 
 from lake.errors import one_line
 from lake.plan import PlanState
-from service.store import Contest, Figures, Leader, PlanView, ProcessView, ScanRecord, Store
+from service.store import Contest, Figures, Leader, PlanView, ProcessView, Reach, ScanRecord, Store
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,22 @@ class Lake:
     processes: Sequence[ProcessView]
     running: Sequence[PlanView]
     contested: Mapping[str, Contest]
+
+    def within(self, reach: Reach) -> "Lake":
+        """What of it whoever sees only the tables within ``reach`` may know; whatever is mapped is so by its table."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        by_table: dict[str, Any] = {
+            name: {table: value for table, value in values[name].items() if reach.sees(table)}
+            for name in values
+            if isinstance(values[name], Mapping)
+        }
+        return replace(
+            self,
+            **by_table,
+            figures=self.figures.within(reach),
+            recent=[plan for plan in self.recent if reach.sees(plan.table)],
+            running=[plan for plan in self.running if reach.sees(plan.table)],
+        )
 
 
 def read_lake(store: Store) -> Lake:
@@ -89,6 +106,10 @@ class LakeCache:
         """Read now. Raises what the store raises, and then nobody gets the reading before."""
         with self._reading:
             return self._read().lake
+
+    def within(self, reach: Reach) -> "LakeCache":
+        """The readings of this one, as whoever sees only the tables within ``reach`` gets them."""
+        return _Limited(self, reach)
 
     def changed(self) -> None:
         """The database was changed through this process: nobody gets a reading from before."""
@@ -132,6 +153,25 @@ class LakeCache:
             logger.debug("not read: %s", one_line(error))
         finally:
             self._reading.release()
+
+
+class _Limited(LakeCache):
+    """The readings of another cache, but for the tables that somebody may not see."""
+
+    def __init__(self, whole: LakeCache, reach: Reach) -> None:
+        self._whole, self._reach = whole, reach
+
+    def within(self, reach: Reach) -> LakeCache:
+        return _Limited(self, reach)
+
+    def refresh(self) -> Lake:
+        return self._whole.refresh().within(self._reach)
+
+    def changed(self) -> None:
+        self._whole.changed()
+
+    def lake(self, *, fresh: bool = False) -> Lake:
+        return self._whole.lake(fresh=fresh).within(self._reach)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from lake.version import __version__
 from service.api import (
+    audit,
     callbacks,
     events,
     explain,
@@ -35,7 +36,7 @@ from service.web.problems import on_no_route
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
 ROUTERS: tuple[APIRouter, ...] = (
     overview.router, tables.router, explain.router, plans.router, progress.router, requests.router,
-    operator_actions.router, notifications.router, events.router,
+    operator_actions.router, notifications.router, audit.router, events.router,
 )  # fmt: skip
 
 _DESCRIPTION = """\
@@ -77,7 +78,7 @@ def _routes(serves_api: bool, metrics_token: bool) -> list[BaseRoute]:
     root = APIRouter(responses=_PROBLEM)
     root.include_router(health.health)
     root.include_router(health.explanations)
-    root.include_router(health.metrics, dependencies=[require("read")] if metrics_token else [])
+    root.include_router(health.metrics, dependencies=[require("read", everything=True)] if metrics_token else [])
     if serves_api:
         for router in ROUTERS:
             root.include_router(router, prefix="/v1", dependencies=[require("read")])

@@ -18,6 +18,8 @@ from service.api.problems import ProblemError, problem_of, problem_response
 from service.api.security import Caller
 from service.http.bodies import Body, Held, in_pieces, too_large, unread
 from service.http.limits import RateLimit
+from service.store import Door
+from service.store.audit import door
 from service.web import login
 from service.web.problems import is_for_people, problem_page
 
@@ -54,6 +56,7 @@ class Guard:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         send = _with_headers(in_pieces(send))
+        door.set(Door.HTTP if scope["path"].startswith("/v1/") else Door.PAGE)
         request, http = Request(scope), self._context.config.http
         most = _MOST_BODY.get(request.url.path, http.max_body)
         try:
@@ -97,7 +100,7 @@ class Guard:
         tokens = self._context.tokens
         # Only a look into the database may take long enough to leave the server's own thread.
         found = tokens.find(token) if tokens.fresh else await to_thread.run_sync(tokens.find, token)
-        return None if found is None else Caller(*found)
+        return None if found is None else Caller(found.name, found.scope, found.reach, found.person)
 
 
 def _reads_body(request: Request) -> bool:

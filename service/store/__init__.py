@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The database of plans: SQLite or PostgreSQL, one ``Store`` for executors, scheduler and command line."""
 
+import copy
+
 from service.store import schema
+from service.store.audit import Audit
 from service.store.claims import Claims
 from service.store.engine import Database, Watcher
 from service.store.errors import (
@@ -23,14 +26,18 @@ from service.store.notifications import Notifications
 from service.store.planning import Planning
 from service.store.processes import Processes
 from service.store.pruning import Pruning
+from service.store.reach import EVERYTHING, Reach
 from service.store.requests import Requests
 from service.store.staged import StagedParts
 from service.store.superseded import Superseded
 from service.store.tables import Tables
 from service.store.tokens import Tokens
 from service.store.views import (
+    AuditEntry,
+    Bearer,
     Contest,
     DeletionDay,
+    Door,
     Figures,
     GroupView,
     Leader,
@@ -54,12 +61,16 @@ from service.store.views import (
 from service.store.written import Written
 
 __all__ = [
+    "EVERYTHING",
     "PARTITION_SCHEMA",
     "Ambiguous",
+    "AuditEntry",
+    "Bearer",
     "ConstraintViolated",
     "Contest",
     "DatabaseUnreachable",
     "DeletionDay",
+    "Door",
     "Figures",
     "GroupView",
     "IdempotencyMismatch",
@@ -75,6 +86,7 @@ __all__ = [
     "PlanView",
     "ProcessFacts",
     "ProcessView",
+    "Reach",
     "Request",
     "ScanRecord",
     "SchemaBehind",
@@ -104,6 +116,7 @@ class Store(
     Leaders,
     Processes,
     Tokens,
+    Audit,
     Notifications,
     Pruning,
 ):
@@ -121,6 +134,12 @@ class Store(
     def url(self) -> str:
         """The database's URL without anything secret."""
         return self._database.shown
+
+    def within(self, reach: Reach) -> "Store":
+        """The same store for whoever sees only the tables within ``reach``: all others are unknown."""
+        limited = copy.copy(self)
+        limited._reach = reach
+        return limited
 
     def watch(self, watcher: Watcher) -> None:
         """Tell ``watcher`` from now on how every call to the database ends."""

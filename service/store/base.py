@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase
 
@@ -14,6 +14,7 @@ from lake.redaction import hide
 from service.store.clock import db_now
 from service.store.engine import Database
 from service.store.models import EventRow, PlanRow
+from service.store.reach import EVERYTHING
 from service.store.views import StoreSettings
 
 #: an error of a JVM can be a page; the head of it names the cause
@@ -24,11 +25,19 @@ Query = TypeVar("Query", bound=Select[*tuple[Any, ...]])
 
 
 class StorePart:
-    """A part of ``Store``: methods around one noun, on one database."""
+    """A part of ``Store``: methods around one noun, on one database.
+
+    ``_reach`` are the tables of which it tells and changes anything; the others are not there.
+    """
 
     def __init__(self, database: Database, settings: StoreSettings) -> None:
         self._database = database
         self._settings = settings
+        self._reach = EVERYTHING
+
+    def _seen(self, table_name: Any) -> ColumnElement[bool]:
+        """That the table whose name is in this column is within reach."""
+        return self._reach.condition(table_name, self._database.dialect)
 
 
 def storable(text: str) -> str:

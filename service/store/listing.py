@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
 
 from lake.plan import LIVE_STATES, PlanKind, PlanState
 from service.store.base import StorePart
@@ -32,15 +32,18 @@ _MOST_NAMED = 5
 NEWEST_PLANS = 5
 
 
-def id_of(connection: Connection, column: Any, part: str, noun: str) -> str:
-    """The id in ``column`` that is ``part``, or the only one that has it somewhere. Raises NotFound, Ambiguous."""
+def id_of(connection: Connection, column: Any, part: str, noun: str, seen: ColumnElement[bool]) -> str:
+    """The id in ``column`` that is ``part``, or the only one that has it somewhere, of those that are ``seen``.
+
+    Raises NotFound, Ambiguous.
+    """
     part = part.strip().lower()
-    found = connection.execute(select(column).where(column == part)).scalar_one_or_none()
+    found = connection.execute(select(column).where(column == part, seen)).scalar_one_or_none()
     if found is not None:
         return str(found)
     ids: list[str] = []
     if 0 < len(part) < _ID_LENGTH and _OF_IDS.issuperset(part):  # nothing else is looked for in a million ids
-        having = select(column).where(column.contains(part, autoescape=True)).order_by(column.desc())
+        having = select(column).where(column.contains(part, autoescape=True), seen).order_by(column.desc())
         ids = list(connection.execute(having.limit(_MOST_NAMED + 1)).scalars())
     if not ids:
         raise NotFound(f"no {noun} {part!r}")
@@ -50,9 +53,9 @@ def id_of(connection: Connection, column: Any, part: str, noun: str) -> str:
     return ids[0]
 
 
-def plan_id_of(connection: Connection, part: str) -> str:
-    """The id of the one plan that ``part`` is of. Raises NotFound, Ambiguous."""
-    return id_of(connection, PlanRow.id, part, "plan")
+def plan_id_of(connection: Connection, part: str, seen: ColumnElement[bool]) -> str:
+    """The id of the one plan that ``part`` is of, of those that are ``seen``. Raises NotFound, Ambiguous."""
+    return id_of(connection, PlanRow.id, part, "plan", seen)
 
 
 def _views(connection: Connection, query: Select[Any]) -> list[PlanView]:
@@ -77,14 +80,16 @@ class Listing(StorePart):
 
         Behind a whole id a list goes on where its plan is gone, too. Raises NotFound, Ambiguous.
         """
-        query = select(PlanRow.__table__).order_by(PlanRow.id.desc()).limit(limit)
+        query = select(PlanRow.__table__).where(self._seen(PlanRow.table_name)).order_by(PlanRow.id.desc()).limit(limit)
         for value, column in ((table, PlanRow.table_name), (state, PlanRow.state), (request_id, PlanRow.request_id)):
             if value is not None:
                 query = query.where(column == value)
         with self._database.read() as connection:
             if after is not None:
                 whole = len(after) == _ID_LENGTH
-                query = query.where(PlanRow.id < (after if whole else plan_id_of(connection, after)))
+                query = query.where(
+                    PlanRow.id < (after if whole else plan_id_of(connection, after, self._seen(PlanRow.table_name)))
+                )
             return _views(connection, query)
 
     def last_plans(self, tables: Sequence[str]) -> dict[str, PlanView]:
@@ -122,7 +127,7 @@ class Listing(StorePart):
     def plan(self, plan_id: str) -> PlanView:
         """One plan with its groups and figures; the unique part of an id will do. Raises NotFound, Ambiguous."""
         with self._database.read() as connection:
-            plan_id = plan_id_of(connection, plan_id)
+            plan_id = plan_id_of(connection, plan_id, self._seen(PlanRow.table_name))
             row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
             groups = connection.execute(
                 select(*_GROUP_COLUMNS).where(GroupRow.plan_id == plan_id).order_by(GroupRow.number)
@@ -132,20 +137,22 @@ class Listing(StorePart):
 
     def plans_by_id(self, plan_ids: Collection[str]) -> dict[str, PlanView]:
         """Those of ``plan_ids`` that there are, as a listing shows them."""
-        query = select(PlanRow.__table__).where(PlanRow.id.in_(plan_ids))
+        query = select(PlanRow.__table__).where(PlanRow.id.in_(plan_ids), self._seen(PlanRow.table_name))
         with self._database.read() as connection:
             return {view.plan_id: view for view in _views(connection, query)}
 
     def plan_state(self, plan_id: str) -> PlanState | None:
         """The state of a plan, None when this database does not know it."""
         with self._database.read() as connection:
-            state = connection.execute(select(PlanRow.state).where(PlanRow.id == plan_id)).scalar_one_or_none()
+            state = connection.execute(
+                select(PlanRow.state).where(PlanRow.id == plan_id, self._seen(PlanRow.table_name))
+            ).scalar_one_or_none()
         return None if state is None else PlanState(state)
 
     def events(self, plan_id: str) -> list[PlanEvent]:
         """What happened to a plan, oldest first; the unique part of an id will do. Raises NotFound, Ambiguous."""
         with self._database.read() as connection:
-            plan_id = plan_id_of(connection, plan_id)
+            plan_id = plan_id_of(connection, plan_id, self._seen(PlanRow.table_name))
             rows = connection.execute(
                 select(EventRow.__table__).where(EventRow.plan_id == plan_id).order_by(EventRow.id)
             )

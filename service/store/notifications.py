@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from uuid_utils import uuid7
 
+from service.store.audit import audited
 from service.store.base import StorePart, storable
 from service.store.clock import db_now, milliseconds, moment, optional_moment
 from service.store.errors import NotFound, WrongState
@@ -99,22 +100,23 @@ class Notifications(StorePart):
             rows = connection.execute(query.order_by(NotificationRow.id.desc()).limit(limit))
             return [_notification(row) for row in rows]
 
-    def retry_notifications(self, numbers: Collection[int] | None) -> int:
+    def retry_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
         """Let dead messages (all of them with None) begin anew; how many did. One that waits does so already.
 
         All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that was delivered.
         """
         values = {"dead_at_ms": None, "attempts": 0, "not_before_ms": db_now()}
         return self._of_dead(
-            update(NotificationRow).values(**values), numbers, "sent again", passed_over=(NotificationState.WAITING,)
-        )
+            update(NotificationRow).values(**values), numbers, "sent again", actor=actor,
+            passed_over=(NotificationState.WAITING,),
+        )  # fmt: skip
 
-    def drop_notifications(self, numbers: Collection[int] | None) -> int:
+    def drop_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
         """Delete dead messages (all of them with None); how many.
 
         All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that is not dead.
         """
-        return self._of_dead(delete(NotificationRow), numbers, "dropped")
+        return self._of_dead(delete(NotificationRow), numbers, "dropped", actor=actor)
 
     def prune_notifications(self, *, delivered: timedelta, dead: timedelta) -> int:
         """Delete messages delivered or given up longer ago than that; how many."""
@@ -130,25 +132,38 @@ class Notifications(StorePart):
             connection.execute(this.values(attempts=NotificationRow.attempts + 1, **values))
 
     def _of_dead(
-        self, change: Any, numbers: Collection[int] | None, what: str, passed_over: Collection[NotificationState] = ()
+        self,
+        change: Any,
+        numbers: Collection[int] | None,
+        what: str,
+        *,
+        actor: str,
+        passed_over: Collection[NotificationState] = (),
     ) -> int:
         dead = change.where(NotificationRow.dead_at_ms.is_not(None))
         with self._database.write() as connection:
             if numbers is None:
-                return int(connection.execute(dead).rowcount)
-            changed = 0
-            for number in sorted(set(numbers)):
-                if connection.execute(dead.where(NotificationRow.id == number)).rowcount:
-                    changed += 1
-                    continue
-                row = connection.execute(
-                    select(NotificationRow.__table__).where(NotificationRow.id == number)
-                ).one_or_none()
-                if row is None:
-                    raise NotFound(f"no notification {number}")
-                if (state := _notification(row).state) not in passed_over:
-                    raise WrongState(f"notification {number} is {state}; only dead ones can be {what}")
+                changed = int(connection.execute(dead).rowcount)
+            else:
+                changed = sum(
+                    self._one_of_dead(connection, dead, number, what, passed_over) for number in sorted(set(numbers))
+                )
+            subject = "all" if numbers is None else ", ".join(map(str, sorted(set(numbers))))
+            audited(connection, actor, f"notifications {what}", subject=subject, detail=f"{changed} changed")
         return changed
+
+    @staticmethod
+    def _one_of_dead(
+        connection: Connection, dead: Any, number: int, what: str, passed_over: Collection[NotificationState]
+    ) -> bool:
+        if connection.execute(dead.where(NotificationRow.id == number)).rowcount:
+            return True
+        row = connection.execute(select(NotificationRow.__table__).where(NotificationRow.id == number)).one_or_none()
+        if row is None:
+            raise NotFound(f"no notification {number}")
+        if (state := _notification(row).state) not in passed_over:
+            raise WrongState(f"notification {number} is {state}; only dead ones can be {what}")
+        return False
 
 
 def _notification(row: Row[Any]) -> Notification:

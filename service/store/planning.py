@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from lake.model import FileSlice, TableRef
 from lake.plan import FailedPlan, Keeper, KeeperKind, Plan, PlanState
 from lake.trace import current_traceparent
+from service.store.audit import audited
 from service.store.base import StorePart, insert_if_absent, locked, record_event, storable
 from service.store.blobs import pack, unpack
 from service.store.clock import db_now, milliseconds
@@ -156,7 +157,7 @@ class Planning(StorePart):
         """
         reason = storable(reason or f"cancelled by {actor}")
         with self._database.write() as connection:
-            plan_id = plan_id_of(connection, plan_id)
+            plan_id = plan_id_of(connection, plan_id, self._seen(PlanRow.table_name))
             row = connection.execute(locked(select(PlanRow.__table__).where(PlanRow.id == plan_id))).one()
             asked = {"cancel_requested_by": actor, "cancel_requested_at_ms": db_now(), "cancel_reason": reason}
             this_plan = update(PlanRow).where(PlanRow.id == plan_id)
@@ -179,6 +180,7 @@ class Planning(StorePart):
             else:
                 raise WrongState(f"plan {plan_id} is {row.state}; only requested and inflight plans can be cancelled")
             record_event(connection, plan_id, PlanState(row.state), after, epoch=row.epoch, actor=actor, reason=reason)
+            audited(connection, actor, "plan cancelled", table=row.table_name, subject=plan_id, detail=reason)
         about = {"plan": plan_id, "table": row.table_name, "epoch": row.epoch}
         what = "cancelled" if after is PlanState.CANCELLED else "to be cancelled"
         logger.info("plan %s of %s %s by %s: %s", plan_id, row.table_name, what, actor, reason, extra=about)
@@ -190,7 +192,7 @@ class Planning(StorePart):
         ``plan_id`` may be the unique part of one. Raises NotFound, WrongState, or PartitionsTaken.
         """
         with self._database.write() as connection:
-            plan_id = plan_id_of(connection, plan_id)
+            plan_id = plan_id_of(connection, plan_id, self._seen(PlanRow.table_name))
             table = _failed(connection, plan_id).table_name
             groups = select(GroupRow.partition_path).where(GroupRow.plan_id == plan_id).distinct()
             partitions = tuple(connection.execute(groups).scalars())
@@ -211,6 +213,7 @@ class Planning(StorePart):
                 connection, plan_id, PlanState.FAILED, PlanState.REQUESTED, epoch=row.epoch, actor=actor,
                 reason="retried",
             )  # fmt: skip
+            audited(connection, actor, "plan retried", table=table, subject=plan_id)
 
         self._with_partitions(table, partitions, again)
         about = {"plan": plan_id, "table": table}

@@ -10,6 +10,7 @@ from uuid_utils import uuid7
 
 from lake.plan import PlanKind
 from lake.trace import current_traceparent
+from service.store.audit import audited
 from service.store.base import StorePart, insert_if_absent
 from service.store.clock import db_now, moment, optional_moment
 from service.store.errors import IdempotencyMismatch, NotFound
@@ -50,6 +51,8 @@ class Requests(StorePart):
                 connection, RequestRow, id=request_id, idempotency_key=key, actor=actor,
                 created_at_ms=db_now(), traceparent=current_traceparent(), **body,
             ):  # fmt: skip
+                asked = "dry run requested" if dry_run else "plans requested"
+                audited(connection, actor, asked, table=table, subject=request_id)
                 return request_id
             first = connection.execute(select(RequestRow.__table__).where(RequestRow.idempotency_key == key)).one()
         if any(getattr(first, column) != value for column, value in json.loads(json.dumps(body)).items()):
@@ -88,7 +91,7 @@ class Requests(StorePart):
     def request(self, request_id: str) -> Request:
         """One request; the unique part of an id will do. Raises NotFound, Ambiguous."""
         with self._database.read() as connection:
-            request_id = id_of(connection, RequestRow.id, request_id, "request")
+            request_id = id_of(connection, RequestRow.id, request_id, "request", self._seen(RequestRow.table_name))
             return _request(connection.execute(select(RequestRow.__table__).where(RequestRow.id == request_id)).one())
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import JSON, BigInteger, Connection, cast, delete, func, insert, select, update
 
 from lake.model import TableRef
+from service.store.audit import audited
 from service.store.base import StorePart, insert_if_absent, storable
 from service.store.clock import db_now, moment, to_ms
 from service.store.errors import NotFound
@@ -58,7 +59,8 @@ class Tables(StorePart):
 
     def tables(self, names: Collection[str] | None = None) -> list[TableState]:
         """Every registered table by name, or those of ``names`` that are registered."""
-        query = select(TableRow.__table__).where(TableRow.name != ALL_TABLES).order_by(TableRow.name)
+        query = select(TableRow.__table__).where(TableRow.name != ALL_TABLES, self._seen(TableRow.name))
+        query = query.order_by(TableRow.name)
         if names is not None:
             query = query.where(TableRow.name.in_(names))
         with self._database.read() as connection:
@@ -69,14 +71,16 @@ class Tables(StorePart):
         with self._database.read() as connection:
             bytes_ = func.coalesce(_number(connection, ScanRow.record, "reducible_bytes"), 0).label("bytes")
             query = select(TableRow.name, bytes_).outerjoin(ScanRow, TableRow.last_scan_id == ScanRow.id)
-            rows = connection.execute(query.where(TableRow.name != ALL_TABLES))
+            rows = connection.execute(query.where(TableRow.name != ALL_TABLES, self._seen(TableRow.name)))
             return {row.name: row.bytes for row in rows}
 
     def table_state(self, name: str) -> TableState:
         """The registered table ``name``. Raises NotFound."""
         with self._database.read() as connection:
             row = connection.execute(
-                select(TableRow.__table__).where(TableRow.name == name, TableRow.name != ALL_TABLES)
+                select(TableRow.__table__).where(
+                    TableRow.name == name, TableRow.name != ALL_TABLES, self._seen(TableRow.name)
+                )
             ).one_or_none()
         if row is None:
             raise NotFound(f"no table {name!r} is registered")
@@ -92,6 +96,7 @@ class Tables(StorePart):
             why = f"by {actor}: {reason}" if reason else f"by {actor}"
             self._tell_change(connection, "table.paused", name, why, TableRow.paused_at_ms.is_(None))
             self._change(connection, name, paused_at_ms=db_now(), paused_by=actor, paused_reason=reason or None)
+            audited(connection, actor, "paused", table=name, detail=reason)
         _log("paused", name, why)
 
     def resume(self, name: str | None, actor: str) -> None:
@@ -104,12 +109,13 @@ class Tables(StorePart):
             held = TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None)
             self._tell_change(connection, "table.resumed", name, f"by {actor}", held)
             nobody = {"paused_at_ms": None, "paused_by": None, "paused_reason": None}
-            if name is None:
+            if name is None and self._reach.everything:
                 self._set(connection, ALL_TABLES, **nobody)
             else:
                 self._change(connection, name, **nobody, halted_at_ms=None, halted_reason=None, quarantined={})
                 failed = update(PlanRow).where(PlanRow.table_name == name, PlanRow.failure.is_not(None))
                 connection.execute(failed.values(failure=None))
+            audited(connection, actor, "resumed", table=name)
         _log("resumed", name, f"by {actor}")
 
     def service_pause(self) -> Pause | None:
@@ -182,7 +188,7 @@ class Tables(StorePart):
         with self._database.read() as connection:
             rows = connection.execute(
                 select(ScanRow.record, ScanRow.taken_at_ms)
-                .where(ScanRow.table_name == name)
+                .where(ScanRow.table_name == name, self._seen(ScanRow.table_name))
                 .order_by(ScanRow.id.desc())
                 .limit(limit)
             )
@@ -196,13 +202,13 @@ class Tables(StorePart):
             rows = connection.execute(
                 select(ScanRow.table_name, ScanRow.record, ScanRow.taken_at_ms)
                 .join(TableRow, pointer == ScanRow.id)
-                .where(*conditions)
+                .where(self._seen(TableRow.name), *conditions)
                 .order_by(ScanRow.table_name)
             )
             return {row.table_name: _scan(row.record, row.taken_at_ms) for row in rows}
 
     def _change(self, connection: Any, name: str | None, **values: Any) -> None:
-        if name == ALL_TABLES or self._set(connection, name or ALL_TABLES, **values) != 1:
+        if name == ALL_TABLES or not self._reach.sees(name) or self._set(connection, name or ALL_TABLES, **values) != 1:
             raise NotFound(f"no table {name!r} is registered")
 
     def _tell_change(self, connection: Any, event: str, name: str | None, reason: str, changes: Any) -> None:

@@ -5,13 +5,15 @@ from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import and_, delete, insert, not_, or_, select, update
 
+from service.store.audit import audited
 from service.store.base import StorePart
 from service.store.clock import db_now, milliseconds, moment, optional_moment
 from service.store.errors import NotFound, WrongState
 from service.store.models import TokenRow
-from service.store.views import Token
+from service.store.reach import EVERYTHING, Reach
+from service.store.views import Bearer, Token
 
 _IN_FORCE = (TokenRow.revoked_at_ms.is_(None), or_(TokenRow.expires_at_ms.is_(None), TokenRow.expires_at_ms > db_now()))
 
@@ -20,17 +22,27 @@ class Tokens(StorePart):
     """Who may call the HTTP API. Expiry goes by the database's clock."""
 
     def add_token(
-        self, name: str, *, digest: str, scope: str, expires_in: timedelta | None, actor: str
-    ) -> None:  # fmt: skip
-        """Keep a token by the hexadecimal SHA-256 of it.
+        self,
+        name: str,
+        *,
+        digest: str,
+        scope: str,
+        expires_in: timedelta | None,
+        actor: str,
+        reach: Reach = EVERYTHING,
+        person: str | None = None,
+    ) -> None:
+        """Keep a token by the hexadecimal SHA-256 of it, for the tables within ``reach``.
 
-        The name of a revoked or expired token may be used again. Raises WrongState where it is in force.
+        ``person`` is who signed in, for whose browser it is. The name of a revoked or expired token may be used again.
+        Raises WrongState where it is in force.
         """
         with self._database.write() as connection:
             # Read once: two readings within one statement may lie a millisecond apart.
             now = connection.execute(select(db_now())).scalar_one()
             values: dict[str, Any] = {
-                "digest": digest, "scope": scope, "created_at_ms": now, "created_by": actor, "revoked_at_ms": None,
+                "digest": digest, "scope": scope, "person": person, "created_at_ms": now, "created_by": actor,
+                "tables": None if reach.patterns is None else list(reach.patterns), "revoked_at_ms": None,
                 "expires_at_ms": None if expires_in is None else now + milliseconds(expires_in),
                 "last_used_at_ms": None,
             }  # fmt: skip
@@ -43,14 +55,17 @@ class Tokens(StorePart):
                 connection.execute(update(TokenRow).where(TokenRow.name == name).values(**values))
             else:
                 connection.execute(insert(TokenRow).values(name=name, **values))
+            action = "token added" if person is None else "signed in"
+            audited(connection, actor, action, subject=name, detail=f"scope {scope}, {reach.words}")
 
-    def revoke_token(self, name: str) -> None:
+    def revoke_token(self, name: str, *, actor: str) -> None:
         """End a token; one that was revoked before keeps its time. Raises NotFound."""
         with self._database.write() as connection:
             if connection.execute(select(TokenRow.name).where(TokenRow.name == name)).one_or_none() is None:
                 raise NotFound(f"no token {name!r}")
             revoked = update(TokenRow).where(TokenRow.name == name, TokenRow.revoked_at_ms.is_(None))
-            connection.execute(revoked.values(revoked_at_ms=db_now()))
+            if connection.execute(revoked.values(revoked_at_ms=db_now())).rowcount:
+                audited(connection, actor, "token revoked", subject=name)
 
     def tokens(self) -> list[Token]:
         """Every token by name, those revoked or expired included."""
@@ -62,6 +77,8 @@ class Tokens(StorePart):
                 Token(
                     name=row.name,
                     scope=row.scope,
+                    tables=None if row.tables is None else tuple(row.tables),
+                    person=row.person,
                     in_force=row.name in live,
                     created_at=moment(row.created_at_ms),
                     created_by=row.created_by,
@@ -72,11 +89,25 @@ class Tokens(StorePart):
                 for row in rows
             ]
 
-    def tokens_in_force(self) -> dict[str, tuple[str, str]]:
-        """Digest → name and scope of every token that is neither revoked nor expired."""
+    def tokens_in_force(self) -> dict[str, Bearer]:
+        """Digest → bearer of every token that is neither revoked nor expired."""
+        query = select(TokenRow.digest, TokenRow.name, TokenRow.scope, TokenRow.tables, TokenRow.person)
         with self._database.read() as connection:
-            rows = connection.execute(select(TokenRow.digest, TokenRow.name, TokenRow.scope).where(*_IN_FORCE))
-            return {row.digest: (row.name, row.scope) for row in rows}
+            return {
+                row.digest: Bearer(
+                    name=row.name,
+                    scope=row.scope,
+                    reach=EVERYTHING if row.tables is None else Reach(tuple(row.tables)),
+                    person=row.person,
+                )
+                for row in connection.execute(query.where(*_IN_FORCE))
+            }
+
+    def prune_sign_ins(self) -> int:
+        """Forget tokens of people who signed in that are not in force any more; how many."""
+        ended = select(TokenRow.name).where(TokenRow.person.is_not(None), not_(and_(*_IN_FORCE)))
+        with self._database.write() as connection:
+            return int(connection.execute(delete(TokenRow).where(TokenRow.name.in_(ended))).rowcount)
 
     def tokens_used(self, names: Collection[str]) -> None:
         """Note that these tokens were used now."""

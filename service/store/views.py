@@ -2,7 +2,7 @@
 """What the store hands out and takes in besides the nouns of ``lake``: frozen, timezone-aware, units in names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from typing import Any
 
 from lake.model import CatalogRef, TableRef
 from lake.plan import PartitionFigures, PlanKind, PlanState
+from service.store.reach import EVERYTHING, Reach
 
 
 class Failure(StrEnum):
@@ -346,11 +347,48 @@ class ProcessView(ProcessFacts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
-    """A bearer token as people see it. ``in_force`` says that it is neither revoked nor expired."""
+class Bearer:
+    """Who comes with a token in force: its name, what it may do, the tables it may see, and of whose sign-in it is."""
 
     name: str
     scope: str
+    reach: Reach = EVERYTHING
+    person: str | None = None
+
+
+class Door(StrEnum):
+    """Where somebody came in who asked for something."""
+
+    CLI = "cli"
+    HTTP = "http"
+    PAGE = "page"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """Somebody who asked for something: ``subject`` is the plan, request, token or message that it was about."""
+
+    number: int
+    at: datetime
+    actor: str
+    door: Door
+    action: str
+    table: str | None
+    subject: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A bearer token as people see it. ``in_force`` says that it is neither revoked nor expired.
+
+    ``tables`` are patterns of the tables that it may see, None for all; ``person`` is who signed in with it.
+    """
+
+    name: str
+    scope: str
+    tables: tuple[str, ...] | None
+    person: str | None
     in_force: bool
     created_at: datetime
     created_by: str
@@ -413,6 +451,17 @@ class Figures:
     def paused(self) -> bool:
         """Whether the whole service is paused."""
         return self.pause is not None
+
+    def within(self, reach: Reach) -> "Figures":
+        """The figures of the tables within ``reach``, and of nothing that is of no table."""
+        return replace(
+            self,
+            plans=tuple(entry for entry in self.plans if reach.sees(entry.table)),
+            superseded=tuple(entry for entry in self.superseded if reach.sees(entry.table)),
+            tables=tuple(table for table in self.tables if reach.sees(table.name)),
+            notifications_waiting=0,
+            notifications_dead=0,
+        )
 
     def _sum(self, name: str, *states: PlanState) -> int:
         return sum(getattr(figures, name) for figures in self.plans if figures.state in states)

@@ -27,6 +27,7 @@ from service.web.rendering import table_path
 router = APIRouter(include_in_schema=False, route_class=PageRoute, dependencies=[changes_the_lake])
 
 Writer = Annotated[Caller, require("write")]
+WriterOfAll = Annotated[Caller, require("write", everything=True)]
 Words = Annotated[list[str] | None, Form(max_length=MOST_OVERRIDES)]
 
 
@@ -78,30 +79,32 @@ def resume_table(here: Here, caller: Writer, name: str) -> Response:
 
 
 @router.post("/pause/confirm")
-def pause_everything(here: Here, caller: Writer, reason: Annotated[Reason, Form()] = "") -> Response:
+def pause_everything(here: Here, caller: WriterOfAll, reason: Annotated[Reason, Form()] = "") -> Response:
     """Begin no more plans of any table."""
     here.store.pause(None, caller.actor, reason)
     return _to("/")
 
 
 @router.post("/resume")
-def resume_everything(here: Here, caller: Writer, next: Annotated[str, Form()] = "/") -> Response:
+def resume_everything(here: Here, caller: WriterOfAll, next: Annotated[str, Form()] = "/") -> Response:
     """End the pause of everything, and stay on the page."""
     here.store.resume(None, caller.actor)
     return _to(own_path(next))
 
 
-@router.post("/notifications/retry", dependencies=[require("write")])
-def retry_notifications(here: Here, number: Annotated[RowNumber | None, Form()] = None) -> Response:
+@router.post("/notifications/retry")
+def retry_notifications(
+    here: Here, caller: WriterOfAll, number: Annotated[RowNumber | None, Form()] = None
+) -> Response:
     """Send a message again that was given up; all of them without a number."""
-    here.store.retry_notifications(None if number is None else [number])
+    here.store.retry_notifications(None if number is None else [number], actor=caller.actor)
     return _to("/notifications")
 
 
-@router.post("/notifications/drop", dependencies=[require("write")])
-def drop_notification(here: Here, number: Annotated[RowNumber, Form()]) -> Response:
+@router.post("/notifications/drop")
+def drop_notification(here: Here, caller: WriterOfAll, number: Annotated[RowNumber, Form()]) -> Response:
     """Forget a message that was given up."""
-    here.store.drop_notifications([number])
+    here.store.drop_notifications([number], actor=caller.actor)
     return _to("/notifications?state=dead")
 
 

@@ -10,10 +10,12 @@ from starlette.responses import Response
 from lake.plan import PlanKind, PlanState
 from service.api.bodies import LARGEST
 from service.api.context import Here
+from service.api.security import Caller, require
 from service.api.table_lookup import named
 from service.documents import has_scheduler, nobody_runs_plans, readings, service_settings, table_settings
 from service.problems import NOT_FOUND, CommandError
 from service.store import NotificationState
+from service.web.audit import audit_page
 from service.web.cleaning import cleaning_page
 from service.web.notifications import notifications_page
 from service.web.overrides import MOST_OVERRIDES, request_form
@@ -31,6 +33,8 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 public = APIRouter(include_in_schema=False)
 
 _PLANS_OF_TABLE = 10
+Reader = Annotated[Caller, require("read")]
+_ALL_TABLES = [require("read", everything=True)]
 
 
 @public.get("/static/{name}")
@@ -118,7 +122,7 @@ def show_cleaning(here: Here, request: Request) -> Response:
     return render(request, "cleaning.html", page, section="/cleaning", now=now)
 
 
-@router.get("/notifications")
+@router.get("/notifications", dependencies=_ALL_TABLES)
 def show_notifications(
     here: Here,
     request: Request,
@@ -131,14 +135,28 @@ def show_notifications(
     return render(request, "notifications.html", page)
 
 
-@router.get("/pause")
+@router.get("/audit")
+def show_audit(
+    here: Here,
+    request: Request,
+    table: str = "",
+    actor: str = "",
+    after: Annotated[int | None, Query(ge=0, le=LARGEST)] = None,
+) -> Response:
+    """Who asked for what."""
+    return render(request, "audit.html", audit_page(here.store, table=table, actor=actor, after=after))
+
+
+@router.get("/pause", dependencies=_ALL_TABLES)
 def ask_before_pause(request: Request) -> Response:
     """What a pause of everything means, and the button that does it."""
     return render(request, "pause.html", None)
 
 
 @router.get("/settings")
-def show_settings(here: Here, request: Request, table: str = "") -> Response:
+def show_settings(here: Here, request: Request, caller: Reader, table: str = "") -> Response:
     """Every setting, of the service or of a table."""
+    if not table:
+        caller.check_everything()
     settings = table_settings(named(here, table)) if table else service_settings(here.config)
     return render(request, "settings.html", settings_page(settings, table, here.config), section="/settings")

@@ -186,7 +186,7 @@ def test_a_stream_ends_with_its_token_and_those_of_others_go_on(context, server,
     listeners["nobody"] = Listener(server, plan.plan_id)
     for listener in listeners.values():
         listener.hears(state="requested")
-    context.store.revoke_token("revoked")
+    context.store.revoke_token("revoked", actor="test")
     with sqlite3.connect(context.config.file.parent / "lakefold.db") as database:
         database.execute("UPDATE api_token SET expires_at_ms = 1 WHERE name = 'expired'")
     assert listeners["revoked"].ended.wait(10)

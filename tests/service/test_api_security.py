@@ -141,7 +141,7 @@ def test_no_wrong_expired_and_revoked_tokens_are_told_apart_from_what_they_may_d
     store = context.store
     revoked, reader = add_token(store, "write", "revoked"), add_token(store, "read")
     expired = add_token(store, "write", "expired", expires_in=timedelta(milliseconds=1))
-    store.revoke_token("revoked")
+    store.revoke_token("revoked", actor="test")
     with client_of(context) as client:
         none = client.post("/v1/pause")
         assert "Authorization: Bearer" in problem(none, 401, "unauthenticated")["detail"]
@@ -162,7 +162,7 @@ def test_a_token_is_known_and_forgotten_within_seconds_without_a_restart(context
         first = add_token(context.store, "write", "first")
         assert client.post("/v1/pause", headers=bearer(first)).status_code == 200
         second = add_token(context.store, "write", "second")
-        context.store.revoke_token("first")
+        context.store.revoke_token("first", actor="test")
         clock.shift(3.1)
         context.tokens._read_at -= 3.1  # its clock is monotonic
         assert client.post("/v1/resume", headers=bearer(second)).status_code == 200

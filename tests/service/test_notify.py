@@ -115,7 +115,7 @@ def test_a_receiver_in_trouble_is_tried_again_later_with_the_same_id_and_told_of
     rig.tell()
     for _ in range(3):
         rig.delivery.tick()
-        rig.store.retry_notifications(None)
+        rig.store.retry_notifications(None, actor="test")
     [message] = rig.store.notifications()
     assert (message.state, message.attempts, message.error) == ("waiting", 1, "answered 503 Service Unavailable")
     assert timedelta(seconds=3) < message.not_before - message.created_at < timedelta(seconds=10)

@@ -17,7 +17,7 @@ from waiting import wait_for
 
 from lake.plan import PlanState
 from service import cli
-from service.commands import notifications, operate, plans, tables
+from service.commands import audit, notifications, operate, plans, tables
 from service.config.loader import load
 from service.daemon.process import Daemon
 from service.store import NotificationState, Store, StoreSettings
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_environment")]
 REMOTE = {
     "status", "pause", "resume", "tables list", "tables show", "tables explain", "plans list", "plans show",
     "plans request", "plans cancel", "plans retry", "plans watch", "config show", "notifications list",
-    "notifications retry", "notifications drop",
+    "notifications retry", "notifications drop", "audit",
 }  # fmt: skip
 
 
@@ -71,7 +71,7 @@ class Service:
 
 @pytest.fixture
 def service(toys, tmp_path, store, monkeypatch, run):
-    for module in (notifications, operate, plans, tables):
+    for module in (audit, notifications, operate, plans, tables):
         monkeypatch.setattr(module, "datetime", Later)
     for name in ("t1", "t2"):
         create(tmp_path / "lake" / name, name=name)
@@ -111,6 +111,8 @@ def test_each_reading_command_prints_the_same_from_another_machine(service):
         ("plans", "show", done): 0,
         ("plans", "show", waiting[-10:]): 0,
         ("plans", "watch", done): 0,
+        ("audit",): 0,
+        ("audit", "--action", "paused", "--limit", "1"): 0,
         ("config", "show"): 0,
         ("config", "show", "t1"): 0,
     }.items():

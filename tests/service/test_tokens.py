@@ -9,7 +9,7 @@ from api_toys import add_token, client_of, context_at
 
 from service.api.tokens import digest, new_token
 from service.cli import run
-from service.store import NotFound, Store, WrongState
+from service.store import Bearer, NotFound, Store, WrongState
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def lakefold(tmp_path, capsys):
 
 def test_tokens_in_force_are_found_by_their_hash_and_nothing_else_of_them_is_kept(store):
     token = add_token(store, "write", "airflow")
-    assert store.tokens_in_force() == {digest(token): ("airflow", "write")}
+    assert store.tokens_in_force() == {digest(token): Bearer(name="airflow", scope="write")}
     (kept,) = store.tokens()
     assert (kept.name, kept.scope, kept.in_force, kept.created_by) == ("airflow", "write", True, "test")
     assert (kept.expires_at, kept.revoked_at, kept.last_used_at) == (None, None, None)
@@ -46,16 +46,16 @@ def test_a_token_ends_by_revocation_or_at_its_time(store):
     add_token(store, "read", "long", expires_in=timedelta(days=90))
     add_token(store, "read", "short", expires_in=timedelta(milliseconds=1))
     add_token(store, "read", "revoked")
-    store.revoke_token("revoked")
+    store.revoke_token("revoked", actor="test")
     first = next(token.revoked_at for token in store.tokens() if token.name == "revoked")
-    store.revoke_token("revoked")
-    assert {name for name, _ in store.tokens_in_force().values()} == {"long"}
+    store.revoke_token("revoked", actor="test")
+    assert {bearer.name for bearer in store.tokens_in_force().values()} == {"long"}
     found = {token.name: token for token in store.tokens()}
     assert [found[name].in_force for name in ("long", "revoked", "short")] == [True, False, False]
     assert found["long"].expires_at - found["long"].created_at == timedelta(days=90)
     assert found["revoked"].revoked_at == first, "a second revocation keeps the time of the first"
     with pytest.raises(NotFound, match="no token 'other'"):
-        store.revoke_token("other")
+        store.revoke_token("other", actor="test")
 
 
 def test_a_name_is_taken_while_its_token_is_in_force_and_free_again_afterwards(store):
@@ -64,9 +64,9 @@ def test_a_name_is_taken_while_its_token_is_in_force_and_free_again_afterwards(s
         WrongState, match="a token 'ci' is in force; choose another name, or: lakefold tokens revoke ci"
     ):
         add_token(store, "write", "ci")
-    store.revoke_token("ci")
+    store.revoke_token("ci", actor="test")
     second = add_token(store, "write", "ci")
-    assert store.tokens_in_force() == {digest(second): ("ci", "write")}
+    assert store.tokens_in_force() == {digest(second): Bearer(name="ci", scope="write")}
     assert first != second
 
 
@@ -98,9 +98,9 @@ def test_a_token_is_printed_alone_on_stdout_and_works(lakefold, tmp_path):
     assert (entry["name"], entry["scope"], entry["in_force"]) == ("ci", "write", True)
     assert out.strip() not in listed
     code, text, _ = lakefold("tokens", "list")
-    assert text.splitlines()[1].split()[:3] == ["ci", "write", "until"]
+    assert text.splitlines()[1].split()[:4] == ["ci", "write", "all", "until"]
     assert lakefold("tokens", "revoke", "ci")[:2] == (0, "ci: revoked\n")
-    assert lakefold("tokens", "list")[1].splitlines()[1].split()[:3] == ["ci", "write", "revoked"]
+    assert lakefold("tokens", "list")[1].splitlines()[1].split()[:4] == ["ci", "write", "all", "revoked"]
 
 
 @pytest.mark.parametrize(

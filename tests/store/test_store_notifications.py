@@ -143,8 +143,8 @@ def test_dead_messages_are_tried_again_or_dropped_one_by_one_or_all(store: Store
     with pytest.raises(WrongState, match="is delivered; only dead ones can be sent again"):
         store.retry_notifications([numbers[1], numbers[3]])
     assert store.drop_notifications([numbers[1]]) == 1
-    assert store.retry_notifications(None) == 1
-    assert store.drop_notifications(None) == 0
+    assert store.retry_notifications(None, actor="test") == 1
+    assert store.drop_notifications(None, actor="test") == 0
 
 
 def test_messages_come_in_pages_newest_first(store: Store) -> None:

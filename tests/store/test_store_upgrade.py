@@ -12,7 +12,7 @@ from alembic import command
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from lake.plan import Keeper, KeeperKind, PlanState, Staged
-from service.store import PARTITION_SCHEMA, ScanRecord, Store
+from service.store import PARTITION_SCHEMA, Bearer, ScanRecord, Store
 from service.store.engine import Database
 from service.store.schema import alembic_config
 
@@ -114,4 +114,20 @@ def test_of_earlier_scans_it_is_known_what_was_reducible_where_nothing_waited(da
         found,
     ]
     assert store.partition_layout(TRIPS.name) is None, "the next scan makes it anew"
+    store.close()
+
+
+def test_tokens_of_before_reach_all_tables_and_scans_lose_what_an_earlier_lakefold_does_not_know(
+    database_url: str,
+) -> None:
+    store = Store(database_url)
+    store.add_token("old", digest="d" * 64, scope="write", expires_in=None, actor="test")
+    store.register(TRIPS, "compact")
+    store.record_scan(ScanRecord(table=TRIPS.name, taken_at=datetime.now(UTC), overlaps=1, overlap="met"))
+    to(database_url, "0010")
+    (row,) = sql(database_url, "SELECT record FROM scan_history")
+    assert not {"overlaps", "overlap", "not_planned"} & set(json.loads(row.record))
+    to(database_url, "head")
+    assert store.tokens_in_force() == {"d" * 64: Bearer(name="old", scope="write")}
+    assert (store.scans(TRIPS.name)[0].overlaps, store.audit()) == (0, [])
     store.close()

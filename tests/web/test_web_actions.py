@@ -78,7 +78,7 @@ def test_another_site_signs_nobody_out(signed_in, headers):
     answer = signed_in.post("/logout", headers=headers, follow_redirects=False)
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
-    assert "Sign out write" in signed_in.get("/").text
+    assert "Sign out (write)" in signed_in.get("/").text
 
 
 def test_the_token_is_kept_where_no_script_and_no_other_site_gets_it(fresh):
@@ -90,7 +90,7 @@ def test_the_token_is_kept_where_no_script_and_no_other_site_gets_it(fresh):
         assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
         assert "Max-Age" not in cookie
         page = client.get("/").text
-        assert "Sign out write" in page
+        assert "Sign out (write)" in page
         assert token not in page
         post(client, "/logout")
         assert "Sign in" in client.get("/").text

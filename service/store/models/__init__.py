@@ -6,7 +6,7 @@ from the database's own clock (``clock.db_now``).
 """
 
 from service.store.models.columns import Base
-from service.store.models.people import LeaderRow, NotificationRow, ProcessRow, RequestRow, TokenRow
+from service.store.models.people import AuditRow, LeaderRow, NotificationRow, ProcessRow, RequestRow, TokenRow
 from service.store.models.plans import (
     EventRow,
     GroupRow,
@@ -28,6 +28,7 @@ from service.store.models.tables import (
 __all__ = [
     "ALL_PARTITIONS",
     "ALL_TABLES",
+    "AuditRow",
     "Base",
     "EventRow",
     "GroupRow",

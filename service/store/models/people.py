@@ -84,11 +84,36 @@ class TokenRow(Base):
     #: hexadecimal SHA-256; a token has 256 random bits, so that nothing slower is needed
     digest: Mapped[str] = mapped_column(String)
     scope: Mapped[str] = mapped_column(String)
+    #: patterns of the tables that it may see
+    tables: Mapped[Any] = mapped_column(Json, nullable=True)
+    #: who signed in, and got it for the browser
+    person: Mapped[str | None] = mapped_column(String)
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
     created_by: Mapped[str] = mapped_column(String)
     expires_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     revoked_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     last_used_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class AuditRow(Base):
+    """Somebody who asked for something."""
+
+    __tablename__ = "audit"
+    __table_args__ = (
+        CheckConstraint(one_of("door", ("cli", "http", "page")), name="door_known"),
+        Index(None, "at_ms"),
+        Index(None, "table_name", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    at_ms: Mapped[int] = mapped_column(BigInteger)
+    actor: Mapped[str] = mapped_column(String)
+    door: Mapped[str] = mapped_column(String)
+    action: Mapped[str] = mapped_column(String)
+    #: none of what is not about one table
+    table_name: Mapped[str | None] = mapped_column(String)
+    subject: Mapped[str] = mapped_column(Text)
+    detail: Mapped[str] = mapped_column(Text)
 
 
 class NotificationRow(Base):

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold audit``: who asked for what."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from service.commands.common import ConfigFile, Json, Run, command
+from service.commands.output import Column
+from service.problems import ExitCode, exit_codes
+from service.text import age, moment, short_id
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the command."""
+    root.command("audit", epilog=exit_codes(ExitCode.DATABASE), short_help="List who asked for what.")(audit)
+
+
+def audit(
+    table: Annotated[str | None, typer.Option("--table", help="Only what concerns this table.")] = None,
+    actor: Annotated[str | None, typer.Option("--actor", help="Only what this one asked for.")] = None,
+    action: Annotated[str | None, typer.Option("--action", help="Only this action, such as paused.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many, newest first.")] = 50,
+    after: Annotated[int | None, typer.Option("--after", metavar="NUMBER", help="Continue behind this one.")] = None,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """List who asked for what by command, over HTTP or on the page, newest first."""
+    with command(json, config) as run:
+        found = run.client.audit(table=table, actor=actor, action=action, limit=limit, after=after)
+        run.out.many(found, lambda: _text(run, found, limit))
+
+
+def _text(run: Run, found: Sequence[Mapping[str, Any]], limit: int) -> None:
+    if not found:
+        run.out.note("Nobody has asked for anything.")
+        return
+    now = datetime.now(UTC)
+    rows = (
+        (
+            age(moment(entry["at"]), now), entry["actor"], entry["door"], entry["action"], entry["table"] or "",
+            short_id(entry["subject"]), entry["detail"],
+        )
+        for entry in found
+    )  # fmt: skip
+    titles = ("WHEN", "WHO", "BY", "ACTION", "TABLE", "SUBJECT", "DETAIL")
+    run.out.table([Column(title) for title in titles], rows)
+    if len(found) == limit:
+        run.out.note(f"More may follow: --after {found[-1]['number']}")

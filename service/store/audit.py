@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit: who asked for what, written in the transaction in which it was done."""
+
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from service.store.base import StorePart, storable
+from service.store.clock import db_now, milliseconds, moment
+from service.store.models import AuditRow
+from service.store.views import AuditEntry, Door
+
+#: through which what is done now came in: a command of this machine unless somebody says otherwise
+door: ContextVar[Door] = ContextVar("door", default=Door.CLI)
+#: entries kept at most, whatever their age
+MOST_ENTRIES = 100_000
+
+
+def audited(
+    connection: Connection, actor: str, action: str, *, table: str | None = None, subject: str = "", detail: str = ""
+) -> None:
+    """Note that ``actor`` did ``action`` to ``subject`` (a plan, a request, a token) of ``table``."""
+    connection.execute(
+        insert(AuditRow).values(
+            at_ms=db_now(), actor=storable(actor), door=door.get(), action=action, table_name=table,
+            subject=storable(subject), detail=storable(detail),
+        )
+    )  # fmt: skip
+
+
+class Audit(StorePart):
+    """Who asked for what."""
+
+    def audit(
+        self,
+        *,
+        table: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        limit: int = 50,
+        after: int | None = None,
+    ) -> list[AuditEntry]:
+        """Entries newest first, at most ``limit``; those behind the one with the number ``after``."""
+        query = select(AuditRow.__table__).where(self._seen(AuditRow.table_name))
+        for value, column in ((table, AuditRow.table_name), (actor, AuditRow.actor), (action, AuditRow.action)):
+            if value is not None:
+                query = query.where(column == value)
+        if after is not None:
+            query = query.where(AuditRow.id < after)
+        with self._database.read() as connection:
+            return [_entry(row) for row in connection.execute(query.order_by(AuditRow.id.desc()).limit(limit))]
+
+    def prune_audit(self, keep: timedelta) -> int:
+        """Forget entries older than ``keep``, 0 for none, and all but the newest ``MOST_ENTRIES``; how many."""
+        newest = select(func.coalesce(func.max(AuditRow.id), 0)).scalar_subquery()
+        gone = AuditRow.id <= newest - MOST_ENTRIES
+        if keep:
+            gone |= AuditRow.at_ms < db_now() - milliseconds(keep)
+        with self._database.write() as connection:
+            return int(connection.execute(delete(AuditRow).where(gone)).rowcount)
+
+
+def _entry(row: Any) -> AuditEntry:
+    return AuditEntry(
+        number=row.id, at=moment(row.at_ms), actor=row.actor, door=Door(row.door), action=row.action,
+        table=row.table_name, subject=row.subject, detail=row.detail,
+    )  # fmt: skip
