@@ -131,18 +131,18 @@ def test_dead_messages_are_tried_again_or_dropped_one_by_one_or_all(store: Store
     numbers = [message.number for message in store.due_notifications(10)]
     for number in numbers[:3]:
         store.notification_failed(number, "gone", None)
-    assert store.retry_notifications([numbers[0]]) == 1
+    assert store.retry_notifications([numbers[0]], actor="test") == 1
     assert [m.number for m in store.due_notifications(10)] == [numbers[3], numbers[0]]
     with pytest.raises(WrongState, match=f"notification {numbers[3]} is waiting; only dead ones can be dropped"):
-        store.drop_notifications([numbers[1], numbers[3]])
+        store.drop_notifications([numbers[1], numbers[3]], actor="test")
     with pytest.raises(NotFound, match="no notification 4711"):
-        store.retry_notifications([numbers[1], 4711])
+        store.retry_notifications([numbers[1], 4711], actor="test")
     assert len(store.notifications(NotificationState.DEAD)) == 2, "both or neither"
-    assert store.retry_notifications([numbers[0], numbers[3]]) == 0, "they wait already"
+    assert store.retry_notifications([numbers[0], numbers[3]], actor="test") == 0, "they wait already"
     store.notification_delivered(numbers[3])
     with pytest.raises(WrongState, match="is delivered; only dead ones can be sent again"):
-        store.retry_notifications([numbers[1], numbers[3]])
-    assert store.drop_notifications([numbers[1]]) == 1
+        store.retry_notifications([numbers[1], numbers[3]], actor="test")
+    assert store.drop_notifications([numbers[1]], actor="test") == 1
     assert store.retry_notifications(None, actor="test") == 1
     assert store.drop_notifications(None, actor="test") == 0
 
