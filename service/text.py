@@ -4,13 +4,18 @@
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from lake.units import format_bytes, format_duration
+from lake.units import format_bytes, format_duration, parse_duration
+
+#: of times that people mean; a day more or less can be added to them
+_YEARS = (1971, 9000)
+_LONGEST_AGO = timedelta(days=18_000)
 
 
 def plain(value: Any) -> Any:
@@ -42,6 +47,18 @@ def to_json(value: Any) -> str:
 def moment(text: str) -> datetime:
     """The time that ``plain`` has written."""
     return datetime.fromisoformat(text)
+
+
+def point_in_time(text: str, now: datetime) -> datetime:
+    """A date or time as ISO 8601 has it, in UTC unless it says otherwise, or how long ago: ``2d``. ValueError."""
+    with suppress(ValueError, OverflowError):
+        found = datetime.fromisoformat(text)
+        found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        if _YEARS[0] <= found.year <= _YEARS[1]:
+            return found.astimezone(UTC)
+    with suppress(ValueError, OverflowError):
+        return now - min(max(parse_duration(text), timedelta()), _LONGEST_AGO)
+    raise ValueError(f"{text!r} is no time; write 2026-03-01, 2026-03-01T12:00Z, or how long ago: 90min, 2d")
 
 
 def age(then: datetime | None, now: datetime) -> str:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Building blocks of the bodies of writes."""
 
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
+
+from service.text import point_in_time
 
 #: more than that is said more shortly by naming none: the whole table
 MOST_PARTITIONS = 10_000
@@ -17,12 +20,21 @@ def _inside_the_table(path: str) -> str:
     return path
 
 
+def _moment(value: Any) -> datetime | None:
+    """What a form leaves empty is none."""
+    return point_in_time(str(value), datetime.now(UTC)) if str(value).strip() else None
+
+
 class Body(BaseModel):
     """A JSON object without members that nobody reads."""
 
     model_config = ConfigDict(extra="forbid")
 
 
+#: a date, a time, or how long ago
+Moment = Annotated[
+    datetime | None, BeforeValidator(_moment), WithJsonSchema({"type": "string", "examples": ["2026-03-01", "2d"]})
+]
 RowNumber = Annotated[int, Field(ge=1, le=LARGEST)]
 Reason = Annotated[str, Field(max_length=1000)]
 TableName = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$")]

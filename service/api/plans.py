@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from lake.plan import PlanState
 from service.api.context import Here
 from service.api.paging import LISTED, Limit, document, page
+from service.api.plan_terms import Terms
 from service.documents import plan_summary, readings
 
 router = APIRouter(prefix="/plans", tags=["plans"])
@@ -18,13 +18,12 @@ router = APIRouter(prefix="/plans", tags=["plans"])
 def list_plans(
     here: Here,
     request: Request,
-    table: Annotated[str | None, Query(description="Only this table's.")] = None,
-    state: Annotated[PlanState | None, Query(description="Only plans in this state.")] = None,
+    terms: Terms,
     limit: Limit = 50,
     after: Annotated[str | None, Query(description="Continue behind this plan.")] = None,
 ) -> Response:
     """Plans, newest first."""
-    found = here.store.plans(table=table, state=state, limit=limit + 1, after=after)
+    found = here.store.plans(**terms, limit=limit + 1, after=after)
     plans = found[:limit]
     return page(request, [plan_summary(plan) for plan in plans], plans[-1].plan_id if len(found) > limit else None)
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from service.planning.bulk import Action
     from service.planning.plan_request import PlanRequest
+    from service.store import PlanTerms
 
 Document = dict[str, Any]
 
@@ -53,8 +55,8 @@ class Client(Protocol):
     def settings(self, table: str | None) -> SettingList:
         """The settings in force and where each came from."""
 
-    def plans(self, *, table: str | None, state: str | None, limit: int, after: str | None) -> list[Document]:
-        """Plans, newest first, at most ``limit``; those behind the plan ``after``."""
+    def plans(self, terms: "PlanTerms", *, limit: int, after: str | None) -> list[Document]:
+        """The plans that ``terms`` mean, newest first, at most ``limit``; those behind the plan ``after``."""
 
     def plan(self, plan: str) -> Document:
         """One plan."""
@@ -76,6 +78,9 @@ class Client(Protocol):
 
     def retry(self, plan: str) -> Document:
         """Requests a failed plan again."""
+
+    def bulk(self, action: "Action", terms: "PlanTerms", *, reason: str, dry_run: bool, after: str | None) -> Document:
+        """Cancels or retries some of the plans that ``terms`` mean, or says which; ``next`` is where to go on."""
 
     def pause(self, table: str | None, reason: str) -> Document:
         """Starts no more plans, of a table or of any."""

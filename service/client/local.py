@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lake.plan import PlanState
 from service import documents
 from service.client import Document, SettingList, TableList
 from service.config.catalog import Catalog
@@ -19,8 +18,9 @@ from service.text import plain
 from service.wiring import open_config, open_store
 
 if TYPE_CHECKING:
+    from service.planning.bulk import Action
     from service.planning.plan_request import PlanRequest
-    from service.store import Store
+    from service.store import PlanTerms, Store
 
 _POLL_SECONDS = 0.5
 
@@ -86,9 +86,8 @@ class LocalClient:
             settings=_documents(documents.table_settings(found)), table=found.name, location=found.ref.location
         )
 
-    def plans(self, *, table: str | None, state: str | None, limit: int, after: str | None) -> list[Document]:
-        name = None if table is None else self._name(table)
-        plans = self.store.plans(table=name, state=PlanState(state) if state else None, limit=limit, after=after)
+    def plans(self, terms: "PlanTerms", *, limit: int, after: str | None) -> list[Document]:
+        plans = self.store.plans(**self._meant(terms), limit=limit, after=after)
         return _documents(documents.plan_summary(plan) for plan in plans)
 
     def plan(self, plan: str) -> Document:
@@ -126,6 +125,14 @@ class LocalClient:
         self.store.retry(plan_id, actor=self._actor)
         return documents.plan_retried(plan_id)
 
+    def bulk(self, action: "Action", terms: "PlanTerms", *, reason: str, dry_run: bool, after: str | None) -> Document:
+        from service.planning import bulk
+
+        meant = self._meant(terms)
+        if dry_run:
+            return bulk.would(self.store, action, meant, after)
+        return bulk.act(self.store, action, meant, actor=self._actor, reason=reason, after=after)
+
     def pause(self, table: str | None, reason: str) -> Document:
         name = None if table is None else self._registered(table)
         self.store.pause(name, self._actor, reason)
@@ -160,6 +167,10 @@ class LocalClient:
     def close(self) -> None:
         if "store" in self.__dict__:
             self.store.close()
+
+    def _meant(self, terms: "PlanTerms") -> "PlanTerms":
+        table = terms.get("table")
+        return terms if table is None else {**terms, "table": self._name(table)}
 
     def _name(self, word: str) -> str:
         """The name of a table a person means, one that only the database knows included."""

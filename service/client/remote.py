@@ -12,9 +12,12 @@ from service.client import Document, SettingList, TableList
 from service.client.connection import Connection
 from service.client.progress import progress
 from service.problems import CommandError
+from service.text import plain
 
 if TYPE_CHECKING:
+    from service.planning.bulk import Action
     from service.planning.plan_request import PlanRequest
+    from service.store import PlanTerms
 
 _PAGE = 1000
 #: how long the service holds a call back for an answer; then polling goes on
@@ -22,6 +25,8 @@ _WAIT_SECONDS = 25.0
 _ANSWER_POLL_SECONDS = 0.5
 #: a fresh account lists the whole table first
 _EXPLAIN_SECONDS = 300.0
+#: a thousand plans, one after the other
+_BULK_SECONDS = 300.0
 
 
 class RemoteClient:
@@ -67,9 +72,8 @@ class RemoteClient:
         document = self._document("/v1/settings", table=found["table"])
         return SettingList(settings=document["items"], table=found["table"], location=found["location"])
 
-    def plans(self, *, table: str | None, state: str | None, limit: int, after: str | None) -> list[Document]:
-        name = None if table is None else self.table(table)["table"]
-        return self._items("/v1/plans", limit, table=name, state=state, after=after)
+    def plans(self, terms: "PlanTerms", *, limit: int, after: str | None) -> list[Document]:
+        return self._items("/v1/plans", limit, **self._meant(terms), after=after)
 
     def plan(self, plan: str) -> Document:
         return self._document(f"/v1/plans/{quote(plan, safe='')}")
@@ -115,6 +119,18 @@ class RemoteClient:
     def retry(self, plan: str) -> Document:
         return self._post(f"/v1/plans/{self.plan(plan)['plan_id']}/retry")
 
+    def bulk(self, action: "Action", terms: "PlanTerms", *, reason: str, dry_run: bool, after: str | None) -> Document:
+        document: Document = self._http.call(
+            "POST",
+            f"/v1/plans/{action}",
+            body={**self._meant(terms), "reason": reason, "dry_run": dry_run, "after": after},
+            # The service knows the action again when this call is repeated.
+            headers={"Idempotency-Key": str(uuid.uuid4())},
+            repeatable=True,
+            timeout_seconds=_BULK_SECONDS,
+        )
+        return document
+
     def pause(self, table: str | None, reason: str) -> Document:
         return self._post(f"{self._place(table)}/pause", {"reason": reason})
 
@@ -141,6 +157,11 @@ class RemoteClient:
 
     def close(self) -> None:
         self._http.close()
+
+    def _meant(self, terms: "PlanTerms") -> Document:
+        """Terms as the service's query has them."""
+        said = {"error" if key == "error_class" else key: value for key, value in plain(terms).items()}
+        return said | ({"table": self.table(said["table"])["table"]} if "table" in said else {})
 
     def _place(self, table: str | None) -> str:
         return "/v1" if table is None else f"/v1/tables/{quote(self.table(table)['table'], safe='')}"

@@ -5,25 +5,31 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from service.commands.answers import answer_text
+from service.commands.bulk import bulk
 from service.commands.common import (
     ConfigFile,
     Json,
     PlanId,
     Run,
     Table,
+    Yes,
     command,
     partition_name,
     plural,
 )
 from service.commands.output import Column
+from service.commands.plan_terms import InState, OfTable, Since, Until, WithError, WithName, terms_of
 from service.documents import TERMINAL
 from service.problems import INTERRUPTED, USAGE, CommandError, ExitCode, exit_codes
 from service.text import age, moment, short_id, size
+
+if TYPE_CHECKING:
+    from service.store import PlanTerms
 
 app = typer.Typer(help="Plans: requested, inflight, completed, failed, cancelled.", no_args_is_help=True)
 PATIENCE_SECONDS = 15
@@ -38,8 +44,12 @@ def add_to(root: typer.Typer) -> None:
 
 @app.command("list", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.PENDING, ExitCode.DATABASE))
 def list_(
-    table: Annotated[str | None, typer.Option("--table", "-t", metavar="TABLE", help="Only this table's.")] = None,
-    state: Annotated[str | None, typer.Option("--state", "-s", help="Only plans in this state.")] = None,
+    table: OfTable = None,
+    name: WithName = None,
+    state: InState = None,
+    error: WithError = None,
+    since: Since = None,
+    until: Until = None,
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=1000, help="At most so many.")] = 50,
     after: Annotated[str | None, typer.Option("--after", metavar="PLAN", help="Continue behind this plan.")] = None,
     exit_code: Annotated[
@@ -49,14 +59,9 @@ def list_(
     config: ConfigFile = None,
 ) -> int:
     """List plans, newest first."""
-    from lake.plan import PlanState
-    from service.text import nearest
-
     with command(json, config) as run:
-        states = [known.value for known in PlanState]
-        if state is not None and state not in states:
-            raise CommandError(USAGE, f"--state {state!r} is none of {', '.join(states)}{nearest(state, states)}")
-        plans = run.client.plans(table=table, state=state, limit=limit, after=after)
+        terms = terms_of(table=table, name=name, state=state, error=error, since=since, until=until)
+        plans = run.client.plans(terms, limit=limit, after=after)
         run.out.many(plans, lambda: _list_text(run, plans, limit))
     live = any(plan["state"] not in TERMINAL for plan in plans)
     return ExitCode.PENDING if exit_code and live else ExitCode.OK
@@ -276,27 +281,78 @@ def _overrides(settings: list[str]) -> dict[str, str]:
     return overrides
 
 
-@app.command("cancel", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
+_MANY = (ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE)
+MaybePlan = Annotated[
+    str | None, typer.Argument(metavar="[PLAN]", help="One plan, by its id or a part of it; or say which with options.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="List the plans that are meant; change none.")]
+
+
+@app.command("cancel", epilog=exit_codes(*_MANY))
 def cancel(
-    plan: PlanId,
+    plan: MaybePlan = None,
+    table: OfTable = None,
+    name: WithName = None,
+    state: InState = None,
+    error: WithError = None,
+    since: Since = None,
+    until: Until = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the plan's history.")] = "cancelled by hand",
+    dry_run: DryRun = False,
+    yes: Yes = False,
     json: Json = False,
     config: ConfigFile = None,
-) -> None:
-    """Cancel a plan: at once while requested; an inflight one stops before its commit."""
+) -> int:
+    """Cancel a plan, or all that are meant: at once while requested; an inflight one stops before its commit.
+
+    Which plans, is asked before anything is done to several; --yes is the answer where nobody can be asked. Exit 3
+    when some had ended meanwhile.
+    """
     with command(json, config) as run:
-        done = run.client.cancel(plan, reason)
+        terms = terms_of(table=table, name=name, state=state, error=error, since=since, until=until)
+        if _one_or_many(plan, terms, dry_run):
+            return bulk(run, "cancel", terms, reason, dry_run=dry_run, yes=yes)
+        done = run.client.cancel(plan or "", reason)
         asked = f"is {done['state']}; its executor was asked to stop before the commit"
         text = asked if done["cancel_requested"] else "cancelled"
         run.out.one(done, lambda: run.out.line(f"Plan {done['plan_id']} {text}"))
+        return ExitCode.OK
 
 
-@app.command("retry", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE))
-def retry(plan: PlanId, json: Json = False, config: ConfigFile = None) -> None:
-    """Request a failed plan again; its partitions must be free."""
+@app.command("retry", epilog=exit_codes(*_MANY))
+def retry(
+    plan: MaybePlan = None,
+    table: OfTable = None,
+    name: WithName = None,
+    state: InState = None,
+    error: WithError = None,
+    since: Since = None,
+    until: Until = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why, for the history of several plans.")] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Request a failed plan again, or all that are meant; their partitions must be free.
+
+    Which plans, is asked before anything is done to several; --yes is the answer where nobody can be asked. Exit 3
+    when the partitions of some are not free.
+    """
     with command(json, config) as run:
-        done = run.client.retry(plan)
+        terms = terms_of(table=table, name=name, state=state, error=error, since=since, until=until)
+        if _one_or_many(plan, terms, dry_run):
+            return bulk(run, "retry", terms, reason, dry_run=dry_run, yes=yes)
+        done = run.client.retry(plan or "")
         run.out.one(done, lambda: run.out.line(f"Plan {done['plan_id']} requested again"))
+        return ExitCode.OK
+
+
+def _one_or_many(plan: str | None, terms: "PlanTerms", dry_run: bool) -> bool:
+    """Whether several plans are meant and not the one with an id."""
+    if plan is not None and (terms or dry_run):
+        raise CommandError(USAGE, "give one PLAN, or options that say which plans; --dry-run is for several")
+    return plan is None
 
 
 @app.command("watch", epilog=exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))

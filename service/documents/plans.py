@@ -30,6 +30,7 @@ def plan_summary(plan: "PlanView") -> dict[str, Any]:
         "progress_bytes_total": plan.progress_bytes_total, "attempts": plan.attempts, "epoch": plan.epoch,
         "executor": plan.executor, "created_at": plan.created_at, "claimed_at": plan.claimed_at,
         "finalized_at": plan.finalized_at, "instant": plan.instant, "error": plan.error,
+        "error_class": plan.error_class,
         "cancel_reason": plan.cancel_reason, "request_id": plan.request_id, "actor": plan.actor,
         "adopted": plan.adopted,
     }  # fmt: skip

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 from lake.version import __version__
 from service.api import (
     audit,
+    bulk,
     callbacks,
     events,
     explain,
@@ -36,7 +37,7 @@ from service.web.problems import on_no_route
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
 ROUTERS: tuple[APIRouter, ...] = (
     overview.router, tables.router, explain.router, plans.router, progress.router, requests.router,
-    operator_actions.router, notifications.router, audit.router, events.router,
+    operator_actions.router, bulk.router, notifications.router, audit.router, events.router,
 )  # fmt: skip
 
 _DESCRIPTION = """\

@@ -5,6 +5,7 @@ import copy
 
 from service.store import schema
 from service.store.audit import Audit
+from service.store.bulk import Bulk
 from service.store.claims import Claims
 from service.store.engine import Database, Watcher
 from service.store.errors import (
@@ -35,9 +36,11 @@ from service.store.tokens import Tokens
 from service.store.views import (
     AuditEntry,
     Bearer,
+    BulkAction,
     Contest,
     DeletionDay,
     Door,
+    ErrorClass,
     Figures,
     GroupView,
     Leader,
@@ -47,6 +50,7 @@ from service.store.views import (
     Pause,
     PlanEvent,
     PlanFigures,
+    PlanTerms,
     PlanView,
     ProcessFacts,
     ProcessView,
@@ -66,11 +70,13 @@ __all__ = [
     "Ambiguous",
     "AuditEntry",
     "Bearer",
+    "BulkAction",
     "ConstraintViolated",
     "Contest",
     "DatabaseUnreachable",
     "DeletionDay",
     "Door",
+    "ErrorClass",
     "Figures",
     "GroupView",
     "IdempotencyMismatch",
@@ -83,6 +89,7 @@ __all__ = [
     "Pause",
     "PlanEvent",
     "PlanFigures",
+    "PlanTerms",
     "PlanView",
     "ProcessFacts",
     "ProcessView",
@@ -110,6 +117,7 @@ class Store(
     Planning,
     Listing,
     Requests,
+    Bulk,
     Written,
     Tables,
     Layouts,

@@ -45,6 +45,11 @@ def storable(text: str) -> str:
     return hide(text).replace("\x00", "").encode("utf-8", "replace").decode()[:_LONGEST_TEXT]
 
 
+def own_key(actor: str, key: str | None) -> str | None:
+    """An idempotency key as it is kept, unique among those of its actor, in whose name there is no line break."""
+    return None if key is None else f"{actor}\n{key}"
+
+
 def insert_if_absent(connection: Connection, row: type[DeclarativeBase], **values: Any) -> bool:
     """Insert a row unless its key is taken; whether it was inserted."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite

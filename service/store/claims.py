@@ -49,7 +49,8 @@ class Claims(StorePart):
                     .values(
                         state=PlanState.INFLIGHT, epoch=PlanRow.epoch + 1, attempts=PlanRow.attempts + 1,
                         executor=executor, lease_until_ms=db_now() + self._lease_ms, heartbeat_at_ms=db_now(),
-                        grace_ms=_GRACE, claimed_at_ms=db_now(), step=None, error=None, milliseconds={},
+                        grace_ms=_GRACE, claimed_at_ms=db_now(), step=None, error=None, error_class=None,
+                        milliseconds={},
                         progress_bytes_done=0, progress_bytes_total=PlanRow.input_bytes, progress_rows_done=0,
                         spark_ui=None,
                     )

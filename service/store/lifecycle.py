@@ -18,7 +18,7 @@ from service.store.models import GroupRow, LivePartitionRow, PlanRow, Superseded
 from service.store.notifications import tell
 from service.store.rows import load_plan
 from service.store.staged import clear_committed
-from service.store.views import Failure
+from service.store.views import ErrorClass, Failure
 
 _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
 _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
@@ -46,7 +46,8 @@ class Lifecycle(StorePart):
     def stay(self, claim: Claim, error: str) -> None:
         """Record why a plan stays inflight; the first cause of an attempt is the one that is kept. Raises LeaseLost."""
         with self._database.write() as connection:
-            fenced_update(connection, claim, {"error": func.coalesce(PlanRow.error, storable(error))})
+            first = func.coalesce(PlanRow.error, storable(error))
+            fenced_update(connection, claim, {"error": first, "error_class": ErrorClass.COMMIT_UNKNOWN})
             inflight = PlanState.INFLIGHT
             record_event(
                 connection, claim.plan.plan_id, inflight, inflight, epoch=claim.epoch, actor=claim.executor,
@@ -132,7 +133,7 @@ class Lifecycle(StorePart):
         with self._database.write() as connection:
             row = hold(connection, claim)
             if row.cancel_requested_at_ms is not None:
-                values = {"error": storable(error)}
+                values = {"error": storable(error), "error_class": None}
                 reason = row.cancel_reason or "cancel requested"
                 self._leave_inflight(connection, claim, PlanState.CANCELLED, values, row.cancel_requested_by, reason)
                 return False
@@ -142,7 +143,7 @@ class Lifecycle(StorePart):
                     connection,
                     claim,
                     PlanState.FAILED,
-                    {"error": storable(error), "failure": Failure.ATTEMPTS},
+                    {"error": storable(error), "error_class": ErrorClass.TRANSIENT, "failure": Failure.ATTEMPTS},
                     claim.executor,
                     reason,
                 )
@@ -150,7 +151,8 @@ class Lifecycle(StorePart):
             wait_ms = self._backoff_ms(row.attempts)
             self._leave_inflight(
                 connection, claim, PlanState.REQUESTED,
-                {"error": storable(error), "not_before_ms": db_now() + wait_ms, "step": None},
+                {"error": storable(error), "error_class": ErrorClass.TRANSIENT, "not_before_ms": db_now() + wait_ms,
+                 "step": None},
                 claim.executor, f"attempt {row.attempts}, again in {wait_ms / 1000:g} s: {error}",
             )  # fmt: skip
             return True
@@ -159,7 +161,8 @@ class Lifecycle(StorePart):
         """Rejected or Integrity: failed, partitions freed; with ``halt`` the table is halted. Raises LeaseLost."""
         with self._database.write() as connection:
             row = hold(connection, claim)
-            values = {"error": storable(error), "failure": Failure.REJECTED}
+            kind = ErrorClass.INTEGRITY if halt else ErrorClass.REJECTED
+            values = {"error": storable(error), "error_class": kind, "failure": Failure.REJECTED}
             self._leave_inflight(connection, claim, PlanState.FAILED, values, claim.executor, error)
             if halt:
                 self._halt(connection, row, error)
@@ -167,8 +170,9 @@ class Lifecycle(StorePart):
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
         """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
         with self._database.write() as connection:
-            hold(connection, claim)
-            self._leave_inflight(connection, claim, PlanState.CANCELLED, {"error": storable(reason)}, actor, reason)
+            asked = hold(connection, claim).cancel_requested_at_ms is not None
+            values = {"error": storable(reason), "error_class": None if asked else ErrorClass.CONFLICT}
+            self._leave_inflight(connection, claim, PlanState.CANCELLED, values, actor, reason)
 
     def _superseded_by(self, connection: Connection, row: Row[Any], commit: Commit) -> None:
         """What the commit of the plan ``row`` replaced, and no longer leaves over.
@@ -244,7 +248,8 @@ def _completed(commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str,
         "figures": [[f.partition, f.files_before, f.bytes_before, f.files_after, f.bytes_after] for f in figures],
         **{name: sum(getattr(f, name) for f in figures) for name in _FIGURES},
         "step": Step.RECORD.value,
-        "error": None, "cancel_requested_by": None, "cancel_requested_at_ms": None, "cancel_reason": None,
+        "error": None, "error_class": None,
+        "cancel_requested_by": None, "cancel_requested_at_ms": None, "cancel_reason": None,
     }  # fmt: skip
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
 
@@ -14,11 +14,12 @@ from service.store.clock import db_now, milliseconds, moment
 from service.store.errors import Ambiguous, NotFound
 from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTotalRow, SupersededRow, TableRow
 from service.store.notifications import counted
+from service.store.plan_terms import newest
 from service.store.pruning import SUMS
 from service.store.rows import group_view, plan_view, table_state
 from service.store.staged import staged_by, tokens_of
 from service.store.tables import service_pause
-from service.store.views import Contest, Figures, PlanEvent, PlanFigures, PlanView, SupersededFigures
+from service.store.views import Contest, Figures, PlanEvent, PlanFigures, PlanTerms, PlanView, SupersededFigures
 
 _GROUP_COLUMNS = tuple(column for column in GroupRow.__table__.c if column.name != "files")
 
@@ -67,30 +68,17 @@ def _views(connection: Connection, query: Select[Any]) -> list[PlanView]:
 class Listing(StorePart):
     """Plans as people and metrics see them."""
 
-    def plans(
-        self,
-        *,
-        table: str | None = None,
-        state: PlanState | None = None,
-        request_id: str | None = None,
-        limit: int = 50,
-        after: str | None = None,
-    ) -> list[PlanView]:
+    def plans(self, *, limit: int = 50, after: str | None = None, **which: Unpack[PlanTerms]) -> list[PlanView]:
         """Plans newest first, at most ``limit``; those behind ``after``, an id or the unique part of one.
 
         Behind a whole id a list goes on where its plan is gone, too. Raises NotFound, Ambiguous.
         """
-        query = select(PlanRow.__table__).where(self._seen(PlanRow.table_name)).order_by(PlanRow.id.desc()).limit(limit)
-        for value, column in ((table, PlanRow.table_name), (state, PlanRow.state), (request_id, PlanRow.request_id)):
-            if value is not None:
-                query = query.where(column == value)
         with self._database.read() as connection:
-            if after is not None:
-                whole = len(after) == _ID_LENGTH
-                query = query.where(
-                    PlanRow.id < (after if whole else plan_id_of(connection, after, self._seen(PlanRow.table_name)))
-                )
-            return _views(connection, query)
+            seen = self._seen(PlanRow.table_name)
+            if after is not None and len(after) != _ID_LENGTH:
+                after = plan_id_of(connection, after, seen)
+            ids = newest(connection, which, seen, limit, after)
+            return _views(connection, select(PlanRow.__table__).where(PlanRow.id.in_(ids)).order_by(PlanRow.id.desc()))
 
     def last_plans(self, tables: Sequence[str]) -> dict[str, PlanView]:
         """The newest plan of each of ``tables`` that has one."""

@@ -163,7 +163,9 @@ class Planning(StorePart):
             this_plan = update(PlanRow).where(PlanRow.id == plan_id)
             if row.state == PlanState.REQUESTED:
                 connection.execute(
-                    this_plan.values(state=PlanState.CANCELLED, finalized_at_ms=db_now(), error=reason, **asked)
+                    this_plan.values(
+                        state=PlanState.CANCELLED, finalized_at_ms=db_now(), error=reason, error_class=None, **asked
+                    )
                 )
                 connection.execute(delete(LivePartitionRow).where(LivePartitionRow.plan_id == plan_id))
                 after = PlanState.CANCELLED
@@ -186,8 +188,8 @@ class Planning(StorePart):
         logger.info("plan %s of %s %s by %s: %s", plan_id, row.table_name, what, actor, reason, extra=about)
         return after
 
-    def retry(self, plan_id: str, actor: str) -> None:
-        """Request a failed plan again with all its attempts, taking its partitions back.
+    def retry(self, plan_id: str, actor: str, reason: str = "") -> None:
+        """Request a failed plan again with all its attempts, taking its partitions back; its history says why.
 
         ``plan_id`` may be the unique part of one. Raises NotFound, WrongState, or PartitionsTaken.
         """
@@ -211,9 +213,9 @@ class Planning(StorePart):
             )  # fmt: skip
             record_event(
                 connection, plan_id, PlanState.FAILED, PlanState.REQUESTED, epoch=row.epoch, actor=actor,
-                reason="retried",
+                reason=f"retried: {storable(reason)}" if reason else "retried",
             )  # fmt: skip
-            audited(connection, actor, "plan retried", table=table, subject=plan_id)
+            audited(connection, actor, "plan retried", table=table, subject=plan_id, detail=storable(reason))
 
         self._with_partitions(table, partitions, again)
         about = {"plan": plan_id, "table": table}

@@ -9,7 +9,16 @@ from sqlalchemy import Connection, delete, exists, func, select, update
 from lake.plan import LIVE_STATES
 from service.store.base import StorePart, insert_if_absent, locked
 from service.store.clock import db_now, milliseconds
-from service.store.models import EventRow, GroupRow, PlanRow, PlanTotalRow, RequestRow, StagedRow, SupersededRow
+from service.store.models import (
+    BulkRow,
+    EventRow,
+    GroupRow,
+    PlanRow,
+    PlanTotalRow,
+    RequestRow,
+    StagedRow,
+    SupersededRow,
+)
 
 #: plans, or requests, of one transaction: others wait for it no longer than for any other write
 _MOST_AT_ONCE = 200
@@ -19,10 +28,11 @@ SUMS = ("input_files", "input_bytes", "files_before", "bytes_before", "files_aft
 
 
 class Pruning(StorePart):
-    """Plans and requests past their time."""
+    """Plans, requests and actions past their time."""
 
     def prune(self, keep: timedelta) -> int:
-        """Forget some of the plans that ended longer than ``keep`` ago, or else of the requests answered before then.
+        """Forget some of the plans that ended longer than ``keep`` ago, or else of the requests answered, or the bulk
+        actions, before then.
 
         Returns how many: call it again until that is none. Events, groups, what was staged and deleted superseded
         versions go with their plan; one with a version that still waits for its deletion stays. ``figures`` are the
@@ -31,7 +41,7 @@ class Pruning(StorePart):
         with self._database.write() as connection:
             ids = self._ended(connection, keep)
             if not ids:
-                return self._prune_requests(connection, keep)
+                return self._prune_requests(connection, keep) or self._prune_bulk(connection, keep)
             _add_to_totals(connection, ids)
             for row in (EventRow, GroupRow, StagedRow, SupersededRow):
                 connection.execute(delete(row).where(row.plan_id.in_(ids)))
@@ -61,6 +71,13 @@ class Pruning(StorePart):
         )
         ids = list(connection.execute(answered).scalars())
         connection.execute(delete(RequestRow).where(RequestRow.id.in_(ids)))
+        return len(ids)
+
+    @staticmethod
+    def _prune_bulk(connection: Connection, keep: timedelta) -> int:
+        old = select(BulkRow.id).where(BulkRow.created_at_ms < db_now() - milliseconds(keep)).order_by(BulkRow.id)
+        ids = list(connection.execute(old.limit(_MOST_AT_ONCE)).scalars())
+        connection.execute(delete(BulkRow).where(BulkRow.id.in_(ids)))
         return len(ids)
 
 

@@ -11,7 +11,7 @@ from uuid_utils import uuid7
 from lake.plan import PlanKind
 from lake.trace import current_traceparent
 from service.store.audit import audited
-from service.store.base import StorePart, insert_if_absent
+from service.store.base import StorePart, insert_if_absent, own_key
 from service.store.clock import db_now, moment, optional_moment
 from service.store.errors import IdempotencyMismatch, NotFound
 from service.store.listing import id_of
@@ -45,7 +45,7 @@ class Requests(StorePart):
             "dry_run": dry_run,
             "kind": kind,
         }
-        request_id, key = str(uuid7()), _own(actor, idempotency_key)
+        request_id, key = str(uuid7()), own_key(actor, idempotency_key)
         with self._database.write() as connection:
             if insert_if_absent(
                 connection, RequestRow, id=request_id, idempotency_key=key, actor=actor,
@@ -64,7 +64,7 @@ class Requests(StorePart):
 
     def has_request(self, idempotency_key: str, actor: str) -> bool:
         """Whether a request of ``actor`` has come under this key."""
-        known = select(RequestRow.id).where(RequestRow.idempotency_key == _own(actor, idempotency_key))
+        known = select(RequestRow.id).where(RequestRow.idempotency_key == own_key(actor, idempotency_key))
         with self._database.read() as connection:
             return connection.execute(known).one_or_none() is not None
 
@@ -93,11 +93,6 @@ class Requests(StorePart):
         with self._database.read() as connection:
             request_id = id_of(connection, RequestRow.id, request_id, "request", self._seen(RequestRow.table_name))
             return _request(connection.execute(select(RequestRow.__table__).where(RequestRow.id == request_id)).one())
-
-
-def _own(actor: str, key: str | None) -> str | None:
-    """A key as it is kept, unique among those of its actor, in whose name there is no line break."""
-    return None if key is None else f"{actor}\n{key}"
 
 
 def _request(row: Row[Any]) -> Request:

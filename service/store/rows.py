@@ -19,7 +19,7 @@ from lake.plan import (
 from service.store.blobs import unpack
 from service.store.clock import moment, optional_moment
 from service.store.models import GroupRow, TableRow
-from service.store.views import GroupView, Pause, PlanView, TableState
+from service.store.views import ErrorClass, GroupView, Pause, PlanView, TableState
 
 
 def options_document(options: RewriteOptions) -> dict[str, Any]:
@@ -183,6 +183,7 @@ def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView
         cancel_requested_by=row.cancel_requested_by,
         cancel_reason=row.cancel_reason,
         error=row.error,
+        error_class=None if row.error_class is None else ErrorClass(row.error_class),
         created_at=moment(row.created_at_ms),
         claimed_at=optional_moment(row.claimed_at_ms),
         finalized_at=optional_moment(row.finalized_at_ms),

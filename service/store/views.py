@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
 
 from lake.model import CatalogRef, TableRef
 from lake.plan import PartitionFigures, PlanKind, PlanState
@@ -18,6 +18,31 @@ class Failure(StrEnum):
 
     REJECTED = "rejected"  #: it can't be served, or what was written differed
     ATTEMPTS = "attempts"  #: all its attempts failed
+
+
+class ErrorClass(StrEnum):
+    """Which of the outcomes in ``lake.errors`` a plan's error was; none for what a person cancelled."""
+
+    TRANSIENT = "transient"  #: tried again, until the attempts are used up
+    CONFLICT = "conflict"  #: a writer was faster
+    COMMIT_UNKNOWN = "commit_unknown"  #: nobody could tell whether it committed, so it stays inflight
+    REJECTED = "rejected"  #: it can't be served
+    INTEGRITY = "integrity"  #: what was written differed from what was read
+
+
+class PlanTerms(TypedDict, total=False):
+    """Which plans are meant; all of them where nothing is said.
+
+    ``name`` is a part of the table's name in any case, ``since`` and ``until`` are when plans were made.
+    """
+
+    table: str | None
+    name: str | None
+    state: PlanState | None
+    error_class: ErrorClass | None
+    since: datetime | None
+    until: datetime | None
+    request_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +208,20 @@ class WrittenPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BulkAction:
+    """Something done to many plans at once; ``answer`` is None until it is done to all of ``plan_ids``."""
+
+    action_id: str
+    action: str
+    terms: Mapping[str, Any]
+    plan_ids: tuple[str, ...]
+    actor: str
+    reason: str
+    created_at: datetime
+    answer: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """One group of a plan without its list of files; ``left_out`` says why it is not part of the commit."""
 
@@ -236,6 +275,7 @@ class PlanView:
     cancel_requested_by: str | None
     cancel_reason: str | None
     error: str | None
+    error_class: ErrorClass | None
     created_at: datetime
     claimed_at: datetime | None
     finalized_at: datetime | None

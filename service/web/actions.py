@@ -8,7 +8,7 @@ a page of ours (``service.api.security.check_same_origin``).
 from typing import Annotated, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Form
+from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from lake.plan import PlanKind
@@ -17,10 +17,12 @@ from service.api.context import Here, changes_the_lake
 from service.api.security import Caller, require
 from service.api.table_lookup import named
 from service.config.tables import OverrideError
-from service.planning import requests
+from service.planning import bulk, requests
 from service.planning.plan_request import PlanRequest
 from service.web.login import own_path
 from service.web.overrides import MOST_OVERRIDES, checked_overrides, form_path
+from service.web.plan_list import list_path
+from service.web.plan_terms import AddressTerms, query_of
 from service.web.problems import PageRoute
 from service.web.rendering import table_path
 
@@ -106,6 +108,21 @@ def drop_notification(here: Here, caller: WriterOfAll, number: Annotated[RowNumb
     """Forget a message that was given up."""
     here.store.drop_notifications([number], actor=caller.actor)
     return _to("/notifications?state=dead")
+
+
+@router.post("/bulk/{action}/confirm")
+def act_on_many(
+    here: Here,
+    request: Request,
+    caller: Writer,
+    action: bulk.Action,
+    terms: AddressTerms,
+    reason: Annotated[Reason, Form()] = "",
+    key: Annotated[str | None, Form(min_length=1, max_length=255)] = None,
+) -> Response:
+    """Cancel or retry the plans that the page before has listed; the list shows what came of it."""
+    done = bulk.act(here.store, action, terms, actor=caller.actor, reason=reason, key=key)
+    return _to(list_path(query_of(request.query_params), state="", done=done["action_id"]))
 
 
 @router.post("/plans/{plan_id}/cancel")

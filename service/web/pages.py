@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from lake.plan import PlanKind, PlanState
+from lake.plan import PlanKind
 from service.api.bodies import LARGEST
 from service.api.context import Here
 from service.api.security import Caller, require
 from service.api.table_lookup import named
 from service.documents import has_scheduler, nobody_runs_plans, readings, service_settings, table_settings
+from service.planning import bulk
 from service.problems import NOT_FOUND, CommandError
 from service.store import NotificationState
 from service.web.audit import audit_page
@@ -20,7 +21,9 @@ from service.web.cleaning import cleaning_page
 from service.web.notifications import notifications_page
 from service.web.overrides import MOST_OVERRIDES, request_form
 from service.web.overview import overview
-from service.web.plans import plan_list, plan_page
+from service.web.plan_list import bulk_page, plan_list
+from service.web.plan_terms import AddressTerms, query_of
+from service.web.plans import plan_page
 from service.web.problems import PageRoute
 from service.web.processes import processes_page
 from service.web.rendering import render, static_file
@@ -85,11 +88,28 @@ def show_table(
 
 @router.get("/plans")
 def show_plans(
-    here: Here, request: Request, table: str = "", state: PlanState | None = None, after: str | None = None
+    here: Here,
+    request: Request,
+    caller: Reader,
+    terms: AddressTerms,
+    after: str | None = None,
+    done: str | None = None,
 ) -> Response:
-    """Plans, newest first."""
-    page = plan_list(here.store, here.lake_cache.lake().figures, table=table, state=state, after=after)
+    """Plans, newest first; ``done`` is what the caller did to many of them just now."""
+    figures, action = here.lake_cache.lake().figures, here.store.bulk_action(done, caller.actor) if done else None
+    page = plan_list(here.store, figures, terms, query_of(request.query_params), after, action)
     return render(request, "plans.html", page, section="/plans")
+
+
+@router.get("/bulk/{action}")
+def ask_before_bulk(here: Here, request: Request, action: bulk.Action, terms: AddressTerms) -> Response:
+    """Which plans something would be done to, and the button that does it to them and to none that come later."""
+    now = datetime.now(UTC)
+    query = query_of(request.query_params)
+    if "until" not in terms:
+        terms, query = {**terms, "until": now}, {**query, "until": now.isoformat()}
+    page = bulk_page(action, bulk.would(here.store, action, terms), query)
+    return render(request, "bulk.html", page, section="/plans", now=now)
 
 
 @router.get("/plans/{plan_id}")

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of plans, and one plan: where it is, how long each step took, what happened and what to do."""
+"""One plan: where it is, how long each step took, what happened and what to do."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from urllib.parse import urlencode
 
 from lake.plan import LIVE_STATES, PlanState, Step
 from service.documents import how_it_ended, pace
-from service.store import Figures, PlanEvent, PlanView
-from service.store.listing import Listing
+from service.store import PlanEvent, PlanView
 from service.text import partition_name
 from service.web.charts import Span, spans
-from service.web.words import browsable, shell
+from service.web.words import browsable
 
-PLANS_A_PAGE = 50
 #: partitions of a plan listed at most; the command line lists them all
 _MOST_PARTITIONS = 200
 
@@ -28,62 +25,6 @@ STEP_WORDS: Mapping[str, str] = {
     Step.COMMIT: "the new files become the table",
     Step.RECORD: "figures into the database",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tab:
-    """A state to filter by; ``state`` is '' for all."""
-
-    state: str
-    name: str
-    plans: int
-    href: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanList:
-    """A page of plans."""
-
-    tabs: tuple[Tab, ...]
-    state: str
-    table: str
-    plans: tuple[PlanView, ...]
-    in_all: int
-    first: str
-    next: str
-    command: str
-
-
-def plan_list(store: Listing, figures: Figures, *, table: str, state: PlanState | None, after: str | None) -> PlanList:
-    """Plans newest first, of one ``table`` and in one ``state`` where given, those behind plan ``after``."""
-    counts = {
-        known: sum(f.plans for f in figures.plans if f.state is known and (not table or f.table == table))
-        for known in PlanState
-    }
-    found = store.plans(table=table or None, state=state, after=after, limit=PLANS_A_PAGE + 1)
-    shown = found[:PLANS_A_PAGE]
-
-    def href(**query: str) -> str:
-        kept = {key: value for key, value in query.items() if value}
-        return f"/plans?{urlencode(kept)}" if kept else "/plans"
-
-    chosen = state.value if state else ""
-    return PlanList(
-        tabs=(
-            Tab(state="", name="all", plans=sum(counts.values()), href=href(table=table)),
-            *(
-                Tab(state=known.value, name=known.value, plans=plans, href=href(state=known.value, table=table))
-                for known, plans in counts.items()
-            ),
-        ),
-        state=chosen,
-        table=table,
-        plans=tuple(shown),
-        in_all=sum(counts.values()),
-        command=shell("lakefold", "plans", "request", table or "TABLE", "--dry-run"),
-        first=href(state=chosen, table=table) if after else "",
-        next=href(state=chosen, table=table, after=shown[-1].plan_id) if len(found) > PLANS_A_PAGE else "",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

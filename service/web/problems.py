@@ -57,7 +57,7 @@ class PageRoute(APIRoute):
 def to_login(request: Request) -> Response:
     """To the page for signing in, and from there back to where the person was."""
     back = request.url.path if request.method == "GET" else page_of_action(request.url.path)
-    query = f"?{request.url.query}" if request.method == "GET" and request.url.query else ""
+    query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"/login?{urlencode({'next': back + query})}", status_code=303)
 
 

@@ -105,7 +105,7 @@ def test_every_route_of_a_table_that_the_token_may_not_see_answers_that_it_is_no
     asked = 0
     for method in ("GET", "POST"):
         for path in routes(method):
-            if "{" not in path or "notifications" in path or "problems" in path:
+            if "{" not in path or {"notifications", "problems", "bulk"} & set(path.split("/")):
                 continue
             body = {"headers": BROWSER} if not path.startswith("/v1") else {}
             answer = client.request(method, address(path, made[HIDDEN]), **body)

@@ -18,7 +18,7 @@ from service.store import NotificationState
 TABLE = "sales.orders"
 ACTIONS = (
     f"/tables/{TABLE}/request", f"/tables/{TABLE}/pause", f"/tables/{TABLE}/resume", "/plans/{}/cancel",
-    "/pause/confirm", "/resume", "/notifications/retry", "/notifications/drop",
+    "/bulk/cancel/confirm", "/pause/confirm", "/resume", "/notifications/retry", "/notifications/drop",
 )  # fmt: skip
 
 
@@ -161,6 +161,58 @@ def test_plans_are_cancelled_and_requested_again(fresh, signed_in, desk):
     assert fresh.store.plan_state(given_up) is PlanState.REQUESTED
     assert [event.actor for event in fresh.store.events(given_up)][-1] == "token write"
     assert post(signed_in, f"/plans/{desk}/retry").status_code == 409
+
+
+def test_many_plans_are_looked_at_cancelled_once_and_told_of_with_the_reason(fresh, signed_in, desk):
+    register(fresh.store, "ops.jobs", "compact")
+    other = add_plan(fresh.store, "ops.jobs", "dt=1").plan_id
+    fresh.lake_cache.changed()
+    listed = signed_in.get("/plans?name=SALES&state=requested").text
+    assert desk in listed
+    assert other not in listed
+    [ask] = re.findall(r'href="(/bulk/cancel[^"]*)"', listed)
+    question = signed_in.get(html.unescape(ask)).text
+    assert "Cancel 1 plan</h1>" in question
+    assert other not in question
+    [confirm] = re.findall(r'action="(/bulk/cancel/confirm[^"]*)"', question)
+    [key] = re.findall(r'name="key" value="([^"]*)"', question)
+    later = add_plan(fresh.store, TABLE, "dt=2").plan_id
+    form = {"reason": "the lake moves", "key": key}
+    first = post(signed_in, html.unescape(confirm), **form)
+    again = post(signed_in, html.unescape(confirm), **form)
+    assert (first.status_code, first.headers["Location"]) == (303, again.headers["Location"])
+    told = signed_in.get(first.headers["Location"]).text
+    assert "1 plan cancelled, or asked to stop before the commit." in told
+    assert fresh.store.plan(desk).cancel_reason == "the lake moves"
+    assert fresh.store.events(desk)[-1].actor == "token write"
+    assert {fresh.store.plan_state(plan) for plan in (other, later)} == {PlanState.REQUESTED}
+
+
+def test_failed_plans_are_requested_again_and_those_whose_partitions_are_taken_are_named(fresh, signed_in):
+    again, taken = (failed(fresh.store, "ops.jobs", partition, "no such codec") for partition in ("dt=1", "dt=2"))
+    register(fresh.store, "ops.jobs", "compact")
+    holder = add_plan(fresh.store, "ops.jobs", "dt=2").plan_id
+    answer = post(signed_in, "/bulk/retry/confirm?error=rejected")
+    told = signed_in.get(answer.headers["Location"]).text
+    assert "1 plan requested again, 1 left alone:" in told
+    assert f"taken: dt=2 by plan {holder}" in told
+    assert [fresh.store.plan_state(plan.plan_id) for plan in (again, taken)] == [PlanState.REQUESTED, PlanState.FAILED]
+
+
+def test_whoever_has_to_sign_in_first_comes_back_to_the_plans_that_were_meant(fresh, desk):
+    with client_of(fresh) as client:
+        answer = post(client, "/bulk/cancel/confirm?state=requested&name=sales")
+    assert answer.headers["Location"] == "/login?next=%2Fbulk%2Fcancel%3Fstate%3Drequested%26name%3Dsales"
+
+
+def test_a_question_about_all_plans_or_about_ended_ones_is_refused(signed_in, desk):
+    for path, says in (
+        ("/bulk/cancel", "cancel of which plans?"), ("/bulk/retry?state=completed", "only failed plans can be retried"),
+        ("/bulk/delete?state=failed", "action"), ("/bulk/cancel?since=soon", "is no time"),
+    ):  # fmt: skip
+        answer = signed_in.get(path)
+        assert answer.status_code in (400, 422), path
+        assert says in html.unescape(answer.text), path
 
 
 def test_a_halted_table_is_resumed(fresh, signed_in, desk):

@@ -6,7 +6,7 @@ from the database's own clock (``clock.db_now``).
 """
 
 from service.store.models.columns import Base
-from service.store.models.people import AuditRow, LeaderRow, NotificationRow, ProcessRow, RequestRow, TokenRow
+from service.store.models.people import AuditRow, BulkRow, LeaderRow, NotificationRow, ProcessRow, RequestRow, TokenRow
 from service.store.models.plans import (
     EventRow,
     GroupRow,
@@ -30,6 +30,7 @@ __all__ = [
     "ALL_TABLES",
     "AuditRow",
     "Base",
+    "BulkRow",
     "EventRow",
     "GroupRow",
     "LeaderRow",

@@ -36,6 +36,27 @@ class RequestRow(Base):
     answer: Mapped[Any] = mapped_column(Json, nullable=True)
 
 
+class BulkRow(Base):
+    """Something that somebody did to many plans at once: to which, why, and how that ended."""
+
+    __tablename__ = "bulk_action"
+    __table_args__ = (
+        CheckConstraint(one_of("action", ("cancel", "retry")), name="action_known"),
+        UniqueConstraint("idempotency_key"),
+    )
+
+    id: Mapped[str] = mapped_column(String, primary_key=True)
+    action: Mapped[str] = mapped_column(String)
+    terms: Mapped[Any] = mapped_column(Json)
+    plan_ids: Mapped[Any] = mapped_column(Json)
+    #: after its actor, so that nobody meets another one's
+    idempotency_key: Mapped[str | None] = mapped_column(String)
+    actor: Mapped[str] = mapped_column(String)
+    reason: Mapped[str] = mapped_column(Text)
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    answer: Mapped[Any] = mapped_column(Json, nullable=True)
+
+
 class LeaderRow(Base):
     """Who runs a loop that must run once, until when."""
 

@@ -41,6 +41,11 @@ class PlanRow(Base):
         ),
         Index(None, "state", "id"),
         Index(None, "table_name", "id"),
+        Index(None, "table_name", "state", "id"),
+        Index("ix_plan_error", "error_class", "id", sqlite_where=text("error_class IS NOT NULL"),
+              postgresql_where=text("error_class IS NOT NULL")),
+        Index("ix_plan_table_error", "table_name", "error_class", "id", sqlite_where=text("error_class IS NOT NULL"),
+              postgresql_where=text("error_class IS NOT NULL")),
         Index(None, "request_id"),
         # An instant of somebody else's is executed by at most one plan at a time.
         Index("ix_plan_live_adopted", "table_name", "adopted", unique=True,
@@ -92,6 +97,8 @@ class PlanRow(Base):
     cancel_requested_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     cancel_reason: Mapped[str | None] = mapped_column(Text)
     error: Mapped[str | None] = mapped_column(Text)
+    #: which outcome the error was (``ErrorClass``); none of what a person cancelled
+    error_class: Mapped[str | None] = mapped_column(String)
     #: a digest of what decided how the plan was made and would be run; None where nobody is to compare it
     settings: Mapped[str | None] = mapped_column(String)
     #: why its slices are left alone under the same settings (``Failure``); None unless it failed, and after a resume

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retry and cancel of many plans at once: those that somebody's terms mean, newest first."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from lake.plan import PlanState
+from service import problems
+from service.problems import CommandError
+from service.store.errors import NotFound, PartitionsTaken, WrongState
+from service.text import plain
+
+if TYPE_CHECKING:
+    from service.store import BulkAction, PlanTerms, PlanView, Store
+
+Action = Literal["cancel", "retry"]
+#: plans of one call; the answer says behind which one the next call goes on
+MOST_PLANS = 1000
+#: states in which it can be done to a plan
+POSSIBLE: Mapping[Action, tuple[PlanState, ...]] = {
+    "cancel": (PlanState.REQUESTED, PlanState.INFLIGHT),
+    "retry": (PlanState.FAILED,),
+}
+_WORDS = {"cancel": "only requested and inflight plans can be cancelled", "retry": "only failed plans can be retried"}
+
+
+def would(store: "Store", action: Action, terms: "PlanTerms", after: str | None = None) -> dict[str, Any]:
+    """The document of what ``act`` would do. Raises CommandError."""
+    found = _meant(store, action, terms, after)
+    plans = found[:MOST_PLANS]
+    return {
+        "action": action, "dry_run": True, "action_id": None, "plans": [_line(plan) for plan in plans], "left": [],
+        "next": plans[-1].plan_id if len(found) > MOST_PLANS else None,
+    }  # fmt: skip
+
+
+def act(
+    store: "Store",
+    action: Action,
+    terms: "PlanTerms",
+    *,
+    actor: str,
+    reason: str,
+    key: str | None = None,
+    after: str | None = None,
+) -> dict[str, Any]:
+    """Do it to at most ``MOST_PLANS`` plans behind ``after``, and only once for each idempotency ``key`` of an actor.
+
+    A plan to which it can't be done, as one whose partitions are held by another, is left with the reason. Raises
+    CommandError, IdempotencyMismatch.
+    """
+    meant = would(store, action, terms, after)
+    begun = store.begin_bulk(
+        action, plain({**terms, "after": after}), [plan["plan_id"] for plan in meant["plans"]], actor=actor,
+        reason=reason, idempotency_key=key,
+    )  # fmt: skip
+    if begun.answer is None:
+        begun = store.end_bulk(begun.action_id, actor, _done(store, begun, meant["next"]))
+    assert begun.answer is not None
+    return dict(begun.answer)
+
+
+def _done(store: "Store", begun: "BulkAction", following: str | None) -> dict[str, Any]:
+    do: dict[str, Callable[[str, str, str], object]] = {"cancel": store.request_cancel, "retry": store.retry}
+    tables = {plan_id: plan.table for plan_id, plan in store.plans_by_id(begun.plan_ids).items()}
+    plans, left = [], []
+    for plan_id in begun.plan_ids:
+        about = {"plan_id": plan_id, "table": tables.get(plan_id)}
+        try:
+            do[begun.action](plan_id, begun.actor, begun.reason)
+            plans.append(about)
+        except (NotFound, PartitionsTaken, WrongState) as error:
+            left.append(about | {"reason": str(error)})
+    return {
+        "action": begun.action, "dry_run": False, "action_id": begun.action_id, "plans": plans, "left": left,
+        "next": following,
+    }  # fmt: skip
+
+
+def _meant(store: "Store", action: Action, terms: "PlanTerms", after: str | None) -> "list[PlanView]":
+    if not any(value is not None for key, value in terms.items() if key != "until"):
+        what = "table, name, state, error or since"
+        raise CommandError(problems.USAGE, f"{action} of which plans? Say at least one of {what}")
+    state, possible = terms.get("state"), POSSIBLE[action]
+    if state is not None and state not in possible:
+        raise CommandError(problems.USAGE, f"state {state.value}: {_WORDS[action]}")
+    states = (state,) if state is not None else possible
+    found: list[PlanView] = []
+    for wanted in states:
+        which: PlanTerms = {**terms, "state": wanted}
+        found += store.plans(**which, limit=MOST_PLANS + 1, after=after)
+    return sorted(found, key=lambda plan: plan.plan_id, reverse=True)[: MOST_PLANS + 1]
+
+
+def _line(plan: "PlanView") -> dict[str, Any]:
+    return {"plan_id": plan.plan_id, "table": plan.table}

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was done to many plans at once, and once only for each idempotency key."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Row, select, update
+from uuid_utils import uuid7
+
+from service.store.base import StorePart, insert_if_absent, own_key, storable
+from service.store.clock import db_now, moment
+from service.store.errors import IdempotencyMismatch
+from service.store.listing import id_of
+from service.store.models import BulkRow
+from service.store.views import BulkAction
+
+
+class Bulk(StorePart):
+    """Bulk actions: to which plans, by whom, why, and how that ended."""
+
+    def begin_bulk(
+        self,
+        action: str,
+        terms: Mapping[str, Any],
+        plan_ids: Sequence[str],
+        *,
+        actor: str,
+        reason: str,
+        idempotency_key: str | None = None,
+    ) -> BulkAction:
+        """Remember that ``action`` is done to ``plan_ids``, which are those that ``terms`` meant.
+
+        Under the same ``idempotency_key`` of the same actor it is the first one, with its plans and its answer; for
+        another action or other terms that raises IdempotencyMismatch.
+        """
+        action_id, key, kept = str(uuid7()), own_key(actor, idempotency_key), json.loads(json.dumps(dict(terms)))
+        with self._database.write() as connection:
+            insert_if_absent(
+                connection, BulkRow, id=action_id, action=action, terms=kept, plan_ids=list(plan_ids),
+                idempotency_key=key, actor=actor, reason=storable(reason), created_at_ms=db_now(),
+            )  # fmt: skip
+            this = BulkRow.id == action_id if key is None else BulkRow.idempotency_key == key
+            row = connection.execute(select(BulkRow.__table__).where(this)).one()
+        if (row.action, row.terms) != (action, kept):
+            raise IdempotencyMismatch(
+                f"idempotency key {idempotency_key!r} belongs to action {row.id}, which asked for something else;"
+                " use a new key"
+            )
+        return _bulk_action(row)
+
+    def end_bulk(self, action_id: str, actor: str, answer: Mapping[str, Any]) -> BulkAction:
+        """Remember how it ended; of two that did the same at once the first one's answer is kept."""
+        this = BulkRow.id == action_id
+        with self._database.write() as connection:
+            connection.execute(update(BulkRow).where(this, BulkRow.answer.is_(None)).values(answer=dict(answer)))
+        return self.bulk_action(action_id, actor)
+
+    def bulk_action(self, action_id: str, actor: str) -> BulkAction:
+        """One action of ``actor``; the unique part of an id will do. Raises NotFound, Ambiguous."""
+        with self._database.read() as connection:
+            action_id = id_of(connection, BulkRow.id, action_id, "action", BulkRow.actor == actor)
+            return _bulk_action(connection.execute(select(BulkRow.__table__).where(BulkRow.id == action_id)).one())
+
+
+def _bulk_action(row: Row[Any]) -> BulkAction:
+    return BulkAction(
+        action_id=row.id,
+        action=row.action,
+        terms=row.terms,
+        plan_ids=tuple(row.plan_ids),
+        actor=row.actor,
+        reason=row.reason,
+        created_at=moment(row.created_at_ms),
+        answer=row.answer,
+    )

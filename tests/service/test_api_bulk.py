@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retry and cancel of many plans over HTTP: which ones, by whom, once for each key, and what is left."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from api_toys import add_token, client_of, context_at
+from store_plans import add, claimed, sql
+
+from lake.model import TableRef
+from lake.plan import PlanState
+from service.api.security import COOKIE
+from service.api.tokens import digest, new_token
+from service.planning import bulk
+from service.store import Reach
+
+SALES, OPS = (TableRef(name=name, format="hudi", location=f"/lake/{name}") for name in ("sales.orders", "ops.jobs"))
+
+
+@pytest.fixture
+def context(tmp_path):
+    made = context_at(tmp_path)
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def client(context):
+    with client_of(context, add_token(context.store, "write", "ada")) as made:
+        yield made
+
+
+def failed(store, table, partition):
+    plan = add(store, partition, table=table)
+    store.fail(claimed(store), "no such codec")
+    return plan.plan_id
+
+
+def ids(document):
+    return [plan["plan_id"] for plan in document["plans"]]
+
+
+def test_failed_plans_are_found_tried_dry_and_requested_again_with_the_reason_and_the_caller(context, client):
+    store = context.store
+    wanted = [failed(store, SALES, f"dt={n}") for n in range(3)]
+    failed(store, OPS, "dt=1")
+    chosen = {"name": "SALES", "error": "rejected", "since": "1h"}
+    listed = client.get("/v1/plans", params=chosen | {"state": "failed"}).json()["items"]
+    assert [plan["plan_id"] for plan in listed] == wanted[::-1]
+    assert {plan["error_class"] for plan in listed} == {"rejected"}
+    dry = client.post("/v1/plans/retry", json=chosen | {"dry_run": True}).json()
+    assert (ids(dry), dry["dry_run"], dry["action_id"]) == (wanted[::-1], True, None)
+    assert store.figures().count(PlanState.FAILED) == 4
+    done = client.post("/v1/plans/retry", json=chosen | {"reason": "the codec is there"}).json()
+    assert (ids(done), done["left"], done["next"]) == (wanted[::-1], [], None)
+    assert store.figures().count(PlanState.REQUESTED) == 3
+    last = store.events(wanted[0])[-1]
+    assert (last.actor, last.reason) == ("token ada", "retried: the codec is there")
+    assert store.bulk_action(done["action_id"], "token ada").plan_ids == tuple(wanted[::-1])
+
+
+def test_what_cannot_be_done_to_a_plan_leaves_it_with_the_reason_and_does_it_to_the_others(context, client):
+    taken, free = failed(context.store, SALES, "dt=1"), failed(context.store, SALES, "dt=2")
+    holder = add(context.store, "dt=1", table=SALES).plan_id
+    done = client.post("/v1/plans/retry", json={"state": "failed"}).json()
+    assert ids(done) == [free]
+    [left] = done["left"]
+    assert (left["plan_id"], left["table"]) == (taken, "sales.orders")
+    assert f"dt=1 by plan {holder}" in left["reason"]
+
+
+def test_the_same_key_does_it_once_whatever_has_come_since(context, client):
+    first = add(context.store, "dt=1", table=SALES).plan_id
+    bob = add_token(context.store, "write", "bob")
+    key = {"Idempotency-Key": "tonight"}
+    done = client.post("/v1/plans/cancel", json={"table": "sales.orders"}, headers=key)
+    assert ids(done.json()) == [first]
+    later = add(context.store, "dt=1", table=SALES).plan_id
+    assert client.post("/v1/plans/cancel", json={"table": "sales.orders"}, headers=key).json() == done.json()
+    assert context.store.plan_state(later) is PlanState.REQUESTED
+    other = client.post("/v1/plans/cancel", json={"table": "ops.jobs"}, headers=key)
+    assert (other.status_code, other.json()["type"]) == (422, "/docs/problems.md#setting")
+    with client_of(context, bob) as another:
+        assert ids(another.post("/v1/plans/cancel", json={"table": "sales.orders"}, headers=key).json()) == [later]
+
+
+def test_a_running_plan_is_asked_to_stop_and_what_comes_later_is_not_meant(context, client):
+    running = add(context.store, "dt=1", table=SALES).plan_id
+    claimed(context.store)
+    waiting = add(context.store, "dt=2", table=SALES).plan_id
+    until = datetime.now(UTC) + timedelta(seconds=1)
+    later = add(context.store, "dt=3", table=SALES).plan_id
+    sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms + 60000 WHERE id = :id", id=later)
+    done = client.post(
+        "/v1/plans/cancel", json={"until": until.isoformat(), "since": "1d", "reason": "too late"}
+    ).json()
+    assert ids(done) == [waiting, running]
+    assert context.store.plan(running).cancel_reason == "too late"
+    states = [context.store.plan_state(plan) for plan in (running, waiting, later)]
+    assert states == [PlanState.INFLIGHT, PlanState.CANCELLED, PlanState.REQUESTED]
+
+
+def test_more_than_one_call_may_hold_goes_on_behind_the_last(context, client, monkeypatch):
+    monkeypatch.setattr(bulk, "MOST_PLANS", 2)
+    plans = [add(context.store, f"dt={n}", table=SALES).plan_id for n in range(5)]
+    seen, after = [], None
+    while True:
+        done = client.post("/v1/plans/cancel", json={"state": "requested", "after": after}).json()
+        seen += ids(done)
+        after = done["next"]
+        if after is None:
+            break
+    assert seen == plans[::-1]
+
+
+@pytest.mark.parametrize(
+    ("action", "chosen", "status", "says"),
+    [
+        ("retry", {}, 400, "retry of which plans?"),
+        ("cancel", {"until": "1d"}, 400, "cancel of which plans?"),
+        ("retry", {"state": "completed"}, 400, "only failed plans can be retried"),
+        ("cancel", {"state": "failed"}, 400, "only requested and inflight plans can be cancelled"),
+        ("cancel", {"since": "yesterday"}, 422, "'yesterday' is no time; write 2026-03-01"),
+        ("cancel", {"since": "-3d"}, 422, "is no time"),
+        ("retry", {"error": "bad luck"}, 422, "body.error"),
+        ("retry", {"sate": "failed"}, 422, "body.sate"),
+        ("delete", {"state": "failed"}, 405, "POST is not for /v1/plans/delete"),
+    ],
+)
+def test_terms_that_mean_nothing_or_everything_are_refused(context, client, action, chosen, status, says):
+    plan = add(context.store, "dt=1", table=SALES).plan_id
+    answer = client.post(f"/v1/plans/{action}", json=chosen)
+    assert answer.status_code == status, answer.text
+    assert says in answer.json()["detail"]
+    assert context.store.plan_state(plan) is PlanState.REQUESTED
+
+
+@pytest.mark.parametrize("action", ["cancel", "retry"])
+def test_many_plans_ask_for_what_one_asks_for(context, action):
+    plan, body = (
+        add(context.store, "dt=1", table=SALES).plan_id,
+        {"state": "requested" if action == "cancel" else "failed"},
+    )
+    reads, writes = add_token(context.store, "read"), add_token(context.store, "write")
+    with client_of(context) as nobody:
+        assert nobody.post(f"/v1/plans/{action}", json=body).status_code == 401
+    with client_of(context, reads) as reader:
+        assert reader.post(f"/v1/plans/{action}", json=body | {"dry_run": True}).status_code == 403
+    with client_of(context) as browser:
+        browser.cookies.set(COOKIE, writes)
+        elsewhere = {"Origin": "http://evil.example"}
+        assert browser.post(f"/v1/plans/{action}", json=body, headers=elsewhere).status_code == 403
+    assert context.store.plan_state(plan) is PlanState.REQUESTED
+
+
+def test_a_token_limited_to_tables_means_plans_of_these_only(context):
+    theirs, others = (add(context.store, "dt=1", table=table).plan_id for table in (SALES, OPS))
+    token = new_token()
+    context.store.add_token(
+        "sales", digest=digest(token), scope="write", expires_in=None, actor="test", reach=Reach(("sales.*",))
+    )
+    with client_of(context, token) as limited:
+        for chosen in ({"state": "requested"}, {"name": "o"}, {"since": "1d"}):
+            assert ids(limited.post("/v1/plans/cancel", json=chosen | {"dry_run": True}).json()) == [theirs]
+        assert [plan["plan_id"] for plan in limited.get("/v1/plans?name=o").json()["items"]] == [theirs]
+        assert ids(limited.post("/v1/plans/cancel", json={"since": "1d"}).json()) == [theirs]
+        assert limited.get(f"/v1/plans?after={others[-8:]}").status_code == 404
+    assert context.store.plan_state(others) is PlanState.REQUESTED
+
+
+def test_times_are_said_as_dates_times_and_ages(client, context):
+    plan = add(context.store, "dt=1", table=SALES).plan_id
+    today = datetime.now(UTC)
+    for since, found in (
+        (today.date().isoformat(), 1), ((today - timedelta(minutes=1)).isoformat(), 1), ("2d", 1), ("15min", 1),
+        ((today + timedelta(days=1)).date().isoformat(), 0), ("2099-01-01T00:00Z", 0), ("0s", 0),
+    ):  # fmt: skip
+        assert len(client.get("/v1/plans", params={"since": since}).json()["items"]) == found, since
+    for until, found in (("2d", 0), ("0s", 1), ((today + timedelta(days=1)).date().isoformat(), 1)):
+        assert len(client.get("/v1/plans", params={"until": until}).json()["items"]) == found, until
+    for wrong in ("1970-01-01", "9999-12-31", "nan", "1e400d", "2026-13-01"):
+        assert client.get("/v1/plans", params={"since": wrong}).status_code == 422, wrong
+    assert client.get("/v1/plans?name=%25").json()["items"] == []
+    assert [item["plan_id"] for item in client.get("/v1/plans?name=.ORD").json()["items"]] == [plan]
