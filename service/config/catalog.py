@@ -108,7 +108,7 @@ class Catalog:
         """
         if _is_path(word):
             return configure(self.config, self._at(canonical_location(word)))
-        remembered = {known.name: known for known in self._known() if self._served(known)}
+        remembered = {known.name: known for known in self._known() if self.covers(known)}
         if word in remembered:
             return configure(self.config, _remembered(remembered[word]))
         refs = {ref.name: ref for ref in self.refs()}
@@ -127,7 +127,7 @@ class Catalog:
         raise CommandError(NOT_FOUND, f"no table {word!r}{hint}{why}", table=word)
 
     def _at(self, location: str) -> TableRef:
-        served = [_remembered(known) for known in self._known() if self._served(known)]
+        served = [_remembered(known) for known in self._known() if self.covers(known)]
         if match := _located(served, location):
             return match
         if any(self._covers(source, location) for source in self.config.sources):
@@ -158,8 +158,8 @@ class Catalog:
         linked = is_local(location) and is_local(path) and under(os.path.realpath(location), os.path.realpath(path))
         return linked or under(location, path)
 
-    def _served(self, known: Known) -> bool:
-        """Whether a source of the configuration in force still covers a table the store remembers."""
+    def covers(self, known: Known) -> bool:
+        """Whether a source of the configuration in force still covers a table the store remembers; looks nowhere."""
         return any(
             under(known.location, self._path(source.path))
             if source.path is not None

@@ -16,14 +16,14 @@ from lake.logfields import log_fields
 from planner.candidates import Reason
 from service.config.catalog import Catalog
 from service.config.loader import Config
-from service.config.tables import ConfiguredTable
+from service.config.tables import ConfiguredTable, configure
 from service.daemon.lanes import Lanes
 from service.observability.metrics import Metrics
 from service.planning.adoption import DeadWork, abandoned
 from service.planning.answer import Answer
 from service.planning.requests import answer_request
 from service.planning.scan import Look, plan_written, scan_and_plan
-from service.store import Request, ScanRecord, Store, StoreError, WrittenPartition
+from service.store import Request, ScanRecord, Store, StoreError, TableState, WrittenPartition, WrongState
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,7 @@ class Scheduler:
             if state is None or (replace(state.ref, identity=None), state.mode) != (table.ref, table.mode):
                 self._store.register(table.ref, table.mode)
                 logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
+        self._let_go(known, tables)
         last = self._store.last_scans()
         now, today = time.monotonic(), datetime.now(UTC)
         for name, table in tables.items():
@@ -84,6 +85,29 @@ class Scheduler:
         if not tables:
             self._metrics.planner_alive()
             self._succeeded()
+
+    def _let_go(self, known: Mapping[str, TableState], tables: Mapping[str, ConfiguredTable]) -> None:
+        """Bring tables that were not found under today's rules, and cancel what was planned of those without a source.
+
+        What a person asked for by the path of such a table goes on, as the rules that are left say.
+        """
+        names = {table.ref.location: name for name, table in tables.items()}
+        for state in known.values():
+            if state.name in tables:
+                continue
+            left = configure(self._config, state.ref)
+            if (left.ref, left.mode) != (state.ref, state.mode):
+                self._store.register(left.ref, left.mode)
+            if state.location in names:
+                reason = f"{state.name} is called {names[state.location]} now"
+            elif not self._catalog.covers(state):
+                reason = f"no source of the configuration names {state.name} any more"
+            else:
+                continue  # its source could not be read, or the table is away
+            for plan_id in sorted(set(self._store.held_partitions(state.name).values())):
+                if self._store.plan(plan_id).request_id is None:
+                    with suppress(WrongState):  # it has ended since
+                        self._store.request_cancel(plan_id, self._actor, reason)
 
     def tick(self, *, everything: bool = False) -> None:
         """Hand every table that is due to a lane; looks for tables when that is due. Raises what the store raises.

@@ -15,6 +15,7 @@ from lake.formats import load_format
 from lake.optional import RunsServices
 from lake.ports import Capability, SparkProvider
 from lake.units import format_bytes
+from service.config.catalog import Catalog
 from service.config.loader import Config
 from service.config.tables import configure
 from service.store import Figures, Store, StoreError, TableState
@@ -61,6 +62,7 @@ class Upkeep:
         succeeded: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._store, self._spark, self._observer = config, store, spark, observer
+        self._catalog = Catalog(config)
         self._succeeded = succeeded
         self._failing: set[str] = set()
         self._clean_failing: set[str] = set()
@@ -95,7 +97,7 @@ class Upkeep:
             self._clean_failing.discard(table)
 
     def maintain(self) -> list[str]:
-        """The services that tables asked for and that are due, table by table; what was done.
+        """The services that tables of the sources asked for and that are due, table by table; what was done.
 
         One table's failure is its own. Raises what the store raises, ConfigError for a bad rule.
         """
@@ -103,7 +105,9 @@ class Upkeep:
         for state in figures.tables:
             table = configure(self._config, state.ref)
             wanted, now = table.policy.table_services, time.monotonic()
-            if not wanted or table.mode != "compact" or _held(state, table.mode, paused=figures.paused):
+            if not wanted or table.mode != "compact" or not self._catalog.covers(state):
+                continue
+            if _held(state, table.mode, paused=figures.paused):
                 continue
             if now < self._maintained.get(state.name, -math.inf) + table.policy.table_services_interval.total_seconds():
                 continue

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that a changed configuration names no longer, or otherwise: what becomes of what waits for them."""
+
+from dataclasses import replace
+
+import pytest
+from daemon_toys import write_config
+from toys.timeline_tables import create
+
+from executors.observer import Observer
+from lake.plan import PlanState
+from service.config.catalog import Catalog
+from service.config.loader import load
+from service.daemon.scheduler import Scheduler
+from service.daemon.upkeep import Upkeep
+from service.observability.metrics import Metrics
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    """A configuration that names one toy table, ``t1``, by its path, and has a rule for every table."""
+    create(tmp_path / "lake" / "t1", name="t1")
+    return write_config(tmp_path)
+
+
+def without(file, *sections):
+    """Take ``sections`` out of ``file``."""
+    parts = file.read_text().split("\n\n")
+    file.write_text("\n\n".join(part for part in parts if not part.strip().startswith(sections)))
+
+
+def look(file, store):
+    """What a scheduler does that was started with ``file``."""
+    config = load(file)
+    catalog = Catalog(config, known=store.tables)
+    scheduler = Scheduler(config, store, catalog, Metrics("scheduler"), leads=lambda: True, actor="scheduler")
+    scheduler.tick(everything=True)
+    scheduler.answer_requests()
+    scheduler.wait()
+    scheduler.stop()
+
+
+def planned(store):
+    (plan,) = store.plans(state=PlanState.REQUESTED)
+    return plan.plan_id
+
+
+def test_what_was_planned_of_a_table_whose_source_is_removed_ends_cancelled_with_that_reason(toys, config_file, store):
+    look(config_file, store)
+    plan = planned(store)
+    without(config_file, "[[sources]]")
+    look(config_file, store)
+    ended = store.plan(plan)
+    assert (ended.state, ended.error) == (PlanState.CANCELLED, "no source of the configuration names t1 any more")
+    assert (store.plans(state=PlanState.REQUESTED), store.held_partitions("t1")) == ([], {})
+    assert store.table_state("t1").mode == "compact", "the rules still say so, of whatever is asked for by its path"
+
+
+def test_a_plan_that_runs_meanwhile_is_told_to_stop(toys, config_file, store):
+    look(config_file, store)
+    claim = store.claim("an executor")
+    without(config_file, "[[sources]]")
+    look(config_file, store)
+    assert store.heartbeat(claim), "a cancel was asked for"
+
+
+def test_a_rule_that_is_removed_with_its_source_holds_no_longer(toys, config_file, store):
+    look(config_file, store)
+    without(config_file, "[[sources]]", "[[tables]]")
+    look(config_file, store)
+    assert store.table_state("t1").mode == "observe"
+    assert store.plans(state=PlanState.REQUESTED) == []
+
+
+def test_what_somebody_asked_for_by_a_path_that_no_source_names_goes_on(
+    toys, config_file, store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("service.config.catalog.FORMATS", ("toy",))
+    without(config_file, "[[sources]]")
+    request = store.add_request(str(tmp_path / "lake" / "t1"), actor="ada")
+    look(config_file, store)
+    plan = planned(store)
+    assert store.plan(plan).request_id == request
+    look(config_file, store)
+    assert planned(store) == plan
+
+
+def test_of_a_source_that_can_not_be_read_nothing_is_cancelled(toys, config_file, store, tmp_path):
+    look(config_file, store)
+    (tmp_path / "lake").rename(tmp_path / "away")
+    look(config_file, store)
+    assert planned(store)
+
+
+def test_of_a_table_that_has_another_name_now_only_plans_of_that_name_run(toys, config_file, store):
+    look(config_file, store)
+    old = planned(store)
+    config_file.write_text(config_file.read_text().replace("[[sources]]\n", '[[sources]]\nname = "trips"\n'))
+    look(config_file, store)
+    assert (store.plan(old).state, store.plan(old).error) == (PlanState.CANCELLED, "t1 is called trips now")
+    assert store.plan(planned(store)).table == "trips"
+
+
+def test_the_services_of_a_table_that_no_source_names_are_not_run(toys, config_file, store, monkeypatch):
+    ran = []
+    monkeypatch.setattr("service.daemon.upkeep.optional.require", lambda adapter, table, what: ran.append(table.name))
+    config_file.write_text(config_file.read_text().replace("[defaults]\n", '[defaults]\ntable_services = ["clean"]\n'))
+    config = load(config_file)
+    known = next(iter(Catalog(config).tables()))
+    store.register(known.ref, "compact")
+    store.register(replace(known.ref, name="elsewhere", location="/elsewhere"), "compact")
+    Upkeep(config, store, lambda: None, Observer()).maintain()
+    assert ran == ["t1"]
