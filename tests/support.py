@@ -2,6 +2,8 @@
 """What tests of every folder import: how long to run, and what to do without a server."""
 
 import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -44,6 +46,16 @@ def needs_server(reason: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(f"CI must not skip this: {reason}")
     pytest.skip(reason)
+
+
+def passed_in_its_own_process(*arguments: str, **environment: str) -> int:
+    """How many tests pass in a pytest of its own with these ``arguments`` and variables; none may fail."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    child = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stdout[-8000:]
+    passed = re.search(r"(\d+) passed", child.stdout)
+    assert passed is not None, child.stdout[-8000:]
+    return int(passed.group(1))
 
 
 _figures: list[tuple[str, str]] = []

@@ -11,14 +11,13 @@ import pytest
 from databases import sqlite_at
 from support import SOAK
 from toys.bench import Bench
-from toys.cases import CASES
+from toys.cases import CASES, CROSSED
 
 from service.store.views import StoreSettings
 
 pytest.register_assert_rewrite("contract.port", "contract.run", "contract.capabilities")
 
 PAIRED = ["timeline-sqlite", "locations-postgresql", "versions-postgresql"]
-CROSSED = [f"{case}-{database}" for case in CASES for database in ("sqlite", "postgresql")]
 
 
 @pytest.fixture(params=CROSSED if SOAK else PAIRED)

@@ -5,6 +5,7 @@ import time
 from datetime import timedelta
 
 import pytest
+from support import SOAK
 from toys.bench import Bench, raising
 
 from contract.port import attempt
@@ -13,7 +14,8 @@ from lake.errors import LakefoldError, Transient
 from lake.plan import Plan, Staged
 from service.store.errors import PartitionsTaken
 
-pytestmark = pytest.mark.parametrize("bench", ["locations-sqlite", "versions-sqlite"], indirect=True)
+SILENT = [f"{case}-{on}" for case in ("locations", "versions") for on in ("sqlite", "postgresql")[: 1 + SOAK]]
+pytestmark = pytest.mark.parametrize("bench", SILENT, indirect=True)
 WEEK_MS = 7 * 24 * 3_600_000
 
 

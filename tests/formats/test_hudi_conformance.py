@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of every version, rewritten and cleaned by us, are what Hudi's own services would have left."""
 
-import os
-import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -15,7 +11,7 @@ import pytest
 from conformance import ARCHIVED, RUNS, TABLE_VERSIONS, Case, Seen, Service, look
 from hudi_tables import copy, rows, write
 from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore
-from support import BUNDLE, SOAK, record_figure
+from support import BUNDLE, SOAK, passed_in_its_own_process, record_figure
 
 from lake.errors import Conflict, Rejected
 from lake.formats.hudi.jvm import bundle
@@ -227,17 +223,12 @@ if SOAK and LINES[0].release == BUNDLE:
     @pytest.mark.timeout(3600)
     @pytest.mark.parametrize("release", [line.release for line in LINES[1:]])
     def test_the_other_bundles_pass_this_suite_each_in_a_process_of_its_own(release: str) -> None:
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
-        environment = os.environ | {"LAKEFOLD_TEST_BUNDLE": release, "LAKEFOLD_SOAK": ""}
-        child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert child.returncode == 0, child.stdout[-8000:]
-        passed = re.search(r"(\d+) passed", child.stdout)
-        assert passed is not None
+        passed = passed_in_its_own_process(__file__, LAKEFOLD_TEST_BUNDLE=release, LAKEFOLD_SOAK="")
         tests = [signature(test).parameters for name, test in globals().items() if name.startswith("test_")]
         with_run = sum("run" in parameters for parameters in tests)
         kinds = 2 * len(TABLE_VERSIONS[release])
         runs = kinds + kinds // 2  # compaction is for merge-on-read only
         # Of those with a run one has clusterings only and one a single case; this test is not run there.
         expected = (with_run - 2) * runs + kinds + 1 + (len(tests) - with_run - 1)
-        assert int(passed.group(1)) == expected
-        record_figure(f"conformance on Hudi bundle {release}", passed.group(0))
+        assert passed == expected
+        record_figure(f"conformance on Hudi bundle {release}", f"{passed} passed")

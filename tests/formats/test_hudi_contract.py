@@ -2,9 +2,6 @@
 """Hudi keeps the promise of the port: the suite of ``tests/contract`` on real tables."""
 
 import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,13 +13,15 @@ from contract.port import PortContract
 from contract.run import RunContract
 from databases import sqlite_at
 from hudi_case import HudiCase
-from support import BUNDLE, SOAK, record_figure
+from support import BUNDLE, SOAK, passed_in_its_own_process, record_figure
 from toys.bench import Bench
 
 from lake.formats.hudi.jvm.bundle import LINES, bundle_of
 from service.store.views import StoreSettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
+#: this is the run of one bundle, and not of everything
+WHOLE = "LAKEFOLD_TEST_BUNDLE" in os.environ
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +36,16 @@ def case(spark: Any, templates: Path) -> HudiCase:
     return HudiCase(spark, templates)
 
 
-class TestHudiPort(PortContract):
-    """Listing, journal, commit, withdrawal, writers, deletion."""
+if not SOAK:
+
+    class TestHudiPort(PortContract):
+        """Listing, journal, commit, withdrawal, writers, deletion."""
+
+    class TestHudiCapabilities(CapabilityContract):
+        """All of them are declared; the oldest bundle refuses some."""
 
 
-class TestHudiCapabilities(CapabilityContract):
-    """All of them are declared; the oldest bundle refuses some."""
-
-
-if SOAK or LINES[0].release != BUNDLE:
+if WHOLE:
 
     class TestHudiRun(RunContract):
         """Executors, rescuer, sweep and cleaner."""
@@ -57,15 +57,10 @@ if SOAK or LINES[0].release != BUNDLE:
             made.store.close()
 
 
-if SOAK and LINES[0].release == BUNDLE:
+if SOAK:
 
     @pytest.mark.timeout(3600)
-    @pytest.mark.parametrize("release", [line.release for line in LINES[1:]])
-    def test_the_other_bundles_pass_this_suite_each_in_a_process_of_its_own(release: str) -> None:
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
-        environment = os.environ | {"LAKEFOLD_TEST_BUNDLE": release, "LAKEFOLD_SOAK": ""}
-        child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert child.returncode == 0, child.stdout[-8000:]
-        passed = re.search(r"(\d+) passed", child.stdout)
-        assert passed is not None
-        record_figure(f"contract on Hudi bundle {release}", passed.group(0))
+    @pytest.mark.parametrize("release", [line.release for line in LINES])
+    def test_every_bundle_passes_this_suite_in_a_process_of_its_own(release: str) -> None:
+        passed = passed_in_its_own_process(__file__, LAKEFOLD_TEST_BUNDLE=release, LAKEFOLD_SOAK="")
+        record_figure(f"contract on Hudi bundle {release}", f"{passed} passed")

@@ -187,3 +187,6 @@ class VersionsCase(_ToyCase):
 
 CASES = {"timeline": TimelineCase, "locations": LocationsCase, "versions": VersionsCase}
 """By name, for tests that start processes."""
+
+CROSSED = [f"{case}-{database}" for case in CASES for database in ("sqlite", "postgresql")]
+"""Each case on each database, as the long run of the contract's suite has them."""
