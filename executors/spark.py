@@ -3,6 +3,7 @@
 
 import logging
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import lake.formats
 from executors.jars import IVY, PACKAGES, cache_dir, provided
+from executors.scratch import new_scratch
 from lake import s3
 from lake.errors import Rejected, Transient
 from lake.locations import is_s3
@@ -46,6 +48,7 @@ _DEFAULTS = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.sql.shuffle.partitions": "8",
 }
+_JVM_OPTIONS, _TMPDIR = "spark.driver.extraJavaOptions", "-Djava.io.tmpdir="
 #: settings that are lists, so that several formats may add to them
 _LISTS = frozenset({"spark.kryo.registrator", "spark.sql.extensions"})
 _LOCAL_DEFAULTS = {
@@ -152,6 +155,7 @@ def spark_session(
     Raises Transient with one line where the session or its jars can't be had; the next call tries again from nothing.
     Rejected where two formats can't share a session.
     """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     with _lock:
@@ -165,6 +169,8 @@ def spark_session(
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         begun: list[subprocess.Popen[bytes]] = []
         try:
+            if SparkContext._gateway is None:
+                conf[_JVM_OPTIONS] = _with_scratch(conf.get(_JVM_OPTIONS, ""))
             with provided(conf) as (chosen, found), _stdout_to_stderr(), _watched(begun):
                 builder = SparkSession.builder
                 for key, value in chosen.items():
@@ -187,6 +193,11 @@ def spark_session(
                 f"once, later starts use the cache in {conf[IVY]}"
             ) from error
         return session
+
+
+def _with_scratch(options: str) -> str:
+    """The JVM's ``options`` with a temporary directory of its own, unless they name one."""
+    return options if _TMPDIR in options else f"{shlex.quote(f'{_TMPDIR}{new_scratch()}')} {options}".rstrip()
 
 
 def drop_dead_session() -> bool:

@@ -4,13 +4,15 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = """
-import os, signal, time
+import os, signal, tempfile, time
+from pathlib import Path
 from executors.spark import drop_dead_session, spark_session
 settings = {"spark.master": "local[1]", "spark.driver.memory": "512m"}
 assert not drop_dead_session(), "there is no session yet"
@@ -26,6 +28,8 @@ second.sparkContext._jsc.sc().stop()
 assert drop_dead_session()
 third = spark_session(settings)
 assert third.range(4).count() == 4
+(mine,) = Path(tempfile.gettempdir()).iterdir()
+assert any(mine.rglob("blockmgr-*")), "the JVM keeps its files there"
 third.stop()
 print("recovered")
 """
@@ -95,14 +99,19 @@ print("recovered")
 """
 
 
-def test_c1_a_jvm_that_dies_or_hangs_at_any_moment_of_its_start_is_named_and_the_next_use_starts_another():
-    done = subprocess.run([sys.executable, "-c", START], env=os.environ, capture_output=True, text=True, check=False)
+def test_c1_a_jvm_that_dies_or_hangs_at_any_moment_of_its_start_is_named_and_the_next_use_starts_another(
+    tmp_path: Path,
+):
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", START], env=environment, capture_output=True, text=True, check=False)
     lines = done.stdout.strip().splitlines()
     died = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does where memory runs out"
     expected = [f"launched: {died}", f"with a gateway: {died}", f"stopped: {died}", "recovered"]
     assert lines == expected, done.stderr[-3000:]
+    assert len(list(tmp_path.iterdir())) == 1, "what five killed JVMs kept for themselves is gone"
 
 
-def test_a_killed_jvm_and_a_stopped_context_are_each_replaced():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=os.environ, capture_output=True, text=True, check=False)
+def test_a_killed_jvm_and_a_stopped_context_are_each_replaced_with_all_that_it_kept_on_disk(tmp_path: Path):
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.strip().endswith("recovered"), done.stderr[-3000:]
