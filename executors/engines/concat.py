@@ -38,9 +38,10 @@ def rewrite_task(task: Task, options: RewriteOptions, check: Callable[[], None])
         most_rows = row_group_rows(inputs, len(task.outputs))
         writing = Writing(shape, options.compression, most_rows)
     except Unfit as error:
-        raise Conflict(f"files of group {task.group} changed since its engine was chosen: {error}") from error
+        changed = LeftOut(group=task.group, reason=f"its files changed since the engine was chosen: {error}")
+        raise Conflict(changed.reason, (changed,)) from error
     source = _Rows(_batches(task, inputs, shape, check))
-    counts = shares([(one.metadata.num_rows, one.bytes) for one in inputs], len(task.outputs))
+    counts = shares([(one.metadata.num_rows, one.size) for one in inputs], len(task.outputs))
     return [
         _write(task.group, path, writing, source.take(count), most_rows)
         for path, count in zip(task.outputs, counts, strict=True)
@@ -84,23 +85,27 @@ def shares(files: Sequence[tuple[int, int]], outputs: int) -> list[int]:
 def row_group_rows(inputs: Sequence[Input], outputs: int) -> int:
     """Rows of a row group, so that a file has about ten, and fewer where they would be small."""
     rows: int = sum(one.metadata.num_rows for one in inputs)
-    size: int = sum(one.bytes for one in inputs)
+    size: int = sum(one.size for one in inputs)
     count = max(1, min(_ROW_GROUPS, size // outputs // _ROW_GROUP_BYTES))
     return max(1, -(-rows // (outputs * count)))
 
 
 def _batches(task: Task, inputs: Sequence[Input], shape: Shape, check: Callable[[], None]) -> Iterator[pa.RecordBatch]:
     for one in inputs:
-        with reading(task, one.path), one.open() as file:
+        with reading(task, one.path), one.open(shape.dictionaries) as file:
             for number in range(one.metadata.num_row_groups):
                 group = one.metadata.row_group(number)
                 if group.num_rows == 0:
                     continue
                 rows = _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
                 wanted = max(1024, min(_BATCH_ROWS, rows))
+                left = group.num_rows
                 for batch in file.iter_batches(wanted, row_groups=[number], use_threads=False):
                     check()
+                    left -= batch.num_rows
                     yield batch
+                if left:
+                    raise pa.ArrowInvalid(f"row group {number} has {group.num_rows - left} of {group.num_rows} rows")
 
 
 class _Rows:

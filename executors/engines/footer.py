@@ -10,8 +10,6 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from pyarrow import fs as pafs
-
 from executors.engines.thrift import BINARY, LIST, Struct, decode, encode
 
 MAGIC = b"PAR1"
@@ -24,6 +22,8 @@ _COLUMN_META = 3
 _PATH, _CODEC = 3, 4
 _NAME, _CHILDREN = 4, 5
 
+_LZ4_OF_HADOOP = 5
+
 
 class Footer:
     """What the footer of a file says: decoded, and to be put into another one."""
@@ -33,29 +33,16 @@ class Footer:
         if _SCHEMA not in self._fields:
             raise ValueError("a footer without a schema")
 
-    @classmethod
-    def read(cls, filesystem: pafs.FileSystem, path: str) -> "Footer":
-        """The footer of a file. Raises OSError, or ValueError where it is no Parquet file."""
-        with filesystem.open_input_file(path) as file:
-            size = file.size()
-            file.seek(max(0, size - _LENGTH_BYTES))
-            tail = file.read()
-            if tail[4:] != MAGIC:
-                raise ValueError(f"{path} does not end as a Parquet file")
-            length = int.from_bytes(tail[:4], "little")
-            file.seek(max(0, size - _LENGTH_BYTES - length))
-            return cls(file.read(length))
-
     @property
     def is_encrypted(self) -> bool:
         """Whether columns are encrypted, though the footer is not."""
         return _ENCRYPTION in self._fields
 
     @property
-    def codecs(self) -> set[int]:
-        """The numbers that Parquet gives to the codecs of the columns."""
+    def has_lz4_of_hadoop(self) -> bool:
+        """Whether a column is compressed as LZ4 in Hadoop's frames, which pyarrow reads and does not write."""
         chunks = (chunk for group in self._fields[_ROW_GROUPS][1][1] for chunk in group[_COLUMNS][1][1])
-        return {chunk[_COLUMN_META][1][_CODEC][1] for chunk in chunks}
+        return any(chunk[_COLUMN_META][1][_CODEC][1] == _LZ4_OF_HADOOP for chunk in chunks)
 
     @property
     def leaves(self) -> list[list[bytes]]:

@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
-from executors.engines.footer import Footer
+from executors.engines.footer import MAGIC, Footer
 from lake.filesystems import filesystem_of
 
 #: that of Spark does not change what values mean within the ranges of ``_eras``; all other metadata has to be equal
 _SPARK = b"org.apache.spark.version"
-_LZ4_OF_HADOOP = 5
+#: a string that is no reference to a dictionary takes four bytes and itself
+_BYTES_A_REFERENCE = 2
 
 
 class Unfit(Exception):
@@ -28,31 +29,37 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A Parquet file with its footer."""
+    """A Parquet file with its footer, raw and as pyarrow shows it."""
 
     path: str
     filesystem: pafs.FileSystem
     place: str
-    bytes: int
-    metadata: pq.FileMetaData
+    size: int
+    footer: bytes = field(repr=False)
+    metadata: pq.FileMetaData = field(repr=False)
 
     @classmethod
     def read(cls, path: str) -> "Input":
         """The file at ``path``. Raises OSError or ``pa.ArrowException`` where it can't be read, Unfit."""
         filesystem, place = filesystem_of(path)
         with filesystem.open_input_file(place) as file:
-            beginning = file.read(4)
-            if beginning == b"PARE":
+            size = file.size()
+            tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
+            if tail[-4:] == b"PARE":
                 raise Unfit(f"{path} is encrypted")
-            if beginning[:3] in (b"ORC", b"Obj", b"SEQ"):
+            if tail[-4:] != MAGIC and file.read_at(min(size, 3), 0) in (b"ORC", b"Obj", b"SEQ"):
                 raise Unfit(f"{path} is no Parquet file")
-            file.seek(0)
-            return cls(path, filesystem, place, file.size(), pq.read_metadata(file))
+            length = int.from_bytes(tail[-8:-4], "little") + len(MAGIC) + 4
+            if _TAIL_BYTES < length <= size and tail[-4:] == MAGIC:
+                tail = file.read_at(length, size - length)
+        # A beginning is all that pyarrow misses; of what is no Parquet file it says so.
+        metadata = pq.read_metadata(pa.BufferReader(MAGIC + tail))
+        return cls(path, filesystem, place, size, tail[-length : -len(MAGIC) - 4], metadata)
 
-    def open(self) -> pq.ParquetFile:
-        """The file, to read rows from. The caller closes it."""
+    def open(self, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+        """The file, to read rows from, columns of ``dictionaries`` as such. The caller closes it."""
         handle = self.filesystem.open_input_file(self.place)
-        if self.bytes <= _READ_WHOLE_BYTES:
+        if self.size <= _READ_WHOLE_BYTES:
             with handle:
                 handle = pa.BufferReader(handle.read_buffer())
         return pq.ParquetFile(
@@ -60,11 +67,14 @@ class Input:
             metadata=self.metadata,
             coerce_int96_timestamp_unit="us",
             page_checksum_verification=True,
+            read_dictionary=list(dictionaries),
             arrow_extensions_enabled=False,
             pre_buffer=False,
         )
 
 
+#: as much as holds most footers
+_TAIL_BYTES = 64 << 10
 #: up to which size one request is cheaper than one a column
 _READ_WHOLE_BYTES = 8 << 20
 
@@ -75,6 +85,8 @@ class Column:
 
     codec: str
     has_bloom_filter: bool
+    #: whether its chunks are dictionaries with few values, and references to these
+    has_dictionaries: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,8 @@ class Shape:
 
     footer: Footer
     schema: pa.Schema
+    #: columns that are read as dictionaries, which saves most of the time that strings take
+    dictionaries: Sequence[str]
     columns: Sequence[Column]
     has_page_index: bool
     #: whose timestamps are INT96, and who wrote them says how to read these
@@ -92,7 +106,7 @@ class Shape:
 
 
 def shape_of(inputs: Sequence[Input]) -> Shape:
-    """What ``inputs`` have in common. Raises Unfit where that is not enough, OSError where the first can't be read."""
+    """What ``inputs`` have in common. Raises Unfit, and ``pa.ArrowInvalid`` for a footer without sense."""
     first = inputs[0]
     schema = first.metadata.schema
     has_int96 = any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
@@ -103,7 +117,7 @@ def shape_of(inputs: Sequence[Input]) -> Shape:
         if (differing := _differing(meaning, _meaning(other.metadata, has_int96))) is not None:
             raise Unfit(f"{other.path} and {first.path} differ in {differing}, which can say how values are to be read")
     try:
-        footer = Footer.read(first.filesystem, first.place)
+        footer = Footer(first.footer)
     except ValueError as error:
         raise pa.ArrowInvalid(f"{first.path}: {error}") from error
     if footer.is_encrypted:
@@ -113,12 +127,12 @@ def shape_of(inputs: Sequence[Input]) -> Shape:
             f"{first.path} has INT96 timestamps of a writer other than Spark, which may hold nanoseconds of years that "
             "Arrow has none for"
         )
-    if _LZ4_OF_HADOOP in footer.codecs:
-        raise Unfit(f"{first.path} is compressed as Hadoop's LZ4, which it does not write; set compression")
     columns, has_page_index = _columns(inputs)
+    dictionaries = _dictionaries(footer, columns, _arrow_schema(first.metadata, ()))
     return Shape(
         footer=footer,
-        schema=_arrow_schema(first.metadata),
+        schema=_arrow_schema(first.metadata, dictionaries),
+        dictionaries=dictionaries,
         columns=columns,
         has_page_index=has_page_index,
         has_int96=has_int96,
@@ -126,26 +140,40 @@ def shape_of(inputs: Sequence[Input]) -> Shape:
     )
 
 
-def _arrow_schema(metadata: pq.FileMetaData) -> pa.Schema:
+def _arrow_schema(metadata: pq.FileMetaData, dictionaries: Sequence[str]) -> pa.Schema:
     """What batches of such a file have as their schema, INT96 in microseconds."""
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
     file = pq.ParquetFile(
-        pa.BufferReader(sink.getvalue()), coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False
+        pa.BufferReader(sink.getvalue()),
+        coerce_int96_timestamp_unit="us",
+        read_dictionary=list(dictionaries),
+        arrow_extensions_enabled=False,
     )
     return file.schema_arrow.remove_metadata()
 
 
+def _dictionaries(footer: Footer, columns: Sequence[Column], schema: pa.Schema) -> list[str]:
+    """The top-level columns of strings and bytes that have dictionaries in all files."""
+    few = {path[0].decode() for path, column in zip(footer.leaves, columns, strict=True) if column.has_dictionaries}
+    return [column.name for column in schema if column.name in few and column.type in (pa.string(), pa.binary())]
+
+
 def _columns(inputs: Iterable[Input]) -> tuple[list[Column], bool]:
-    """The codec of most of a column's bytes, and whether any chunk has a filter; whether any has a page index."""
+    """The codec of most of a column's bytes, whether any chunk has a filter and all have dictionaries.
+
+    And whether any chunk has a page index.
+    """
     codecs: list[Counter[str]] = []
     filters: list[bool] = []
+    dictionaries: list[bool] = []
     has_page_index = False
     for one in inputs:
         metadata = one.metadata
         if not codecs:
             codecs = [Counter() for _ in range(metadata.num_columns)]
             filters = [False] * metadata.num_columns
+            dictionaries = [True] * metadata.num_columns
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             for index in range(metadata.num_columns):
@@ -153,9 +181,11 @@ def _columns(inputs: Iterable[Input]) -> tuple[list[Column], bool]:
                 codecs[index][chunk.compression] += chunk.total_compressed_size
                 filters[index] = filters[index] or chunk.bloom_filter_offset is not None
                 has_page_index = has_page_index or chunk.has_offset_index
+                few = chunk.total_uncompressed_size < _BYTES_A_REFERENCE * chunk.num_values
+                dictionaries[index] = dictionaries[index] and chunk.has_dictionary_page and few
     columns = [
-        Column(counted.most_common(1)[0][0] if counted else "SNAPPY", has_filter)
-        for counted, has_filter in zip(codecs, filters, strict=True)
+        Column(counted.most_common(1)[0][0] if counted else "SNAPPY", has_filter, has_dictionaries)
+        for counted, has_filter, has_dictionaries in zip(codecs, filters, dictionaries, strict=True)
     ]
     return columns, has_page_index
 

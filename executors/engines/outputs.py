@@ -24,6 +24,8 @@ class Writing:
 
     def __init__(self, shape: Shape, compression: str | None, row_group_rows: int) -> None:
         self.shape = shape
+        if compression is None and shape.footer.has_lz4_of_hadoop:
+            raise Unfit("columns are compressed as Hadoop's LZ4, which it does not write; set compression")
         for as_integer in (True, False):
             try:
                 self.schema = _stored(shape)

@@ -3,7 +3,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,15 @@ import pytest
 from any_tables import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyarrow import fs as pafs
 from receipt_case import Case, table
 from toys.engine import CopyRows
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.concat import shares
 from executors.engines.footer import Footer, Tail
+from executors.engines.inputs import Input, shape_of
 from executors.engines.places import InProcess, bundles
-from executors.engines.thrift import BINARY, decode, encode
+from executors.engines.thrift import BINARY, I32, STRUCT, Struct, decode, encode
 from lake.engines import Task, choose, notes
 from lake.errors import CancelRequested, Conflict, Transient
 from lake.plan import OutputFile, Progress, RewriteOptions
@@ -66,9 +66,15 @@ def read(path: str) -> pa.Table:
     return pq.ParquetFile(path, coerce_int96_timestamp_unit="us").read()
 
 
+def text(paths: Sequence[str]) -> list[str]:
+    """The columns of some files as text, where one NaN is another one."""
+    rows = pa.concat_tables(map(read, paths)).combine_chunks()
+    return [str(column.type) + column.to_string(window=1000, container_window=1000) for column in rows.columns]
+
+
 def says(path: str) -> tuple[Any, Any]:
     """The schema of a file and its key-value metadata, as they are stored."""
-    fields = Footer.read(pafs.LocalFileSystem(), path)._fields
+    fields = Footer(Input.read(path).footer)._fields
     return fields[2], fields.get(5)
 
 
@@ -92,7 +98,7 @@ def test_any_table_keeps_its_rows_their_order_and_all_that_its_files_say_of_them
     parts = [rows.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, rows.num_rows], strict=True)]
     paths = [write(folder / "t" / f"{n}.parquet", part, {"k": "v"}, **options) for n, part in enumerate(parts)]
     written = rewrite(task_of(paths, folder / "t", data.draw(st.integers(1, 3))))
-    assert pa.concat_tables(map(read, written)).equals(pa.concat_tables(map(read, paths)))
+    assert text(written) == text(paths)
     for path in written:
         assert says(path) == says(paths[0])
         metadata = pq.read_metadata(path)
@@ -152,6 +158,30 @@ def test_what_files_have_beyond_rows_is_kept(tmp_path: Path):
     assert pq.read_metadata(asked).row_group(0).column(0).compression == "UNCOMPRESSED"
 
 
+def test_columns_of_few_words_are_rewritten_as_dictionaries_with_their_bounds_and_filters(tmp_path: Path):
+    parts = [
+        pa.table(
+            {
+                "word": [f"{name}{n % 5}" if n % 7 else None for n in range(4000)],
+                "long": [f"{name}{n}" for n in range(4000)],
+            }
+        )
+        for name in ("a", "b", "c")
+    ]
+    filters = {"word": {"ndv": 5}}
+    paths = [write(tmp_path / f"{n}.parquet", part, bloom_filter_options=filters) for n, part in enumerate(parts)]
+    inputs = [Input.read(path) for path in paths]
+    assert shape_of(inputs).dictionaries == ["word"]
+    written = rewrite(task_of(paths, tmp_path, outputs=2))
+    assert pa.concat_tables(map(read, written)).equals(pa.concat_tables(parts))
+    chunks = [pq.read_metadata(path).row_group(0).column(0) for path in written]
+    assert [(chunk.statistics.min, chunk.statistics.max) for chunk in chunks] == [("a0", "b4"), ("b0", "c4")]
+    assert [chunk.bloom_filter_offset is not None for chunk in chunks] == [True, True]
+    for path, expected in zip(written, (3428, 0), strict=True):
+        assert duckdb.sql(f"SELECT count(*) FROM '{path}' WHERE word[1] = 'a'").fetchall() == [(expected,)]
+    assert duckdb.sql(f"SELECT count(*) FROM '{written[1]}' WHERE word = 'c3'").fetchall() == [(686,)]
+
+
 def test_who_wrote_int96_timestamps_is_kept_since_readers_shift_them_by_it(tmp_path: Path):
     rows = pa.table({"at": pa.array([1], pa.timestamp("us"))})
     old = [
@@ -167,9 +197,15 @@ def test_who_wrote_int96_timestamps_is_kept_since_readers_shift_them_by_it(tmp_p
 
 def signed(path: str, author: bytes) -> str:
     """The file at ``path`` as if ``author`` had written it."""
+    return altered(path, lambda fields: fields.update({6: (BINARY, author)}))
+
+
+def altered(path: str, change: Callable[[Struct], None]) -> str:
+    """The file at ``path`` with another footer."""
     data = Path(path).read_bytes()
     length = int.from_bytes(data[-8:-4], "little")
-    fields = decode(data[-8 - length : -8]) | {6: (BINARY, author)}
+    fields = decode(data[-8 - length : -8])
+    change(fields)
     footer = encode(fields)
     Path(path).write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
     return path
@@ -244,8 +280,21 @@ def test_int96_of_another_writer_than_spark_and_other_kinds_of_files_are_refused
     orc.write_table(ROWS, tmp_path / "000000_0")
     other = task_of([str(tmp_path / "000000_0")], tmp_path)
     assert str(ENGINE.obstacle(other, OPTIONS)).endswith("000000_0 is no Parquet file")
-    (tmp_path / "secret").write_bytes(b"PARE" + bytes(100))
+    (tmp_path / "secret").write_bytes(b"PARE" + bytes(100) + b"PARE")
     assert str(ENGINE.obstacle(task_of([str(tmp_path / "secret")], tmp_path), OPTIONS)).endswith("is encrypted")
+
+
+def test_hadoops_lz4_and_encrypted_columns_are_known_by_the_footer(tmp_path: Path):
+    def hadoops(fields: Struct) -> None:
+        fields[4][1][1][0][1][1][1][0][3][1][4] = (I32, 5)
+
+    lz4 = altered(write(tmp_path / "lz4.parquet", ROWS, compression="lz4"), hadoops)
+    assert "compressed as Hadoop's LZ4" in str(ENGINE.obstacle(task_of([lz4], tmp_path), OPTIONS))
+    assert ENGINE.obstacle(task_of([lz4], tmp_path), replace(OPTIONS, compression="zstd")) is None
+    secret = altered(
+        write(tmp_path / "secret.parquet", ROWS), lambda fields: fields.update({8: (STRUCT, {1: (STRUCT, {})})})
+    )
+    assert "encrypted" in str(ENGINE.obstacle(task_of([secret], tmp_path), OPTIONS))
 
 
 def test_inputs_that_cant_be_read_leave_their_groups_out_after_all_others_are_written(tmp_path: Path):
@@ -275,8 +324,9 @@ def test_a_file_that_changed_since_the_engine_was_chosen_is_a_conflict(tmp_path:
     task = task_of(paths, tmp_path)
     assert ENGINE.obstacle(task, OPTIONS) is None
     write(Path(paths[1]), table(range(3)))
-    with pytest.raises(Conflict, match=r"changed since its engine was chosen: .* has another schema"):
+    with pytest.raises(Conflict, match=r"changed since the engine was chosen: .* has another schema") as raised:
         list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
+    assert [(item.group, item.quarantine) for item in raised.value.args[1]] == [(0, ())]
     assert list((tmp_path / "new").iterdir()) == []
 
 

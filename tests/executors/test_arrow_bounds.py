@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine ``arrow``: how much memory it takes, and files in an object store."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from receipt_case import table
+from s3_server import S3Server
+
+from executors.engines.arrow import ArrowEngine
+from executors.engines.places import InProcess
+from lake.engines import Task
+from lake.errors import Conflict
+from lake.plan import RewriteOptions
+
+OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
+
+_MEASURE = """
+import resource, sys
+from executors.engines.concat import rewrite_task
+from lake.engines import Task
+from lake.plan import RewriteOptions
+output, *inputs = sys.argv[1:]
+task = Task(group=0, inputs=tuple(inputs), outputs=(output,), bytes=1)
+(written,) = rewrite_task(task, RewriteOptions(target_file_max_bytes=1 << 30), lambda: None)
+print(written.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_row_groups_that_are_small_on_disk_and_large_in_memory_are_rewritten_in_less_than_they_decode_to(tmp_path):
+    words = pa.array([f"{n:0300}" for n in range(50)])
+    rows = pa.table({"word": words.take(pa.array([n * 7 % 50 for n in range(400_000)]))})
+    paths = [str(tmp_path / f"{n}.parquet") for n in range(6)]
+    for path in paths:
+        pq.write_table(rows, path, row_group_size=rows.num_rows)
+    assert rows.nbytes * len(paths) > 690 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, str(tmp_path / "new.parquet"), *paths],
+        cwd=Path(__file__).parent.parent.parent, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    count, peak_mib = map(int, done.stdout.split())
+    assert count == 2_400_000
+    assert peak_mib < 450
+
+
+def test_files_in_an_object_store_are_rewritten_there(bucket: str, s3_server: S3Server, tmp_path: Path):
+    parts = [table(range(n * 50, n * 50 + 50)) for n in range(3)]
+    for number, rows in enumerate(parts):
+        pq.write_table(rows, f"{bucket}/t/{number}.parquet", filesystem=s3_server.filesystem())
+    inputs = tuple(f"s3a://{bucket}/t/{number}.parquet" for number in range(3))
+    engine = ArrowEngine(InProcess(1))
+    task = Task(group=0, inputs=inputs, outputs=(f"s3a://{bucket}/new/a", f"s3a://{bucket}/new/b"), bytes=1)
+    assert engine.obstacle(task, OPTIONS) is None
+    written = list(engine.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
+    found = [pq.read_table(f"{bucket}/new/{name}", filesystem=s3_server.filesystem()) for name in "ab"]
+    assert pa.concat_tables(found).equals(pa.concat_tables(parts))
+    assert [(file.path, file.rows) for file in written] == [(path, 75) for path in task.outputs]
+    gets = [request for request in s3_server.requests() if request.startswith("GET") and "/t/0.parquet" in request]
+    assert len(gets) == 3, "its footer, when the engine is chosen and when it rewrites, and the file"
+    gone = Task(group=1, inputs=(f"s3a://{bucket}/t/9.parquet",), outputs=(f"s3a://{bucket}/new/c",), bytes=1)
+    with pytest.raises(Conflict, match="is gone from storage"):
+        list(engine.rewrite([gone], OPTIONS, lambda _: None, threading.Event()))
