@@ -53,6 +53,11 @@ def configure(spark_settings: Mapping[str, str]) -> None:
     }
 
 
+def configured() -> dict[str, str]:
+    """What to tell ``configure`` in another process."""
+    return {PREFIX + key: value for key, value in _settings.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Access:
     """How one bucket is reached. ``region`` and ``endpoint`` (host and port) are null where AWS's own are meant.

@@ -2,10 +2,11 @@
 """The ways to rewrite data files that formats are handed, the fastest first."""
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.places import InProcess
+from executors.engines.spark_tasks import SparkTasks
 from lake.engines import Engine
+from lake.ports import SparkProvider
 
 
-def engines() -> tuple[Engine, ...]:
-    """Every engine there is."""
-    return (ArrowEngine(InProcess()),)
+def engines(spark: SparkProvider) -> tuple[Engine, ...]:
+    """Every engine there is. ``spark`` gives the session whose executors do the work."""
+    return (ArrowEngine(SparkTasks(spark)),)

@@ -56,7 +56,7 @@ class ArrowEngine:
         outputs = {task.group: task.outputs for task in tasks}
         sizes = {task.group: task.bytes for task in tasks}
         left_out: list[LeftOut] = []
-        bytes_done = rows_done = 0
+        total, bytes_done, rows_done = sum(sizes.values()), 0, 0
         for group, ended in self._place.run(tasks, options, cancelled):
             if isinstance(ended, Conflict) and len(ended.args) > 1:
                 left_out += ended.args[1]
@@ -65,7 +65,8 @@ class ArrowEngine:
                 raise ended
             bytes_done += sizes[group]
             rows_done += sum(file.rows for file in ended)
-            report(Progress(bytes_done=bytes_done, bytes_total=sum(sizes.values()), rows_done=rows_done))
+            progress = Progress(bytes_done=bytes_done, bytes_total=total, rows_done=rows_done, spark_ui=self._place.ui)
+            report(progress)
             for file, path in zip(ended, outputs[group], strict=True):
                 yield _in_place(file, path)
         if cancelled.is_set():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where groups are rewritten: in this process, or in tasks of a Spark session, many small groups a task."""
+"""Where groups are rewritten, and which of them together; this process is one such place."""
 
 import heapq
 import os
@@ -23,7 +23,9 @@ _BYTES_A_FILE = 256 << 10
 
 
 class Place(Protocol):
-    """Somewhere to rewrite groups at."""
+    """Somewhere to rewrite groups at. ``ui`` is where its jobs can be looked at."""
+
+    ui: str | None
 
     def run(self, tasks: Sequence[Task], options: RewriteOptions, cancelled: threading.Event) -> Iterator[Ended]:
         """Every group as it ends; once ``cancelled`` some may not be told. Raises Transient where the place fails."""
@@ -34,6 +36,7 @@ class InProcess:
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or os.cpu_count() or 1
+        self.ui: str | None = None
 
     def run(self, tasks: Sequence[Task], options: RewriteOptions, cancelled: threading.Event) -> Iterator[Ended]:
         """See ``Place``."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
+from executors.engines import engines
 from executors.outcome import Result
 from executors.rescue import rescue_one
 from executors.sessions import Sessions
@@ -103,6 +104,7 @@ class Daemon:
             store=self.store,
             spark=self.sessions,
             usable=self.sessions.usable,
+            engines=engines(self.sessions),
             executor=self.name,
             observer=self._observer,
             settings=WorkerSettings(slots=max(1, slots), heartbeat=knobs.heartbeat, idle=settings.claim_interval),

@@ -159,6 +159,19 @@ def test_a_table_that_is_refused_or_away_recovers_by_itself(toys, home, store, m
         wait_for(completed(store), "a completed plan")
 
 
+def test_writers_are_handed_the_engines_that_there_are(toys, home, store):
+    handed, real = set(), toys.writer
+
+    def writer(table, spark, engines=()):
+        handed.update(engine.name for engine in engines)
+        return real(table, spark)
+
+    toys.writer = writer
+    with running(daemon_at(home)):
+        wait_for(completed(store), "a completed plan")
+    assert handed == {"arrow"}
+
+
 def test_rows_that_differ_halt_the_table_and_never_the_service(toys, home, store):
     create(home / "lake" / "t2", name="t2")
     healthy = {"t2"}

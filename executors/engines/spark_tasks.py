@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups rewritten in Python tasks of a Spark session: on every executor that it has, with memory of their own.
+
+One job has all groups, several to a task, since a task costs a tenth of a second by itself. What a task wrote is known
+as soon as it ended, through an accumulator, and once: of a result's task that Spark ran twice only the first counts.
+"""
+
+import sys
+import threading
+import uuid
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lake
+from executors.engines.concat import rewrite_task
+from executors.engines.places import Ended, bundles
+from lake import s3
+from lake.engines import Task
+from lake.errors import CancelRequested, LakefoldError, Rejected, Transient, one_line
+from lake.plan import RewriteOptions
+from lake.ports import SparkProvider
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_POLL_SECONDS = 0.1
+#: how long tasks of a job that was cancelled may take to notice
+_ENDS_SECONDS = 10.0
+#: what a Python says on an executor that can't run the tasks, however often they are tried
+_UNFIT_PYTHON = ("ModuleNotFoundError", "PYTHON_VERSION_MISMATCH", "Cannot run program")
+
+
+class SparkTasks:
+    """Tasks of the session that ``spark`` gives."""
+
+    def __init__(self, spark: SparkProvider) -> None:
+        self._spark = spark
+        #: where the jobs can be looked at
+        self.ui: str | None = None
+
+    def run(self, tasks: Sequence[Task], options: RewriteOptions, cancelled: threading.Event) -> Iterator[Ended]:
+        """See ``executors.engines.places.Place``."""
+        context = self._spark().sparkContext
+        self.ui = context.uiWebUrl
+        _ship(context)
+        job = _Job(context, bundles(tasks, context.defaultParallelism), options)
+        told: set[int] = set()
+        with job:
+            while True:
+                over = job.over.wait(_POLL_SECONDS)
+                for group, ended in job.ended():
+                    if group not in told:
+                        told.add(group)
+                        yield group, ended
+                if over or cancelled.is_set():
+                    break
+        if cancelled.is_set():
+            raise CancelRequested("cancelled during the rewrite")
+        if job.error is not None:
+            raise _outcome(job.error) from job.error
+        if len(told) < len(tasks):
+            raise Transient(f"Spark lost what its tasks said of {len(tasks) - len(told)} groups")
+
+
+class _Together:
+    """How an accumulator of pyspark adds up what tasks say."""
+
+    def zero(self, value: list[Ended]) -> list[Ended]:
+        return []
+
+    def addInPlace(self, value1: list[Ended], value2: list[Ended]) -> list[Ended]:  # noqa: N802
+        return [*value1, *value2]
+
+
+class _Job:
+    """A Spark job within a ``with`` block, which no task outlives for long."""
+
+    def __init__(self, context: "SparkContext", work: Sequence[list[Task]], options: RewriteOptions) -> None:
+        self._context, self._work, self._options = context, work, options
+        self._tag = f"lakefold-arrow-{uuid.uuid4().hex}"
+        self._ended: Any = context.accumulator([], _Together())
+        self.over = threading.Event()
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=self._tag, daemon=True)
+
+    def __enter__(self) -> "_Job":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.over.is_set():
+            with suppress(Exception):  # whatever a dead JVM makes py4j raise
+                self._context.cancelJobsWithTag(self._tag)
+        self._thread.join(_ENDS_SECONDS)
+
+    def ended(self) -> list[Ended]:
+        """The groups of all tasks that ended."""
+        found: list[Ended] = self._ended.value
+        return found
+
+    def _run(self) -> None:
+        ended, options, access = self._ended, self._options, s3.configured()
+
+        def rewrite(work: list[Task]) -> None:
+            ended.add(rewrite_bundle(work, options, access))
+
+        try:
+            self._context.addJobTag(self._tag)
+            self._context.parallelize(self._work, len(self._work)).foreach(rewrite)
+        except Exception as error:
+            self.error = error
+        finally:
+            self.over.set()
+
+
+def rewrite_bundle(work: Sequence[Task], options: RewriteOptions, access: Mapping[str, str]) -> list[Ended]:
+    """What one task does; a group that fails is told, not raised, since Spark would try the whole task again."""
+    import pyarrow as pa
+
+    # What the default pool keeps of what was freed would stay with a worker that Spark uses again.
+    pa.set_memory_pool(pa.system_memory_pool())
+    s3.configure(access)
+    found: list[Ended] = []
+    for task in work:
+        try:
+            found.append((task.group, rewrite_task(task, options, lambda: None)))
+        except LakefoldError as error:
+            found.append((task.group, error))
+    return found
+
+
+_lock = threading.Lock()
+_shipped: set[str] = set()
+
+
+def _ship(context: "SparkContext") -> None:
+    """Have the executors' Python find what tasks import, once for each application."""
+    with _lock:
+        if context.applicationId in _shipped:
+            return
+        if context.master.startswith("local"):
+            context.pythonExec = sys.executable
+        root = Path(lake.__file__).parent.parent
+        # The folder lives as long as the context, and executors fetch the file when their first task comes.
+        archive = Path(context._temp_dir) / "lakefold_tasks.zip"
+        with zipfile.ZipFile(archive, "w") as file:
+            for pattern in ("lake/*.py", "executors/__init__.py", "executors/engines/*.py"):
+                for path in sorted(root.glob(pattern)):
+                    file.write(path, path.relative_to(root))
+        context.addPyFile(str(archive))
+        _shipped.add(context.applicationId)
+
+
+def _outcome(error: Exception) -> LakefoldError:
+    """What a job that failed means."""
+    said = str(error)
+    lines = [text.strip() for text in said.splitlines()]
+    if any(word in said for word in _UNFIT_PYTHON):
+        why = next(text for text in lines if any(word in text for word in _UNFIT_PYTHON))
+        return Rejected(
+            f"engine arrow needs lakefold's Python version and its pyarrow on Spark's executors ({why[:300]}); set "
+            "spark.pyspark.python in [spark], or engine = spark"
+        )
+    head = next((text for text in lines if "Exception" in text or "Error" in text), one_line(error))
+    return Transient(f"Spark could not run the tasks of engine arrow: {head[:300]}")

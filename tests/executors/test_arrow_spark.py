@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine ``arrow`` in tasks of Spark, and on what Spark writes."""
+
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from executors.engines import engines
+from executors.engines.footer import Footer
+from executors.engines.inputs import Input
+from lake.engines import Engine, Task
+from lake.errors import CancelRequested, Conflict
+from lake.plan import Progress, RewriteOptions
+
+pytestmark = pytest.mark.spark
+OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
+
+#: a column of every type that Spark writes to Parquet
+EVERY_TYPE = """
+    SELECT id, id % 2 = 0 AS flag, cast(id % 100 AS tinyint) AS tiny, cast(id AS smallint) AS small,
+      cast(id AS int) AS whole, cast(id AS float) / 7 AS half, id / 3 AS double, cast(id AS decimal(9, 2)) AS money,
+      cast(id AS decimal(18, 4)) AS more, cast(id * 1e10 AS decimal(38, 10)) AS most, concat('n', id % 9) AS name,
+      cast(concat('v', id) AS varchar(9)) AS bounded, cast(concat('c', id) AS char(9)) AS padded,
+      cast(concat('b', id) AS binary) AS raw, date_add(date'0001-01-03', cast(id * 10000 AS int)) AS day,
+      cast(timestamp_seconds(id * 800000000 - 62135500000.5) AS timestamp) AS at,
+      cast(timestamp_seconds(id * 1000003.25) AS timestamp_ntz) AS local,
+      make_ym_interval(cast(id AS int), 1) AS months, make_dt_interval(cast(id AS int), 2, 3, 4.5) AS seconds,
+      array(id, null) AS numbers, map(concat('k', id), id) AS by_name,
+      struct(id AS x, array(struct(timestamp_seconds(id) AS t, cast(id AS decimal(12, 1)) AS d)) AS y) AS nested,
+      if(id % 3 = 0, null, array(map(id, timestamp_seconds(id)))) AS maybe
+    FROM range(300)
+"""
+CALENDARS = {"parquet.int96RebaseModeInWrite": "CORRECTED", "parquet.datetimeRebaseModeInWrite": "CORRECTED"}
+
+
+@pytest.fixture
+def arrow(spark: Any) -> Engine:
+    (engine,) = engines(lambda: spark)
+    return engine
+
+
+def written_by_spark(spark: Any, folder: Path, files: int = 3, **settings: str) -> list[str]:
+    keys = {f"spark.sql.{key}": value for key, value in (CALENDARS | settings).items()}
+    for key, value in keys.items():
+        spark.conf.set(key, value)
+    try:
+        rows = spark.sql(EVERY_TYPE).repartition(files)
+        rows.write.parquet(str(folder))
+    finally:
+        for key in keys:
+            spark.conf.unset(key)
+    return sorted(map(str, folder.glob("*.parquet")))
+
+
+def task_of(inputs: list[str], folder: Path, group: int = 0) -> Task:
+    folder.mkdir(exist_ok=True)
+    output = str(folder / f"{group}.parquet")
+    return Task(group=group, inputs=tuple(inputs), outputs=(output,), bytes=sum(map(os.path.getsize, inputs)))
+
+
+def said(path: str) -> tuple[Any, ...]:
+    fields = Footer(Input.read(path).footer)._fields
+    return fields[2], fields[5], fields[1]
+
+
+def by_spark(spark: Any, paths: list[str]) -> tuple[Any, Counter[str]]:
+    """The schema and the rows as text: Python has no timestamps of some years that Spark has."""
+    frame = spark.read.parquet(*paths)
+    return frame.schema, Counter(row.t for row in frame.selectExpr("cast(struct(*) AS string) AS t").collect())
+
+
+def by_duckdb(paths: list[str]) -> Counter[str]:
+    # DuckDB 2 has no type for the intervals of Spark, which are plain integers to it.
+    return Counter(row for (row,) in duckdb.sql(f"SELECT t::VARCHAR FROM read_parquet({paths}) t").fetchall())
+
+
+@pytest.mark.parametrize("timestamps", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
+def test_whatever_spark_writes_is_the_same_to_spark_to_duckdb_and_to_the_letter(spark, arrow, tmp_path, timestamps):
+    paths = written_by_spark(spark, tmp_path / "t", **{"parquet.outputTimestampType": timestamps})
+    task = task_of(paths, tmp_path / "new")
+    assert arrow.obstacle(task, OPTIONS) is None
+    told: list[Progress] = []
+    (file,) = arrow.rewrite([task], OPTIONS, told.append, threading.Event())
+    assert (file.rows, told[-1].rows_done, os.listdir(tmp_path / "new")) == (300, 300, ["0.parquet"])
+    assert said(file.path) == said(paths[0])
+    kinds = [[schema.column(n).physical_type for n in range(len(schema))]
+             for schema in (pq.read_metadata(path).schema for path in (paths[0], file.path))]  # fmt: skip
+    assert kinds[0] == kinds[1]
+    assert ("INT96" in kinds[0]) is (timestamps == "INT96")
+    assert by_spark(spark, paths) == by_spark(spark, [file.path])
+    assert by_duckdb(paths) == by_duckdb([file.path])
+
+
+def test_files_in_sparks_old_format_keep_it(spark, arrow, tmp_path):
+    paths = written_by_spark(spark, tmp_path / "t", **{"parquet.writeLegacyFormat": "true"})
+    task = task_of(paths, tmp_path / "new")
+    assert arrow.obstacle(task, OPTIONS) is None
+    (file,) = arrow.rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    assert said(file.path) == said(paths[0])
+    assert "bag" in str(pq.read_metadata(file.path).schema)
+    assert by_spark(spark, paths) == by_spark(spark, [file.path])
+    assert by_duckdb(paths) == by_duckdb([file.path])
+
+
+def test_dates_of_the_old_calendar_are_not_mixed_with_others(spark, arrow, tmp_path):
+    old = written_by_spark(spark, tmp_path / "old", **{"parquet.datetimeRebaseModeInWrite": "LEGACY"})
+    new = written_by_spark(spark, tmp_path / "new")
+    mixed = task_of([*old, *new], tmp_path / "out")
+    assert "differ in metadata org.apache.spark.legacyDateTime" in str(arrow.obstacle(mixed, OPTIONS))
+    task = task_of(old, tmp_path / "out")
+    (file,) = arrow.rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    assert by_spark(spark, old) == by_spark(spark, [file.path])
+
+
+def test_many_groups_share_a_job_and_one_that_cant_be_read_stops_no_other(spark, arrow, tmp_path):
+    paths = written_by_spark(spark, tmp_path / "t", files=2)
+    tasks = [task_of(paths, tmp_path / "new", group=number) for number in range(40)]
+    Path(paths[0]).with_name("damaged").write_bytes(b"PAR1" + bytes(40))
+    tasks.append(task_of([str(Path(paths[0]).with_name("damaged"))], tmp_path / "new", group=40))
+    written = []
+    with pytest.raises(Conflict) as raised:
+        written.extend(arrow.rewrite(tasks, OPTIONS, lambda _: None, threading.Event()))
+    assert sorted(file.group for file in written) == list(range(40))
+    assert sorted(os.listdir(tmp_path / "new")) == sorted(f"{number}.parquet" for number in range(40))
+    assert [(item.group, bool(item.quarantine)) for item in raised.value.args[1]] == [(40, True)]
+
+
+def test_a_rewrite_in_tasks_is_cancelled(spark, arrow, tmp_path):
+    cancelled = threading.Event()
+    cancelled.set()
+    task = task_of(written_by_spark(spark, tmp_path / "t"), tmp_path / "new")
+    with pytest.raises(CancelRequested):
+        list(arrow.rewrite([task], OPTIONS, lambda _: None, cancelled))
