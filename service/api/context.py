@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Request
 
@@ -14,6 +14,9 @@ from service.documents.lake_cache import LakeCache
 from service.observability.metrics import Metrics
 from service.observability.metrics_page import MetricsPage
 from service.store import Reach, Store, TableState
+
+if TYPE_CHECKING:
+    from service.api.oidc import Provider
 
 #: roles that serve ``/v1`` and the page besides metrics and health
 SERVING_ROLES = ("all", "api")
@@ -31,6 +34,7 @@ class Context:
     not_ready: Callable[[], str | None]
     role: str
     tokens: TokenCache
+    oidc: "Provider | None" = None
     _configured: dict[tuple[str, str, str], ConfiguredTable] = field(default_factory=dict)
 
     @property

@@ -54,7 +54,7 @@ class Caller:
     def actor(self) -> str:
         """How the audit trail calls them."""
         if self.person is not None:
-            return self.person
+            return f"oidc {self.person}"
         return f"token {self.name}" if self.name is not None else "anonymous"
 
     def check_everything(self) -> None:
@@ -155,10 +155,10 @@ def allowed_hosts(context: Context) -> frozenset[str] | None:
 
 
 def check_exposure(context: Context) -> None:
-    """Raise Rejected where the process would listen beyond this machine and nobody has a token."""
+    """Raise Rejected where the process would listen beyond this machine and nobody has a token, or can get one."""
     http = context.config.http
     asks = context.serves_api or http.metrics_token
-    if asks and not is_loopback(http.address) and not context.tokens.any_in_force():
+    if asks and not is_loopback(http.address) and context.oidc is None and not context.tokens.any_in_force():
         raise Rejected(
             f"http.address {http.address} can be reached by others and no token is stored; first: "
             'lakefold tokens add NAME --scope read, or set [http] address = "127.0.0.1"'

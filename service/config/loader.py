@@ -21,6 +21,7 @@ import lake.formats
 from lake.redaction import is_secret
 from service.config.http import HttpSettings
 from service.config.notify import NotifySettings
+from service.config.oidc import OidcSettings
 from service.config.sections import DaemonSettings, DatabaseSettings, Source, TableRule
 from service.config.telemetry import OpenLineageSettings, OpenTelemetrySettings
 from service.config.values import Section, Texts, flatten
@@ -43,6 +44,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "daemon": DaemonSettings,
     "notify": NotifySettings,
     "http": HttpSettings,
+    "oidc": OidcSettings,
     "openlineage": OpenLineageSettings,
     "opentelemetry": OpenTelemetrySettings,
 }
@@ -64,6 +66,7 @@ class _Settings(BaseSettings):
     openlineage: OpenLineageSettings = Field(default_factory=OpenLineageSettings)
     opentelemetry: OpenTelemetrySettings = Field(default_factory=OpenTelemetrySettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
+    oidc: OidcSettings = Field(default_factory=OidcSettings)
 
     @classmethod
     def settings_customise_sources(
@@ -104,6 +107,7 @@ class Config:
     openlineage: OpenLineageSettings
     opentelemetry: OpenTelemetrySettings
     http: HttpSettings
+    oidc: OidcSettings
     default_layers: tuple[Layer, ...]
     #: ``section.key`` → where its value came from, for everything that was set outside ``[defaults]``
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -121,7 +125,7 @@ class Config:
 
     def settings(self) -> Iterator[tuple[str, Any]]:
         """Every setting by its name, those of all sections and rules, as typed values."""
-        sections = (self.database, self.daemon, self.http, self.notify, self.openlineage, self.opentelemetry)
+        sections = (self.database, self.daemon, self.http, self.notify, self.oidc, self.openlineage, self.opentelemetry)
         yield from chain(*sections, self.spark.items(), *(rule.write_options.items() for rule in self.tables))
 
     def rule_layer(self, number: int) -> Layer:
@@ -196,6 +200,7 @@ def _config(path: Path | None, text: str, document: dict[str, Any]) -> Config:
         openlineage=settings.openlineage,
         opentelemetry=settings.opentelemetry,
         http=settings.http,
+        oidc=settings.oidc,
         default_layers=tuple(layer for layer in layers if layer.settings),
         origins=_section_origins(document, name),
     )

@@ -23,6 +23,7 @@ from lake.identity import executor_name
 from lake.units import format_duration
 from lake.version import __version__
 from service.api.context import Context
+from service.api.oidc import provider_of
 from service.api.security import check_exposure
 from service.api.tokens import TokenCache
 from service.config.catalog import Catalog
@@ -224,6 +225,7 @@ class Daemon:
             not_ready=self.not_ready,
             role=self.role,
             tokens=TokenCache(self.store),
+            oidc=provider_of(self.config),
         )
 
     # The loops.

@@ -75,6 +75,7 @@ def service_settings(config: "Config") -> list[dict[str, Any]]:
         *rows("daemon", config.daemon.model_dump()),
         *rows("http", config.http.model_dump()),
         *rows("notify", config.notify.model_dump()),
+        *rows("oidc", config.oidc.model_dump()),
         *rows("openlineage", config.openlineage.model_dump()),
         *rows("opentelemetry", config.opentelemetry.model_dump()),
     ]
@@ -86,7 +87,7 @@ def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
 
     rows = [
         setting("mode", table.mode, table.origins["mode"].place),
-        setting("concurrency", table.ref.concurrency.value, table.origins["concurrency"].place),
+        setting("concurrency", _concurrency(table), table.origins["concurrency"].place),
         setting("on_conflict", table.ref.on_conflict or "as write_options say", table.origins["on_conflict"].place),
     ]
     for knob in KNOBS:
@@ -96,3 +97,10 @@ def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
     place = table.origins["write_options"].place
     rows += [setting(f"write_options.{key}", value, place) for key, value in sorted(table.ref.write_options.items())]
     return rows
+
+
+def _concurrency(table: "ConfiguredTable") -> str:
+    from service.config.tables import DEFAULT
+
+    said = table.origins["concurrency"].place != DEFAULT
+    return table.ref.concurrency.value if said else "nobody has said (docs/writers.md)"

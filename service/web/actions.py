@@ -19,12 +19,11 @@ from service.api.table_lookup import named
 from service.config.tables import OverrideError
 from service.planning import bulk, requests
 from service.planning.plan_request import PlanRequest
-from service.web.login import own_path
 from service.web.overrides import MOST_OVERRIDES, checked_overrides, form_path
 from service.web.plan_list import list_path
 from service.web.plan_terms import AddressTerms, query_of
 from service.web.problems import PageRoute
-from service.web.rendering import table_path
+from service.web.rendering import own_path, table_path
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute, dependencies=[changes_the_lake])
 

@@ -3,15 +3,15 @@
 
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
-from service.api.context import Here
+from service.api.context import Here, context
 from service.api.security import COOKIE, check_same_origin
 from service.web.problems import PageRoute
-from service.web.rendering import render
+from service.web.rendering import own_path, render
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -28,17 +28,21 @@ class LoginPage:
     next: str
     wrong: str
     example: str
-
-
-def own_path(path: str) -> str:
-    """``path`` where it is a page of ours, else the first page: nobody is sent elsewhere after signing in."""
-    parts = urlsplit(path)
-    ours = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and not parts.scheme
-    return path if ours and path.isprintable() else "/"
+    #: where else one can sign in, and the address that leads there; '' for nowhere
+    provider: str
+    elsewhere: str
 
 
 def _form(request: Request, path: str, wrong: str = "", status: int = 200) -> Response:
-    page = LoginPage(why=_WHY, next=own_path(path), wrong=wrong, example="me")
+    oidc, following = context(request).oidc, own_path(path)
+    page = LoginPage(
+        why=_WHY,
+        next=following,
+        wrong=wrong,
+        example="me",
+        provider=oidc.shown if oidc else "",
+        elsewhere=f"/login/oidc?{urlencode({'next': following})}" if oidc else "",
+    )
     return render(request, "login.html", page, status=status)
 
 
@@ -68,9 +72,12 @@ def login(
 
 
 @router.post("/logout")
-def logout(request: Request) -> Response:
-    """Forget the token in this browser; elsewhere it stays in force."""
+def logout(here: Here, request: Request) -> Response:
+    """Forget the token in this browser; elsewhere it stays in force, but for one that was made for this browser."""
     check_same_origin(request.method, request.headers)
+    caller = request.state.caller
+    if caller is not None and caller.person is not None:
+        here.store.revoke_token(caller.name, actor=caller.actor)
     response = RedirectResponse("/", status_code=303)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response

@@ -8,7 +8,7 @@ from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from fastapi import Request
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
@@ -53,6 +53,13 @@ def asset(name: str) -> str:
 def table_path(name: str) -> str:
     """The page of a table."""
     return f"/tables/{quote(name, safe='')}"
+
+
+def own_path(path: str) -> str:
+    """``path`` where it is a page of ours, else the first page: nobody is sent elsewhere after signing in."""
+    parts = urlsplit(path)
+    ours = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and not parts.scheme
+    return path if ours and path.isprintable() else "/"
 
 
 @pass_context

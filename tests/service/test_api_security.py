@@ -27,6 +27,8 @@ OPEN = {
     "/docs/runbook.md",
     "/static/{name}",
     "/login",
+    "/login/oidc",
+    "/login/oidc/callback",
     "/logout",
 }
 #: it has a key of its own in a header of its own

@@ -15,8 +15,7 @@ from web_lake import HOSTILE, add_plan, claim_of, messages, register, scan, size
 import service.web
 from lake.plan import Progress
 from service.store import ProcessFacts
-from service.web.login import own_path
-from service.web.rendering import table_path
+from service.web.rendering import own_path, table_path
 
 MIB, HOUR = 1 << 20, timedelta(hours=1)
 SHIPPED = [path for path in Path(service.web.__file__).parent.rglob("*") if path.suffix in (".html", ".css", ".js")]
