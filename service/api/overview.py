@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from service import documents
 from service.api.context import Here
-from service.api.paging import LISTED, document, page
+from service.api.paging import LISTED, TREND, document, page
 from service.api.security import Caller, require
 from service.api.table_lookup import named
 from service.documents import readings
@@ -20,6 +20,12 @@ router = APIRouter(tags=["service"])
 def status(here: Here) -> Response:
     """How the lake is, who works on it and what needs a person, as it was `taken_at`, a second ago at most."""
     return document(documents.status(here.lake_cache.lake(fresh=True)))
+
+
+@router.get("/trend", responses=TREND)
+def trend(here: Here) -> Response:
+    """How the tables in mode compact changed together over 30 days, in points as those of a table's trend."""
+    return document(readings.trend(documents.lake_points(here.lake_cache.lake(fresh=True))))
 
 
 @router.get("/processes", responses=LISTED)

@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists over HTTP: ``items``, and the cursor of the next page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
 from service.text import to_json
+
+_COUNT: Mapping[str, Any] = {"type": "integer", "minimum": 0}
+_SHARE: Mapping[str, Any] = {"type": ["number", "null"], "description": "null without files"}
+_TIME: Mapping[str, Any] = {"type": "string", "format": "date-time"}
+
+
+def _figures(meaning: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
+    item = {"type": "object", "required": list(properties), "properties": properties}
+    return {"type": "array", "description": meaning, "items": item}
+
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many items.")]
 
@@ -29,6 +39,34 @@ LISTED: dict[int | str, dict[str, Any]] = {
         },
     }
 }
+
+#: how a trend is described, for ``responses`` of its route
+TREND: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "A trend",
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["points", "trends"],
+                    "properties": {
+                        "points": _figures(
+                            "oldest first", at=_TIME, files=_COUNT, bytes=_COUNT, small_files=_COUNT,
+                            small_share=_SHARE, reducible_files=_COUNT, reducible_share=_SHARE,
+                            rewritten_bytes=_COUNT, freed_bytes=_COUNT,
+                        ),
+                        "trends": _figures(
+                            "of 7 days and of 30; empty before there are two points", days=_COUNT, since=_TIME,
+                            files_before=_COUNT, files=_COUNT, small_share_before=_SHARE, small_share=_SHARE,
+                            reducible_share_before=_SHARE, reducible_share=_SHARE, rewritten_bytes=_COUNT,
+                            freed_bytes=_COUNT,
+                        ),
+                    },
+                }
+            }
+        },
+    }
+}  # fmt: skip
 
 
 def document(value: Any) -> Response:

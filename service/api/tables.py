@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service import problems
+from service import documents, problems
 from service.api.context import Here
-from service.api.paging import LISTED, Limit, document, page
+from service.api.paging import LISTED, TREND, Limit, document, page
 from service.api.table_lookup import named
 from service.documents import readings, table_summary
 from service.problems import CommandError
@@ -78,6 +78,18 @@ def list_partitions(
         found = found.filter(pc.greater(found["partition"], after))
     items = found.slice(0, limit).to_pylist()
     return page(request, items, items[-1]["partition"] if found.num_rows > limit else None, taken_at=layout.taken_at)
+
+
+@router.get("/{table}/trend", responses=TREND)
+def show_trend(here: Here, table: str) -> Response:
+    """How the table changed over 30 days: a point each four hours of the last seven days, one a day before that.
+
+    At most 67 points are kept of a table; the last one is its last good scan. `rewritten_bytes` and `freed_bytes` of
+    points are totals, those of `trends` are what was rewritten and deleted since `since`.
+    """
+    name = named(here, table).name
+    good = here.store.last_scan(name, ok=True)
+    return document(readings.trend(documents.table_points(here.store, name, good)))
 
 
 @router.get("/{table}/scans", responses=LISTED)

@@ -59,6 +59,8 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
     _processes_text(run, data, now)
     if data["oldest_requested_at"]:
         out.line(f"The oldest waiting plan was stored {age(moment(data['oldest_requested_at']), now)}.")
+    for stretch, words in documents.trend_words(data["trends"]):
+        out.line(f"{stretch}: {words}")
     if data["superseded_files"]:
         files = plural(data["superseded_files"], "superseded file")
         out.line(f"{files}, {size(data['superseded_bytes'])}, wait for their retention; lakefold clean -n lists them.")

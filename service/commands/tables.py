@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service import documents
 from service.commands.common import (
     LIVE_PLAN,
     NOT_FOUND,
@@ -121,6 +122,8 @@ def _show_text(run: Run, table: Mapping[str, Any]) -> None:
     if damaged := good["skipped"].get("damaged"):
         slices = plural(damaged, "file slice")
         out.line(f"Damaged: {slices} differ from the commits and are left alone; lakefold verify {table['table']}")
+    for stretch, words in documents.trend_words(table["trends"]):
+        out.line(f"{stretch}: {words}")
     out.line()
     limits = {name: parse_bytes(table["policy"][name]) for name in ("small_file_limit", "target_file_max")}
     for line in histogram_lines(good["histogram"], limits):

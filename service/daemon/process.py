@@ -55,6 +55,7 @@ logger = logging.getLogger(__name__)
 ROLES = ("all", "scheduler", "executor", "api")
 _SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
 _PRUNE_TICK = timedelta(minutes=10)
+_TRENDS_TICK = timedelta(minutes=5)
 #: figures older than so many refreshes mean that the database does not answer
 _READY_REFRESHES = 3
 
@@ -173,6 +174,7 @@ class Daemon:
             self.scheduler.look_at_written()
             self.scheduler.wait()
             self._prune()
+            self._keep_trends()
         result = ExitCode.OK
         if self._executes:
             self._add(self._renewing)
@@ -238,6 +240,7 @@ class Daemon:
         if self._schedules:
             yield Loop(name="scan", every=_SCAN_TICK, tick=self.scheduler.tick)
             yield Loop(name="prune", every=_PRUNE_TICK, tick=self._prune)
+            yield Loop(name="trends", every=_TRENDS_TICK, tick=self._keep_trends)
             yield Loop(name="requests", every=daemon.request_interval, tick=self.scheduler.answer_requests)
             yield Loop(name="written", every=daemon.request_interval, tick=self.scheduler.look_at_written)
         if self.delivery is not None:
@@ -339,6 +342,10 @@ class Daemon:
             is not None
         ):
             pass
+
+    def _keep_trends(self) -> None:
+        if self.leadership.holds(SCAN_ROLE):
+            self.store.keep_trends()
 
     def _prune(self) -> None:
         if self.leadership.holds(SCAN_ROLE):

@@ -6,6 +6,7 @@ Values are Python's; ``service.text.plain`` makes them what JSON can hold. Bytes
 
 from service.documents.audit import audit_entry
 from service.documents.notifications import notification, notifications_dropped, notifications_retried
+from service.documents.over_time import DAYS, lake_points, table_points, trend_point, trend_words, trends, within
 from service.documents.plans import (
     PROGRESS,
     TERMINAL,
@@ -31,6 +32,7 @@ from service.documents.tables import (
 )
 
 __all__ = [
+    "DAYS",
     "PROGRESS",
     "TERMINAL",
     "answer_line",
@@ -40,6 +42,7 @@ __all__ = [
     "halting_plan",
     "has_scheduler",
     "how_it_ended",
+    "lake_points",
     "nobody_runs_plans",
     "notification",
     "notifications_dropped",
@@ -58,7 +61,12 @@ __all__ = [
     "setting",
     "status",
     "table_details",
+    "table_points",
     "table_settings",
     "table_state_word",
     "table_summary",
+    "trend_point",
+    "trend_words",
+    "trends",
+    "within",
 ]

@@ -17,7 +17,7 @@ from typing import Any
 
 from lake.errors import one_line
 from lake.plan import PlanState
-from service.store import Contest, Figures, Leader, PlanView, ProcessView, Reach, ScanRecord, Store
+from service.store import Contest, Figures, Leader, PlanView, ProcessView, Reach, ScanRecord, Store, TrendPoint
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,8 @@ class Lake:
     """All tables at one moment: the last scans, the last and the first that succeeded, and plans in numbers.
 
     ``recent`` are the plans completed last, newest first; ``failed`` the newest plan of each table where that failed;
-    ``running`` are the plans inflight; ``contested`` the tables whose writers let few plans through.
+    ``running`` are the plans inflight; ``contested`` the tables whose writers let few plans through; ``trend`` the
+    points kept of all tables in mode compact together.
     """
 
     figures: Figures
@@ -53,6 +54,7 @@ class Lake:
     processes: Sequence[ProcessView]
     running: Sequence[PlanView]
     contested: Mapping[str, Contest]
+    trend: Sequence[TrendPoint]
 
     def within(self, reach: Reach) -> "Lake":
         """What of it whoever sees only the tables within ``reach`` may know; whatever is mapped is so by its table."""
@@ -68,6 +70,8 @@ class Lake:
             figures=self.figures.within(reach),
             recent=[plan for plan in self.recent if reach.sees(plan.table)],
             running=[plan for plan in self.running if reach.sees(plan.table)],
+            # The sum of all tables is nobody's who sees some of them.
+            trend=self.trend if reach.everything else (),
         )
 
 
@@ -89,6 +93,7 @@ def read_lake(store: Store) -> Lake:
             for table, contest in store.contested(_CONTESTED_WITHIN).items()
             if contest.lost >= _MANY_LOST
         },
+        trend=store.trend(None),
         failed={table: plan for table, plan in newest.items() if plan.state is PlanState.FAILED},
     )
 

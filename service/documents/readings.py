@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents read from database and tables as they are now, for whoever asks: a command, HTTP, the page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from service.problems import DATABASE, classify
 
 if TYPE_CHECKING:
     from service.config.tables import ConfiguredTable
-    from service.store import DeletionDay, Store, TableState
+    from service.store import DeletionDay, Store, TableState, TrendPoint
 
 
 def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
@@ -27,7 +27,13 @@ def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
         if classify(error) is DATABASE:
             raise
         facts = {"unreadable": one_line(error)}
-    return documents.table_details(found, state, scan, good, facts)
+    trends = documents.trends(documents.table_points(store, found.name, good))
+    return documents.table_details(found, state, scan, good, facts, trends)
+
+
+def trend(points: "Sequence[TrendPoint]") -> dict[str, Any]:
+    """The points of a table, or of the lake, and what they say of 7 and 30 days."""
+    return {"points": [documents.trend_point(point) for point in points], "trends": documents.trends(points)}
 
 
 def plan(store: "Store", plan_id: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from service.documents.over_time import lake_points, trends
 from service.documents.processes import has_scheduler, nobody_runs_plans, process_list
 from service.documents.tables import pause_facts
 from service.text import percent, plural, share_of, size
@@ -22,7 +23,8 @@ def status(lake: "Lake") -> dict[str, Any]:
     can't be read, those whose newest plan failed, those that others write although they are to have a single writer,
     those whose writers let few plans through, and those in mode compact of which nobody said how their writers work.
     ``layout`` has the files of the tables in mode compact, and of those in mode observe as they are until somebody
-    says so; those that are off are not looked at.
+    says so; those that are off are not looked at. ``trends`` say how the
+    tables in mode compact changed over 7 and 30 days.
     """
     from lake.plan import PlanState
 
@@ -38,6 +40,7 @@ def status(lake: "Lake") -> dict[str, Any]:
         "backlog_seconds": backlog_seconds(lake),
         "bytes_per_second": _speed(lake),
         "oldest_requested_at": figures.oldest_requested_at,
+        "trends": trends(lake_points(lake)),
         "superseded_files": sum(entry.files for entry in figures.superseded),
         "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
         "halted": list(figures.halted),

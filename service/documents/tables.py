@@ -75,8 +75,10 @@ def table_details(
     scan: "ScanRecord | None",
     good: "ScanRecord | None",
     facts: Mapping[str, str],
+    trends: "list[dict[str, Any]]",
 ) -> dict[str, Any]:
     """Everything about a table: ``good`` is its last scan that succeeded, ``facts`` what its format says of it."""
     return table_summary(table, state, scan) | {
-        "last_good_scan": good, "facts": facts, "policy": table.policy.settings(), "notes": table.policy.notes
+        "last_good_scan": good, "trends": trends, "facts": facts, "policy": table.policy.settings(),
+        "notes": table.policy.notes,
     }  # fmt: skip

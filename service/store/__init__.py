@@ -33,6 +33,7 @@ from service.store.staged import StagedParts
 from service.store.superseded import Superseded
 from service.store.tables import Tables
 from service.store.tokens import Tokens
+from service.store.trends import TrendPoint, Trends
 from service.store.views import (
     AuditEntry,
     Bearer,
@@ -103,6 +104,7 @@ __all__ = [
     "SupersededFigures",
     "TableState",
     "Token",
+    "TrendPoint",
     "Watcher",
     "WrittenPartition",
     "WrongState",
@@ -127,6 +129,7 @@ class Store(
     Audit,
     Notifications,
     Pruning,
+    Trends,
 ):
     """Implements ``lake.plan_store.PlanStore`` and everything the scheduler and the command line need. Thread-safe.
 

@@ -133,6 +133,7 @@ def table_state(row: Row[Any]) -> TableState:
         halted_at=optional_moment(row.halted_at_ms),
         quarantined=row.quarantined,
         registered_at=moment(row.registered_at_ms),
+        freed_bytes=row.freed_bytes,
     )
 
 

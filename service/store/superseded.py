@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that completed plans replaced, from their commit until the cleaner has deleted them."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from lake.plan import SupersededVersion
 from lake.plan_store import Due
 from service.store.base import StorePart
 from service.store.clock import db_now, milliseconds, moment, optional_moment
-from service.store.models import PlanRow, SupersededRow
+from service.store.models import PlanRow, SupersededRow, TableRow
 from service.store.views import DeletionDay
 
 #: rows changed by one statement, well below what either database takes as parameters
@@ -85,13 +86,20 @@ class Superseded(StorePart):
 
     def mark_deleted(self, rows: Sequence[int]) -> None:
         """Set ``deleted_at`` now for these rows; those that have it already keep it."""
+        freed: Counter[str] = Counter()
         with self._database.write() as connection:
             for start in range(0, len(rows), _CHUNK):
-                connection.execute(
+                marked = connection.execute(
                     update(SupersededRow)
                     .where(SupersededRow.id.in_(rows[start : start + _CHUNK]), SupersededRow.deleted_at_ms.is_(None))
                     .values(deleted_at_ms=db_now())
+                    .returning(SupersededRow.table_name, SupersededRow.bytes)
                 )
+                for row in marked:
+                    freed[row.table_name] += row.bytes
+            for name, bytes_ in sorted(freed.items()):
+                added = {"freed_bytes": TableRow.freed_bytes + bytes_}
+                connection.execute(update(TableRow).where(TableRow.name == name).values(added))
 
     def close_superseded(self, rows: Mapping[int, str]) -> None:
         """End the wait of these rows, each for its reason; those that wait no longer stay as they are."""

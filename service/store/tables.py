@@ -69,7 +69,7 @@ class Tables(StorePart):
     def reducible_bytes(self) -> dict[str, int]:
         """For every registered table the bytes that its last scan found reducible; 0 before the first scan."""
         with self._database.read() as connection:
-            bytes_ = func.coalesce(_number(connection, ScanRow.record, "reducible_bytes"), 0).label("bytes")
+            bytes_ = func.coalesce(number(connection, ScanRow.record, "reducible_bytes"), 0).label("bytes")
             query = select(TableRow.name, bytes_).outerjoin(ScanRow, TableRow.last_scan_id == ScanRow.id)
             rows = connection.execute(query.where(TableRow.name != ALL_TABLES, self._seen(TableRow.name)))
             return {row.name: row.bytes for row in rows}
@@ -251,7 +251,7 @@ def served(table_name: Any) -> Any:
     return table_name.not_in(held_back) & ~everything.exists()
 
 
-def _number(connection: Connection, document: Any, name: str) -> Any:
+def number(connection: Connection, document: Any, name: str) -> Any:
     """The number ``name`` of the column ``document``, read by the database so that nobody parses the rest."""
     if connection.dialect.name == "postgresql":
         return cast(cast(document, JSON)[name].as_string(), BigInteger)

@@ -85,6 +85,8 @@ class TableState:
     halted_at: datetime | None
     quarantined: Mapping[str, str]
     registered_at: datetime
+    #: of superseded files that the cleaner deleted
+    freed_bytes: int = 0
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from service.store import PlanView, ScanRecord, TableState
 from service.text import percent, plural, share_of
 from service.web.charts import Spark, sparkline
 from service.web.notices import Notice, halted, overlapped, who_is_missing
+from service.web.over_time import OverTime
 from service.web.rendering import table_path
 from service.web.words import ago, count, median_bytes, roughly, shell
 
@@ -67,9 +68,12 @@ class Overview:
     state_words: tuple[str, ...]
     config_file: str
     discover_seconds: float
+    over_time: OverTime | None
 
 
-def overview(context: Context, lake: Lake, *, search: str, state: str, number: int, now: datetime) -> Overview:
+def overview(
+    context: Context, lake: Lake, changes: OverTime | None, *, search: str, state: str, number: int, now: datetime
+) -> Overview:
     """The page with this ``number`` (from 1) of the tables whose name contains ``search`` and that are in ``state``."""
     known = [
         (table, documents.table_state_word(context.configured(table), table), lake.good.get(table.name))
@@ -101,6 +105,7 @@ def overview(context: Context, lake: Lake, *, search: str, state: str, number: i
         state_words=STATE_WORDS,
         config_file=context.config.file_name,
         discover_seconds=context.config.daemon.discover_interval.total_seconds(),
+        over_time=changes,
     )
 
 

@@ -12,13 +12,23 @@ from service.api.bodies import LARGEST
 from service.api.context import Here
 from service.api.security import Caller, require
 from service.api.table_lookup import named
-from service.documents import has_scheduler, nobody_runs_plans, readings, service_settings, table_settings
+from service.documents import (
+    DAYS,
+    has_scheduler,
+    lake_points,
+    nobody_runs_plans,
+    readings,
+    service_settings,
+    table_points,
+    table_settings,
+)
 from service.planning import bulk
 from service.problems import NOT_FOUND, CommandError
 from service.store import NotificationState
 from service.web.audit import audit_page
 from service.web.cleaning import cleaning_page
 from service.web.notifications import notifications_page
+from service.web.over_time import over_time
 from service.web.overrides import MOST_OVERRIDES, request_form
 from service.web.overview import overview
 from service.web.plan_list import bulk_page, plan_list
@@ -51,11 +61,17 @@ async def static(name: str) -> Response:
 
 @router.get("/")
 def show_overview(
-    here: Here, request: Request, q: str = "", state: str = "", page: Annotated[int, Query(ge=1)] = 1
+    here: Here,
+    request: Request,
+    q: str = "",
+    state: str = "",
+    page: Annotated[int, Query(ge=1)] = 1,
+    days: int = DAYS[0],
 ) -> Response:
     """The lake in one line, and the tables."""
-    now = datetime.now(UTC)
-    shown = overview(here, here.lake_cache.lake(), search=q, state=state, number=page, now=now)
+    now, lake = datetime.now(UTC), here.lake_cache.lake()
+    changes = over_time(lake_points(lake), days, request.url)
+    shown = overview(here, lake, changes, search=q, state=state, number=page, now=now)
     return render(request, "overview.html", shown, section="/", now=now)
 
 
@@ -69,14 +85,17 @@ def show_table(
     kind: PlanKind | Literal[""] = "",
     key: Annotated[list[str] | None, Query(max_length=MOST_OVERRIDES)] = None,
     value: Annotated[list[str] | None, Query(max_length=MOST_OVERRIDES)] = None,
+    days: int = DAYS[0],
 ) -> Response:
     """One table; ``kind`` and the settings ``key`` and ``value`` are those of the form that asks for plans."""
     store, now = here.store, datetime.now(UTC)
     table = named(here, name)
+    good = store.last_scan(name, ok=True)
     known = Known(
         state=store.table_state(name),
         scans=store.scans(name),
-        good=store.last_scan(name, ok=True),
+        good=good,
+        over_time=over_time(table_points(store, name, good), days, request.url),
         first=store.first_scan(name),
         plans=store.plans(table=name, limit=_PLANS_OF_TABLE),
         layout=store.partition_layout(table.name),

@@ -17,6 +17,7 @@ from service.store import PartitionLayout, PlanView, ScanRecord, TableState
 from service.text import partition_name, percent, plural, share_of
 from service.web.charts import Histogram, Trend, heat, histogram, trend
 from service.web.notices import Notice, halted, overlapped
+from service.web.over_time import OverTime
 from service.web.overrides import RequestForm
 from service.web.rendering import table_path
 from service.web.words import ago, median_bytes, shell
@@ -89,6 +90,7 @@ class TablePage:
     partition_name: str
     plans: tuple[PlanView, ...]
     scans: tuple[ScanLine, ...]
+    over_time: OverTime | None
     trend: Trend | None
     trend_points: int
     trend_in_words: str
@@ -110,6 +112,7 @@ class Known:
     first: ScanRecord | None
     plans: Sequence[PlanView]
     layout: PartitionLayout | None
+    over_time: OverTime | None
 
 
 def table_page(
@@ -150,6 +153,7 @@ def table_page(
         partition_name=partition_name(partition or ""),
         plans=tuple(known.plans),
         scans=tuple(islice(scan_lines(known.scans), _SCANS_SHOWN)),
+        over_time=known.over_time,
         trend=trend(moved, width=360, height=84),
         trend_points=len(moved),
         trend_in_words=f"{moved[0][1]:,.0f} files at first, {moved[-1][1]:,.0f} files now" if moved else "",

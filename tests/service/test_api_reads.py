@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from api_toys import add_token, client_of, context_at
+from store_plans import sql
 from toys.files import rows
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create, write
@@ -261,3 +262,24 @@ def test_what_was_replaced_is_told_by_the_day_of_its_deletion(lake, monkeypatch)
         {"table": "sales.orders", "day": "2026-03-01", "files": 3, "bytes": 4096}
     ]
     assert asked == [{timedelta(days=7): ["sales.orders"]}]
+
+
+def test_a_trend_has_points_oldest_first_up_to_now_and_what_they_say_of_a_week_and_a_month(lake):
+    context, client, table, _ = lake
+    store = context.store
+    assert client.get("/v1/tables/sales.orders/trend").json()["trends"] == [], "one point is no trend"
+    before = store.last_scan(table.name)
+    for days in (15, 6, 3):
+        assert store.keep_trends()
+        sql(store.url, f"UPDATE trend SET at_ms = at_ms - {days * 86_400_000}")
+    store.record_scan(replace(before, taken_at=datetime.now(UTC), files=4, small_files=1, reducible_files=0))
+    for path, name in (("/v1/tables/sales.orders/trend", table.name), ("/v1/trend", None)):
+        trend, kept = client.get(path).json(), store.trend(name)
+        assert [point["files"] for point in trend["points"]] == [before.files] * 3 + [4]
+        assert trend["points"][-1]["reducible_share"] == 0.0
+        week, month = trend["trends"]
+        assert (week["days"], month["days"], week["files_before"], week["files"]) == (7, 30, before.files, 4)
+        assert (week["small_share"], week["rewritten_bytes"], week["freed_bytes"]) == (0.25, 0, 0)
+        assert [datetime.fromisoformat(told["since"]) for told in (month, week)] == [kept[0].at, kept[1].at]
+    status, shown = (client.get(path).json()["trends"] for path in ("/v1/status", "/v1/tables/sales.orders"))
+    assert [told["files"] for told in status] == [told["files"] for told in shown] == [4, 4]

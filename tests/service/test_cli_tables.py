@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Sequence
@@ -300,6 +301,11 @@ def test_tables_are_listed_and_shown_from_the_last_scan_with_its_age(lakefold):
     shown = lakefold.json("tables", "show", "orders")[0]
     assert sum(shown["last_good_scan"]["histogram"]) == 4
     assert shown["policy"]["small_file_limit"] == "64KiB"
+    assert shown["trends"] == []
+    lakefold.store.keep_trends()
+    lakefold("plans", "request", "orders", "-n")
+    same = "reducible 100 % → 100 %, small 100 % → 100 %, files 4 → 4; 0 B rewritten, 0 B freed"
+    assert re.search(rf"^since [\d-]+ [\d:]+ UTC: {same}$", lakefold("tables", "show", "orders"), re.MULTILINE)
 
 
 def test_verify_exits_3_on_a_missing_and_on_an_unowned_file(lakefold):

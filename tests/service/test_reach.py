@@ -100,6 +100,15 @@ def test_no_answer_of_any_route_tells_of_a_table_that_the_token_may_not_see(lake
     assert told > 12, "the table that it may see is in many of them"
 
 
+def test_what_all_tables_did_together_is_not_told_to_who_sees_some_of_them(lake, client):
+    context, _ = lake
+    context.store.keep_trends()
+    context.store.record_scan(replace(context.store.last_scan(SEEN), taken_at=datetime.now(UTC)))
+    assert client.get("/v1/trend").json()["trends"] == client.get("/v1/status").json()["trends"] == []
+    assert [told["days"] for told in client.get(f"/v1/tables/{SEEN}/trend").json()["trends"]] == [7, 30]
+    assert [len(context.store.within(Reach(patterns)).trend(None)) for patterns in (("*",), None)] == [0, 1]
+
+
 def test_every_route_of_a_table_that_the_token_may_not_see_answers_that_it_is_not_there(lake, client):
     _, made = lake
     asked = 0

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from databases import store_at
+from store_plans import sql
 from uuid_utils import uuid7
 
 from lake.model import FileSlice, TableRef
@@ -16,6 +17,7 @@ from lake.units import format_elapsed
 from service import documents
 from service.documents.lake_cache import read_lake
 from service.store import ProcessFacts, ScanRecord
+from service.text import percent
 
 MINUTE = timedelta(minutes=1)
 TABLE = TableRef(name="demo.trips", format="hudi", location="/lake/trips")
@@ -223,3 +225,25 @@ def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(
 )  # fmt: skip
 def test_time_that_passed_is_told_in_two_units(seconds, words):
     assert format_elapsed(seconds) == words
+
+
+def test_how_the_lake_changed_is_told_in_a_line_for_a_week_and_one_for_a_month(store, told):
+    scanned(store, TABLE.name, "compact", FOUND)
+    assert "days" not in told("status"), "one point is no trend"
+    store.keep_trends()
+    sql(store.url, f"UPDATE trend SET at_ms = at_ms - {86_400_000}")
+    since = store.trend(None)[0].at
+    store.record_scan(
+        replace(FOUND, table=TABLE.name, taken_at=datetime.now(UTC), files=6, small_files=6, reducible_files=0)
+    )
+    before = f"reducible {percent(FOUND.reducible_files / FOUND.files)} → 0 %, small "
+    changed = f"files {FOUND.files} → 6; 0 B rewritten, 0 B freed"
+    words = told("status")
+    assert f"since {since:%Y-%m-%d %H:%M} UTC: {before}" in words
+    assert changed in words
+    sql(store.url, f"UPDATE trend SET at_ms = at_ms - {9 * 86_400_000}")
+    store.keep_trends()
+    sql(store.url, f"UPDATE trend SET at_ms = at_ms - {8 * 86_400_000}")
+    words = told("status")
+    assert re.search(r"^7 days: reducible 0 % → 0 %, small 100 % → 100 %, files 6 → 6;", words, re.MULTILINE)
+    assert re.search(rf"^30 days: {re.escape(before)}.*{re.escape(changed)}$", words, re.MULTILINE)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 import pytest
 from api_toys import add_token, client_of, context_at
@@ -408,3 +408,25 @@ def test_processes_are_listed_with_what_they_run_and_what_waits_since_nobody_doe
         assert re.search(r"host-2/9 ?all silent", found.words)
         assert f"/plans/{plan.plan_id}" in [link.get("href") for link in found.all("a")]
         assert not [link for link in found.all("a") if "javascript" in link.get("href", "")]
+
+
+@pytest.mark.parametrize("path", ["/", table_path("sales.orders")])
+def test_what_changed_in_a_week_and_in_a_month_is_drawn_and_told_in_figures(page, path):
+    week, month = (read(page, f"{path}?days={days}&q=s") for days in (7, 30))
+    for shown, other in ((week, 30), (month, 7)):
+        assert "Over time 7 days, 30 days, since 2" in shown.words
+        links = [link["href"] for link in shown.all("a") if "#over-time" in link["href"]]
+        assert {"days": [str(other)], "q": ["s"]} in [parse_qs(link.split("#")[0].removeprefix("?")) for link in links]
+    drawn = re.findall(r'<svg class="trend".*?aria-label="([^"]+)"', page.get(f"{path}?days=30").text)
+    moved, share, size = r"[\d.,]+( k)? → [\d.,]+( k)?", r"\d+ % → \d+ %", r"[\d.]+ GiB"
+    told = [
+        f"Reducible files: {share}", f"Small files: {share}", f"Files: {moved}", f"Rewritten: {size}", f"Freed: {size}"
+    ]  # fmt: skip
+    assert all(map(re.fullmatch, told, drawn[:5])), drawn
+
+
+def test_a_lakefold_of_this_hour_shows_no_trend(fresh):
+    register(fresh.store, "a.b", "compact", scan("a.b", sizes(12, 4 << 20), ago=timedelta()))
+    with client_of(fresh) as client:
+        for path in ("/", table_path("a.b")):
+            assert "Over time" not in client.get(path).text

@@ -196,6 +196,7 @@ def fill(store: Store, url: str) -> dict[str, Plan]:
     store.request_cancel(cancelled.plan_id, actor="ada@host-2", reason="cancelled by hand")
     plans["cancelled"] = cancelled
     plans["retried"] = _retried(store, url, days)
+    _trends(store, url)
     plans["inflight"] = _inflight(store, url, days)
     plans["requested"] = add_plan(store, "events.clicks", *days[10:14], files=700)
     year = [f"dt={datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=n):%Y-%m-%d}" for n in range(325)]
@@ -210,6 +211,28 @@ def fill(store: Store, url: str) -> dict[str, Plan]:
     _messages(url)
     _spread_deletions(url)
     return plans
+
+
+def _trends(store: Store, url: str) -> None:
+    """A month in which two tables, and with them the lake, came into shape."""
+    sql(url, f"UPDATE table_state SET freed_bytes = {9 << 30} WHERE name IN ('sales.orders', 'events.clicks')")
+    store.keep_trends()
+    names = "table_name, at_ms, files, bytes, small_files, reducible_files, rewritten_bytes, freed_bytes"
+    hours = [*range(29 * 24, 7 * 24, -24), *range(7 * 24, 0, -4)]
+    #: files and small files a month ago and now, and bytes rewritten since
+    changed = {
+        "sales.orders": (13_000, 359, 11_900, 41, 22 << 30),
+        "events.clicks": (64_000, 59_900, 52_000, 31_500, 26 << 30),
+        "*": (91_000, 73_400, 80_000, 50_500, 48 << 30),
+    }
+    for table, (files, files_now, small, small_now, rewritten) in changed.items():
+        for number, ago in enumerate(hours):
+            left = (1 - number / len(hours)) ** 2
+            many, few = (int(now + (before - now) * left) for before, now in ((files, files_now), (small, small_now)))
+            done = int(rewritten * (1 - left))
+            values = f"{many}, {3 << 40}, {few}, {few * 4 // 5}, {done}, {done // 3}"
+            at = f"(SELECT max(at_ms) FROM trend) - {ago * 3_600_000}"
+            sql(url, f"INSERT INTO trend ({names}) VALUES ('{table}', {at}, {values})")
 
 
 def _retried(store: Store, url: str, days: list[str]) -> Plan:

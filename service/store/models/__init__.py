@@ -22,6 +22,7 @@ from service.store.models.tables import (
     PartitionLayoutRow,
     ScanRow,
     TableRow,
+    TrendRow,
     WrittenPartitionRow,
 )
 
@@ -46,5 +47,6 @@ __all__ = [
     "SupersededRow",
     "TableRow",
     "TokenRow",
+    "TrendRow",
     "WrittenPartitionRow",
 ]

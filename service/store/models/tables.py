@@ -42,6 +42,8 @@ class TableRow(Base):
     halted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     quarantined: Mapped[Any] = mapped_column(Json, server_default="{}")
     registered_at_ms: Mapped[int] = mapped_column(BigInteger)
+    #: of superseded files that the cleaner deleted, those of forgotten plans too
+    freed_bytes: Mapped[int] = mapped_column(BigInteger, server_default="0")
     last_scan_id: Mapped[int | None] = mapped_column(BigInteger)
     last_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
     #: the oldest scan that succeeded: what the table was like before; it is never forgotten
@@ -64,6 +66,23 @@ class ScanRow(Base):
     outcome: Mapped[str] = mapped_column(String)
     error: Mapped[str | None] = mapped_column(Text)
     record: Mapped[Any] = mapped_column(Json)
+
+
+class TrendRow(Base):
+    """What a table's last scan had found at one moment; with ``ALL_TABLES`` what those in mode compact add up to."""
+
+    __tablename__ = "trend"
+    __table_args__ = (CheckConstraint("files >= 0 AND bytes >= 0", name="figures_sane"),)
+
+    table_name: Mapped[str] = mapped_column(String, primary_key=True)
+    at_ms: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    files: Mapped[int] = mapped_column(BigInteger)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    small_files: Mapped[int] = mapped_column(BigInteger)
+    reducible_files: Mapped[int] = mapped_column(BigInteger)
+    #: totals, which only grow: two of them tell what was done in between
+    rewritten_bytes: Mapped[int] = mapped_column(BigInteger)
+    freed_bytes: Mapped[int] = mapped_column(BigInteger)
 
 
 class PartitionLayoutRow(Base):

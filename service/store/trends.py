@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How tables and the lake change over weeks: what their scans found, thinned with age."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, literal, select
+
+from lake.plan import PlanState
+from service.store.base import StorePart
+from service.store.clock import db_now, milliseconds, moment
+from service.store.errors import NotFound
+from service.store.models import ALL_TABLES, PlanRow, PlanTotalRow, ScanRow, TableRow, TrendRow
+from service.store.tables import number
+
+#: a point in each such time, counted from midnight UTC, of the last ``_FINE``; then one a day, until ``_KEPT`` is over
+_STEP, _FINE, _KEPT = timedelta(hours=4), timedelta(days=7), timedelta(days=30)
+_DAY_MS = milliseconds(timedelta(days=1))
+_FOUND = ("files", "bytes", "small_files", "reducible_files")
+_FIGURES = (*_FOUND, "rewritten_bytes", "freed_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendPoint:
+    """A table, or all that are compacted, at one moment. Bytes rewritten and freed are totals, which only grow."""
+
+    at: datetime
+    files: int
+    bytes: int
+    small_files: int
+    reducible_files: int
+    rewritten_bytes: int
+    freed_bytes: int
+
+
+class Trends(StorePart):
+    """A few points of the last 30 days for each table, and for the lake."""
+
+    def keep_trends(self) -> bool:
+        """Keep what the last good scan of each table found, unless this stretch of time has its point; whether it did.
+
+        Forgets points with their age, so that there are never more than 67 of a table.
+        """
+        with self._database.write() as connection:
+            now = int(connection.execute(select(db_now())).scalar_one())
+            newest = select(func.max(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES)
+            last = connection.execute(newest).scalar_one()
+            if last is not None and last >= now - now % milliseconds(_STEP):
+                return False
+            columns = ("table_name", "at_ms", *_FIGURES)
+            connection.execute(insert(TrendRow).from_select(columns, _tables(connection, now)))
+            connection.execute(insert(TrendRow).from_select(columns, _lake(now)))
+            _thin(connection, now)
+            return True
+
+    def trend(self, name: str | None) -> list[TrendPoint]:
+        """The points of table ``name``, or with None of all tables in mode compact together, oldest first."""
+        if not (self._reach.everything if name is None else self._reach.sees(name)):
+            return []
+        query = (
+            select(TrendRow.__table__)
+            .where(TrendRow.table_name == (ALL_TABLES if name is None else name))
+            .order_by(TrendRow.at_ms)
+        )
+        with self._database.read() as connection:
+            return [
+                TrendPoint(at=moment(row.at_ms), **{figure: getattr(row, figure) for figure in _FIGURES})
+                for row in connection.execute(query)
+            ]
+
+    def totals(self, name: str) -> tuple[int, int]:
+        """The bytes that plans of table ``name`` wrote, and those that the cleaner freed. Raises NotFound."""
+        with self._database.read() as connection:
+            query = select(_rewritten(TableRow.name), TableRow.freed_bytes).where(TableRow.name == name)
+            row = connection.execute(query.where(self._seen(TableRow.name))).one_or_none()
+        if row is None:
+            raise NotFound(f"no table {name!r} is registered")
+        return int(row[0]), row.freed_bytes
+
+
+def _rewritten(table_name: Any) -> Any:
+    """The bytes that completed plans of ``table_name`` have written, those that are forgotten included."""
+    sums = (
+        select(func.coalesce(func.sum(row.bytes_after), 0))
+        .where(row.table_name == table_name, row.state == PlanState.COMPLETED)
+        .scalar_subquery()
+        for row in (PlanRow, PlanTotalRow)
+    )
+    stored, pruned = sums
+    return stored + pruned
+
+
+def _tables(connection: Connection, now: int) -> Any:
+    """The point of each table; none before a scan that tells reducible files from residual ones."""
+    found = {name: number(connection, ScanRow.record, name) for name in _FOUND}
+    totals = _rewritten(TableRow.name), TableRow.freed_bytes
+    return (
+        select(TableRow.name, literal(now), *found.values(), *totals)
+        .join(ScanRow, TableRow.last_ok_scan_id == ScanRow.id)
+        .where(TableRow.mode != "off", found["reducible_files"].is_not(None))
+    )
+
+
+def _lake(now: int) -> Any:
+    """The point of the lake: what those of the tables in mode compact add up to."""
+    sums = (func.coalesce(func.sum(getattr(TrendRow, figure)), 0) for figure in _FIGURES)
+    return (
+        select(literal(ALL_TABLES), literal(now), *sums)
+        .join(TableRow, TrendRow.table_name == TableRow.name)
+        .where(TrendRow.at_ms == now, TableRow.mode == "compact")
+    )
+
+
+def _thin(connection: Connection, now: int) -> None:
+    """Forget what is past its time, and of the days that are past the fine part all but the first point."""
+    connection.execute(delete(TrendRow).where(TrendRow.at_ms < now - milliseconds(_KEPT)))
+    first_of_day = (
+        select(func.min(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES).group_by(TrendRow.at_ms // _DAY_MS)
+    )
+    kept = list(connection.execute(first_of_day).scalars())
+    connection.execute(delete(TrendRow).where(TrendRow.at_ms < now - milliseconds(_FINE), TrendRow.at_ms.not_in(kept)))

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a table, or the lake, changed over the last days: four small pictures and their figures."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from starlette.datastructures import URL
+
+from lake.units import format_bytes
+from service import documents
+from service.documents import within
+from service.store import TrendPoint
+from service.text import percent, share_of
+from service.web.charts import Trend, trend
+from service.web.words import count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One figure over time. ``chart`` is None for too few points."""
+
+    name: str
+    figure: str
+    title: str
+    chart: Trend | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverTime:
+    """The changes ``since`` a moment; ``stretches`` are the days one can choose from with their addresses."""
+
+    days: int
+    since: datetime
+    changes: tuple[Change, ...]
+    stretches: tuple[tuple[int, str], ...]
+
+
+def over_time(points: Sequence[TrendPoint], days: int, address: URL) -> OverTime | None:
+    """What happened in the last ``days``, shown at ``address``; None before there are two points."""
+    known = documents.trends(points)
+    if not known:
+        return None
+    told = next((entry for entry in known if entry["days"] == days), known[0])
+    shown = within(points, told["days"])
+    # A lakefold that is younger than the shorter stretch has nothing to choose from.
+    several = known[0]["since"] != known[-1]["since"]
+    return OverTime(
+        days=told["days"],
+        since=told["since"],
+        changes=(
+            _share("Reducible files", shown, lambda point: point.reducible_files),
+            _share("Small files", shown, lambda point: point.small_files),
+            Change(
+                name="Files",
+                figure=f"{count(told['files_before'])} → {count(told['files'])}",
+                title=f"{told['files_before']:,} files, {told['files']:,} now",
+                chart=_chart([(point.at, point.files) for point in shown]),
+            ),
+            _growth("Rewritten", shown, lambda point: point.rewritten_bytes),
+            _growth("Freed", shown, lambda point: point.freed_bytes),
+        ),
+        stretches=tuple(
+            (entry["days"], f"?{address.include_query_params(days=entry['days']).query}#over-time") for entry in known
+        )
+        if several
+        else (),
+    )
+
+
+def _share(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPoint], int]) -> Change:
+    shares = [share_of(of(point), point.files) for point in points]
+    return Change(
+        name=name,
+        figure=f"{percent(shares[0])} → {percent(shares[-1])}",
+        title=f"{of(points[0]):,} of {points[0].files:,} files, {of(points[-1]):,} of {points[-1].files:,} now",
+        chart=_chart([(point.at, share or 0.0) for point, share in zip(points, shares, strict=True)]),
+    )
+
+
+def _growth(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPoint], int]) -> Change:
+    # The total of the lake falls where a table is no longer compacted.
+    grown = [max(0, of(point) - of(points[0])) for point in points]
+    return Change(
+        name=name,
+        figure=format_bytes(grown[-1]),
+        title=f"{grown[-1]:,} bytes",
+        chart=_chart([(point.at, size) for point, size in zip(points, grown, strict=True)]),
+    )
+
+
+def _chart(values: Sequence[tuple[datetime, float]]) -> Trend | None:
+    return trend(values, width=180, height=56)

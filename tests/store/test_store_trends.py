@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept of tables and of the lake over weeks, on SQLite and PostgreSQL."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
+
+from lake.model import TableRef
+from service.store import ScanRecord, Store
+
+HOUR, DAY = 3_600_000, 86_400_000
+OTHER = TableRef(name="t.other", format="hudi", location="/lake/other")
+
+
+@pytest.fixture
+def store(store: Store) -> Store:
+    store.register(TRIPS, "compact")
+    return store
+
+
+def scanned(store: Store, name: str, files: int, reducible: int | None, **facts: object) -> None:
+    scan = ScanRecord(
+        table=name, taken_at=datetime.now(UTC), files=files, bytes=10 * files, small_files=files // 2,
+        reducible_files=reducible, **facts,  # type: ignore[arg-type]
+    )  # fmt: skip
+    store.record_scan(scan)
+
+
+def age(url: str, milliseconds: int) -> None:
+    """All points there are become older."""
+    sql(url, f"UPDATE trend SET at_ms = at_ms - {milliseconds}")
+
+
+def completed(store: Store, partition: str) -> int:
+    """Run a plan to its end and delete what it replaced; the bytes it wrote."""
+    plan = add(store, partition)
+    store.complete(claimed(store), commit_of(plan), figures_of(plan), {})
+    store.mark_deleted([due.row_id for due in store.superseded(TRIPS)])
+    return sum(figures.bytes_after for figures in figures_of(plan))
+
+
+def test_a_point_is_what_the_last_good_scan_found_and_each_stretch_of_time_has_one(
+    store: Store, database_url: str
+) -> None:
+    scanned(store, TRIPS.name, 40, 12)
+    scanned(store, TRIPS.name, 0, None, outcome="error", error="the metastore is away")
+    assert store.keep_trends()
+    assert not store.keep_trends(), "this stretch of time has its point"
+    (point,) = store.trend(TRIPS.name)
+    assert (point.files, point.bytes, point.small_files, point.reducible_files) == (40, 400, 20, 12)
+    assert timedelta() <= datetime.now(UTC) - point.at < timedelta(minutes=1)
+    age(database_url, 4 * HOUR)
+    scanned(store, TRIPS.name, 3, 0)
+    assert store.keep_trends()
+    assert [(point.files, point.reducible_files) for point in store.trend(TRIPS.name)] == [(40, 12), (3, 0)]
+
+
+def test_the_lake_is_the_sum_of_the_tables_that_are_compacted(store: Store) -> None:
+    store.register(OTHER, "compact")
+    for number, mode in enumerate(("observe", "off")):
+        store.register(TableRef(name=f"t.{mode}", format="hudi", location="/lake"), mode)
+        scanned(store, f"t.{mode}", 1000 + number, 7)
+    store.register(TableRef(name="t.upgraded", format="hudi", location="/lake"), "compact")
+    scanned(store, "t.upgraded", 500, None)
+    scanned(store, TRIPS.name, 40, 12)
+    scanned(store, OTHER.name, 60, 8)
+    store.keep_trends()
+    (lake,) = store.trend(None)
+    assert (lake.files, lake.bytes, lake.small_files, lake.reducible_files) == (100, 1000, 50, 20)
+    assert [len(store.trend(f"t.{name}")) for name in ("observe", "off", "upgraded")] == [1, 0, 0]
+
+
+def test_an_empty_lake_has_its_point_too(store: Store) -> None:
+    assert store.keep_trends()
+    (lake,) = store.trend(None)
+    assert (lake.files, lake.rewritten_bytes, lake.freed_bytes) == (0, 0, 0)
+    assert not store.keep_trends()
+
+
+def test_bytes_rewritten_and_freed_grow_with_the_plans_and_outlive_them(store: Store, database_url: str) -> None:
+    scanned(store, TRIPS.name, 40, 12)
+    store.keep_trends()
+    before = sum(due.version.bytes for due in store.superseded(TRIPS))
+    written = completed(store, "dt=1")
+    freed = store.totals(TRIPS.name)[1]
+    assert (before, store.totals(TRIPS.name)[0]) == (0, written)
+    gone = sql(database_url, "SELECT sum(bytes) AS total FROM superseded_version WHERE deleted_at_ms IS NOT NULL")
+    assert freed == gone[0].total > 0
+    store.mark_deleted([row.id for row in sql(database_url, "SELECT id FROM superseded_version")])
+    assert store.totals(TRIPS.name)[1] == freed, "what was deleted already is counted once"
+    sql(database_url, f"UPDATE plan SET finalized_at_ms = finalized_at_ms - {91 * DAY}")
+    assert store.prune(timedelta(days=90)) == 1
+    assert store.totals(TRIPS.name) == (written, freed)
+    age(database_url, 4 * HOUR)
+    store.keep_trends()
+    first, last = store.trend(TRIPS.name)
+    assert (first.rewritten_bytes, first.freed_bytes) == (0, 0)
+    assert (last.rewritten_bytes, last.freed_bytes) == (written, freed) == (
+        store.trend(None)[-1].rewritten_bytes, store.trend(None)[-1].freed_bytes
+    )  # fmt: skip
+    (state,) = store.tables()
+    assert state.freed_bytes == freed
+
+
+def test_what_somebody_else_deleted_was_not_freed_by_the_cleaner(store: Store) -> None:
+    plan = add(store, "dt=1")
+    store.complete(claimed(store), commit_of(plan), figures_of(plan), {})
+    store.close_superseded({due.row_id: "a restore undid its commit" for due in store.superseded(TRIPS)})
+    assert store.totals(TRIPS.name)[1] == 0
+
+
+def test_points_thin_out_with_age_and_are_never_more_than_67(store: Store, database_url: str) -> None:
+    scanned(store, TRIPS.name, 40, 12)
+    most = 0
+    for _ in range(40 * 6):
+        assert store.keep_trends()
+        most = max(most, len(store.trend(TRIPS.name)))
+        age(database_url, 4 * HOUR)
+    points = store.trend(TRIPS.name)
+    now = points[-1].at + timedelta(hours=4)
+    young = [point for point in points if now - point.at < timedelta(days=7)]
+    assert 60 < most <= 67
+    assert {round((b.at - a.at) / timedelta(hours=1)) for a, b in itertools.pairwise(young)} == {4}
+    old = [point.at.date() for point in points if now - point.at > timedelta(days=8)]
+    assert len(old) == len(set(old)) >= 21, "one a day"
+    assert now - points[0].at <= timedelta(days=30, hours=4)
+    assert [point.at for point in store.trend(None)] == [point.at for point in points], "the lake's are as many"
