@@ -63,8 +63,12 @@ def list_partitions(
     table: str,
     limit: Limit = 1000,
     after: Annotated[str | None, Query(description="Continue behind this partition.")] = None,
+    search: Annotated[str, Query(description="Only partitions whose path contains this, in whatever case.")] = "",
+    worst: Annotated[
+        bool, Query(description="Those with most reducible bytes first; `limit` of them, without a next page.")
+    ] = False,
 ) -> Response:
-    """The partitions by path, as the last whole scan found them; `taken_at` is null before the first.
+    """The partitions by path or worst first, as the last whole scan found them; `taken_at` is null before the first.
 
     Small files were below the limit in force at the scan. Reducible files are those of them that a plan takes, now or
     once what they wait for is over, such as a live plan of the partition; reducible bytes are all that plans would
@@ -73,7 +77,9 @@ def list_partitions(
     layout = here.store.partition_layout(named(here, table).name)
     if layout is None:
         return page(request, [], taken_at=None)
-    found = layout.partitions
+    found = documents.named_like(layout.partitions, search)
+    if worst:
+        return page(request, documents.worst(found, limit).to_pylist(), taken_at=layout.taken_at)
     if after is not None:
         found = found.filter(pc.greater(found["partition"], after))
     items = found.slice(0, limit).to_pylist()

@@ -7,6 +7,7 @@ Values are Python's; ``service.text.plain`` makes them what JSON can hold. Bytes
 from service.documents.audit import audit_entry
 from service.documents.notifications import notification, notifications_dropped, notifications_retried
 from service.documents.over_time import DAYS, lake_points, table_points, trend_point, trend_words, trends, within
+from service.documents.partitions import named_like, worst
 from service.documents.plans import (
     PROGRESS,
     TERMINAL,
@@ -43,6 +44,7 @@ __all__ = [
     "has_scheduler",
     "how_it_ended",
     "lake_points",
+    "named_like",
     "nobody_runs_plans",
     "notification",
     "notifications_dropped",
@@ -69,4 +71,5 @@ __all__ = [
     "trend_words",
     "trends",
     "within",
+    "worst",
 ]

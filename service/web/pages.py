@@ -46,6 +46,8 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 public = APIRouter(include_in_schema=False)
 
 _PLANS_OF_TABLE = 10
+#: of a partition that is searched for
+_LONGEST_PATH = 1000
 Reader = Annotated[Caller, require("read")]
 _ALL_TABLES = [require("read", everything=True)]
 
@@ -82,6 +84,7 @@ def show_table(
     name: str,
     partition: str | None = None,
     start: Annotated[int, Query(ge=0, alias="from")] = 0,
+    find: Annotated[str, Query(max_length=_LONGEST_PATH)] = "",
     kind: PlanKind | Literal[""] = "",
     key: Annotated[list[str] | None, Query(max_length=MOST_OVERRIDES)] = None,
     value: Annotated[list[str] | None, Query(max_length=MOST_OVERRIDES)] = None,
@@ -101,7 +104,7 @@ def show_table(
         layout=store.partition_layout(table.name),
     )
     form = request_form(here.config, table, kind=kind, keys=key or (), values=value or ())
-    page = table_page(table, known, form=form, partition=partition, start=start, now=now)
+    page = table_page(table, known, form=form, partition=partition, start=start, search=find.strip(), now=now)
     return render(request, "table.html", page, section="/", now=now)
 
 

@@ -1,62 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """One table: its file sizes before and now, its partitions, its plans, its last scans."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, islice
 from typing import Any
-from urllib.parse import urlencode
-
-import pyarrow.compute as pc
 
 from lake.units import format_bytes
 from service import documents
 from service.config.tables import ConfiguredTable
 from service.store import PartitionLayout, PlanView, ScanRecord, TableState
-from service.text import partition_name, percent, plural, share_of
-from service.web.charts import Histogram, Trend, heat, histogram, trend
+from service.text import partition_name, plural
+from service.web.charts import Histogram, Trend, histogram, trend
 from service.web.notices import Notice, halted, overlapped
 from service.web.over_time import OverTime
 from service.web.overrides import RequestForm
+from service.web.partitions import Place, Strip, Worst, strip_of, worst_of
 from service.web.rendering import table_path
 from service.web.words import ago, median_bytes, shell
 
-#: partitions drawn at once
-CELLS_A_PAGE = 400
 _SCANS_SHOWN = 8
 #: of a table that is not compacted: what its notice is called, and what lakefold does with it
 _UNSERVED = {
     "observe": ("Only observed", "lakefold scans this table and changes nothing."),
     "off": ("Off", "lakefold neither scans this table nor changes it."),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """A partition on the strip."""
-
-    name: str
-    heat: int
-    words: str
-    href: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strip:
-    """The partitions from number ``start`` to ``end`` (from 1) ``of`` all, as a whole scan found them ``taken_at``.
-
-    ``explained`` are the lines of the account of the partition that was chosen; None where none was.
-    """
-
-    cells: tuple[Cell, ...]
-    of: int
-    start: int
-    end: int
-    previous: str
-    next: str
-    explained: tuple[Mapping[str, Any], ...] | None
-    taken_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +54,7 @@ class TablePage:
     narrow_chart: Histogram | None
     sizes_in_words: str
     strip: Strip | None
+    worst: Worst | None
     partitions: int
     partition: str | None
     partition_name: str
@@ -122,16 +92,21 @@ def table_page(
     form: RequestForm,
     partition: str | None,
     start: int,
+    search: str,
     now: datetime,
 ) -> TablePage:
-    """The page of ``table`` with the partitions from number ``start`` on its strip and ``partition`` explained."""
+    """The page of ``table`` with the partitions from number ``start`` on its strip and ``partition`` explained.
+
+    Beside the strip are the worst partitions whose path contains ``search``.
+    """
     state, good, first = known.state, known.good, known.first
     path, word = table_path(state.name), documents.table_state_word(table, state)
     small, target = table.policy.small_file_limit_bytes, table.policy.target_file_max_bytes
     limits = {"small-file limit": small, "target": target}
     before = first.histogram if first and good and first.taken_at < good.taken_at else None
     now_counts = good.histogram if good else ()
-    strip = strip_of(known.layout, path, partition, start)
+    place = Place(path=path, start=start, search=search)
+    strip = strip_of(known.layout, place, partition)
     moved = [(scan.taken_at, float(scan.files)) for scan in reversed(known.scans) if scan.outcome == "ok"]
     only = ("--partition", partition) if partition else ()
     return TablePage(
@@ -148,6 +123,7 @@ def table_page(
         narrow_chart=histogram(now_counts, before, limits, width=360, height=250) if good else None,
         sizes_in_words=_in_words(good, first if before else None, small),
         strip=strip,
+        worst=worst_of(known.layout, place),
         partitions=strip.of if strip else good.partitions if good else 0,
         partition=partition,
         partition_name=partition_name(partition or ""),
@@ -180,44 +156,6 @@ def _found(scan: ScanRecord) -> tuple[Any, ...]:
     return (
         scan.outcome, scan.error, scan.instant, scan.files, scan.small_files, scan.reducible_files, scan.reducible_bytes
     )  # fmt: skip
-
-
-def strip_of(layout: PartitionLayout | None, path: str, partition: str | None, start: int) -> Strip | None:
-    """The page of the strip that begins with number ``start``, and why the files of ``partition`` are left or taken."""
-    if layout is None:
-        return None
-    found, lines = layout.partitions, None
-    if partition is not None:
-        chosen = found.filter(pc.equal(found["partition"], partition))["lines"].to_pylist()
-        lines = tuple(chosen[0]) if chosen else ()
-    start = max(0, min(start, found.num_rows - 1)) // CELLS_A_PAGE * CELLS_A_PAGE
-    shown = found.drop_columns("lines").slice(start, CELLS_A_PAGE).to_pylist()
-
-    def page(first: int) -> str:
-        return f"{path}?{urlencode({'from': first})}#partitions"
-
-    return Strip(
-        cells=tuple(_cell(entry, path, start) for entry in shown),
-        of=found.num_rows,
-        start=start + 1,
-        end=start + len(shown),
-        previous=page(start - CELLS_A_PAGE) if start else "",
-        next=page(start + CELLS_A_PAGE) if start + CELLS_A_PAGE < found.num_rows else "",
-        explained=lines,
-        taken_at=layout.taken_at,
-    )
-
-
-def _cell(entry: Mapping[str, Any], path: str, start: int) -> Cell:
-    share = share_of(entry["reducible_files"], entry["files"])
-    query = {"partition": entry["partition"]} | ({"from": start} if start else {})
-    name = partition_name(entry["partition"])
-    return Cell(
-        name=entry["partition"],
-        heat=heat(share),
-        words=f"{name}: {plural(entry['files'], 'file')}, {percent(share)} reducible, {format_bytes(entry['bytes'])}",
-        href=f"{path}?{urlencode(query)}#explain",
-    )
 
 
 def _in_words(now: ScanRecord | None, before: ScanRecord | None, limit: int) -> str:

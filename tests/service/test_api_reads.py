@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 from api_toys import add_token, client_of, context_at
 from store_plans import sql
@@ -87,6 +88,26 @@ def test_partitions_come_in_pages(lake):
     whole = pages(client, "/v1/tables/sales.orders/partitions")
     assert pages(client, "/v1/tables/sales.orders/partitions?limit=2") == whole
     assert pages(client, "/v1/tables/sales.orders/partitions?limit=6") == whole
+
+
+def test_partitions_are_found_by_part_of_their_path_and_the_worst_come_first(lake):
+    context, client, table, _ = lake
+    whole = client.get("/v1/tables/sales.orders/partitions").json()["items"]
+    found = client.get("/v1/tables/sales.orders/partitions?search=T=9").json()["items"]
+    assert found == [item for item in whole if item["partition"] == "dt=9"]
+    assert pages(client, "/v1/tables/sales.orders/partitions?search=dt&limit=4") == whole
+    layout = context.store.partition_layout(table.name)
+    bytes_ = pa.array([10, 30, 30, 0, 20, 0])
+    more = pa.array([1, 1, 2, 0, 9, 0])
+    changed = layout.partitions.set_column(
+        layout.partitions.schema.get_field_index("reducible_bytes"), "reducible_bytes", bytes_
+    )
+    changed = changed.set_column(changed.schema.get_field_index("reducible_files"), "reducible_files", more)
+    context.store.record_scan(context.store.last_scan(table.name), changed)
+    worst = client.get("/v1/tables/sales.orders/partitions?worst=true&limit=4").json()
+    assert [item["partition"] for item in worst["items"]] == ["dt=2", "dt=1", "dt=4", "dt=0"]
+    assert worst["next"] is None
+    assert client.get("/v1/tables/sales.orders/partitions?worst=true&search=none").json()["items"] == []
 
 
 def test_a_scan_that_failed_leaves_the_layout_as_it_was(lake):

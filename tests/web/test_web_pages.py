@@ -430,3 +430,32 @@ def test_a_lakefold_of_this_hour_shows_no_trend(fresh):
     with client_of(fresh) as client:
         for path in ("/", table_path("a.b")):
             assert "Over time" not in client.get(path).text
+
+
+def listed_partitions(page, path):
+    shown = read(page, path)
+    rows = re.findall(r'<th scope="row" class="wrap"><a href="[^"]+">([^<]+)</a>', page.get(path).text)
+    return shown, rows
+
+
+def test_the_worst_partitions_are_listed_beside_the_strip_and_any_can_be_found(page):
+    path = table_path("sales.orders")
+    shown, rows = listed_partitions(page, path)
+    assert "The worst 20 of 34 with reducible files" in shown.words
+    assert rows == [f"dt=2026-11-{day:02}" for day in range(21, 1, -1)]
+    shown, rows = listed_partitions(page, f"{path}?find=DT%3D2026-02-1&from=0")
+    assert ("10 found" in shown.words, sorted(rows)) == (True, [f"dt=2026-02-{day}" for day in range(10, 20)])
+    assert f"{path}?partition=dt%3D2026-02-10&find=DT%3D2026-02-1#explain" in [a.get("href") for a in shown.all("a")]
+    shown, rows = listed_partitions(page, f"{path}?find=2027")
+    assert ("No partition is called so." in shown.words, rows) == (True, [])
+    shown, _ = listed_partitions(page, f"{table_path('events.clicks')}?find=h%3D01&from=400")
+    assert "21 found, the worst 20" in shown.words
+    assert {"type": "hidden", "name": "from", "value": "400"} in shown.all("input"), "the strip stays where it is"
+
+
+@pytest.mark.parametrize("odd", ["%", "(", '"><script>'])
+def test_whatever_is_searched_for_is_only_text(page, odd):
+    answer = page.get(table_path("sales.orders"), params={"find": odd})
+    assert answer.status_code == 200
+    assert "No partition is called so." in answer.text
+    assert "><script>" not in answer.text.split("Partition contains")[1].split("</form>")[0]

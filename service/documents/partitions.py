@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The partitions of a table as its last whole scan found them: those with a name, and the worst of them."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_WORST_FIRST = (
+    ("reducible_bytes", "descending"), ("reducible_files", "descending"), ("partition", "ascending"),
+)  # fmt: skip
+
+
+def named_like(partitions: "pa.Table", search: str) -> "pa.Table":
+    """Those whose path contains ``search``, in small letters or large ones."""
+    import pyarrow.compute as pc
+
+    if not search:
+        return partitions
+    return partitions.filter(pc.match_substring(partitions["partition"], search, ignore_case=True))
+
+
+def worst(partitions: "pa.Table", most: int) -> "pa.Table":
+    """So many ``most`` of which plans would read most bytes, the worst first."""
+    import pyarrow.compute as pc
+
+    return partitions.take(pc.select_k_unstable(partitions, k=most, sort_keys=list(_WORST_FIRST)))
