@@ -5,10 +5,12 @@ Words as in docs/concepts.md: a *file group* is the lineage of one file id in on
 partition, a *file slice* a base file with its log files at an instant.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from itertools import accumulate
 from types import MappingProxyType
 
 import numpy as np
@@ -244,6 +246,20 @@ class SizeHistogram:
             small_files=int(small.size),
             small_bytes=int(small.sum()),
         )
+
+
+def median_bytes(counts: Sequence[int]) -> int | None:
+    """The median file size that a histogram implies, even on the logarithmic axis within its bucket; None if empty."""
+    files = sum(counts)
+    if not files:
+        return None
+    upto, middle = list(accumulate(counts)), files / 2
+    index = bisect_left(upto, middle)
+    if index >= len(HISTOGRAM_EDGES_BYTES):
+        return HISTOGRAM_EDGES_BYTES[-1]
+    # Each edge is twice the one before, so half the way up a bucket is a factor of the square root of two.
+    way_up = 1 - (upto[index] - middle) / counts[index]
+    return round(HISTOGRAM_EDGES_BYTES[index] / 2 * 2**way_up)
 
 
 def base_file_sizes(slices: pa.Table) -> pa.ChunkedArray:

@@ -1,53 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
 """``/v1/tables``: what there is, as the last scan of each table saw it."""
 
-import heapq
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import pyarrow.compute as pc
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from service import documents, problems
-from service.api.context import Here
+from service.api.bodies import LARGEST
+from service.api.context import Context, Here
 from service.api.paging import LISTED, TREND, Limit, document, page
 from service.api.table_lookup import named
+from service.api.table_terms import Sort, Terms, order_of
 from service.documents import readings, table_summary
 from service.problems import CommandError
 
 router = APIRouter(prefix="/tables", tags=["tables"])
-
-#: of a number of bytes
-_MOST_DIGITS = 20
+databases = APIRouter()
 
 
 @router.get("", responses=LISTED)
 def list_tables(
     here: Here,
     request: Request,
+    terms: Terms,
+    sort: Sort = "-rewrite",
     limit: Limit = 1000,
     after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+    number: Annotated[
+        int | None, Query(alias="page", ge=1, le=LARGEST, description="The page with this number, not the one `after`.")
+    ] = None,
 ) -> Response:
-    """The tables, those with most reducible bytes first."""
-    start = _position(after)
-    keyed = ((-bytes_, name) for name, bytes_ in here.store.reducible_bytes().items())
-    # One more than are shown tells whether there is a next page.
-    found = heapq.nsmallest(limit + 1, (key for key in keyed if start is None or key > start))
-    shown = [name for _, name in found[:limit]]
-    states, scans = {state.name: state for state in here.store.tables(shown)}, here.store.last_scans(shown)
-    items = [table_summary(here.configured(states[name]), states[name], scans.get(name)) for name in shown]
-    last = found[limit - 1] if len(found) > limit else None
-    return page(request, items, f"{-last[0]}:{last[1]}" if last else None)
+    """The tables, those with most reducible bytes first unless `sort` says otherwise; `total` is how many there are.
+
+    Orders and states go by the last good scan; `scan` is the last one, be it good or not.
+    """
+    if after is not None and number is not None:
+        raise CommandError(problems.USAGE, "page and after are two ways to go on; give one of them")
+    order, descending = order_of(sort)
+    found = here.store.list_tables(order, descending=descending, limit=limit, page=number, after=after, **terms)
+    return page(
+        request, summaries(here, found.names), None if number is not None else found.next, total=found.total,
+        page=found.number if after is None else None, pages=max(1, -(-found.total // limit)),
+    )  # fmt: skip
 
 
-def _position(after: str | None) -> tuple[int, str] | None:
-    """Reducible bytes and name behind which a list goes on; tables that moved meanwhile come twice or not at all."""
-    if after is None:
-        return None
-    bytes_, colon, name = after.partition(":")
-    if not colon or not bytes_.isdecimal() or len(bytes_) > _MOST_DIGITS:
-        raise CommandError(problems.INVALID, f"query.after: {after!r} is not the next of a list of tables")
-    return -int(bytes_), name
+def summaries(here: Context, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The documents of the tables with these ``names``, in their order."""
+    states, scans = {state.name: state for state in here.store.tables(names)}, here.store.last_scans(names)
+    return [
+        table_summary(here.configured(states[name]), states[name], scans.get(name)) for name in names if name in states
+    ]
+
+
+@databases.get("/databases", tags=["tables"], responses=LISTED)
+def list_databases(here: Here, request: Request, terms: Terms) -> Response:
+    """What the tables of each database add up to, those with most to rewrite first.
+
+    A table's database is what its name has before the last dot, '' where there is none.
+    """
+    return page(request, here.store.databases(**terms))
 
 
 @router.get("/{table}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from service.planning.bulk import Action
     from service.planning.plan_request import PlanRequest
-    from service.store import PlanTerms
+    from service.store import PlanTerms, TableTerms
 
 Document = dict[str, Any]
 
@@ -43,8 +43,11 @@ class Client(Protocol):
     def status(self) -> Document:
         """How the lake is, who works on it and what needs a person."""
 
-    def tables(self) -> TableList:
-        """Every table, those with most reducible bytes first."""
+    def tables(self, terms: "TableTerms", sort: str, limit: int | None) -> TableList:
+        """The tables that ``terms`` mean in the order of ``sort``, as ``service.api.table_terms`` says it."""
+
+    def databases(self, terms: "TableTerms") -> list[Document]:
+        """What the tables of each database add up to, those with most to rewrite first."""
 
     def table(self, table: str) -> Document:
         """One table."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The database and the tables of this machine, asked directly."""
 
+import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
@@ -18,9 +19,10 @@ from service.text import plain
 from service.wiring import open_config, open_store
 
 if TYPE_CHECKING:
+    from service.config.tables import ConfiguredTable
     from service.planning.bulk import Action
     from service.planning.plan_request import PlanRequest
-    from service.store import PlanTerms, Store
+    from service.store import PlanTerms, Store, TableTerms
 
 _POLL_SECONDS = 0.5
 
@@ -52,18 +54,28 @@ class LocalClient:
     def status(self) -> Document:
         return _document(documents.status(read_lake(self.store)))
 
-    def tables(self) -> TableList:
-        states = {state.name: state for state in self.store.tables()}
-        scans = self.store.last_scans()
+    def tables(self, terms: "TableTerms", sort: str, limit: int | None) -> TableList:
+        from service.store import TableOrder
+
+        order, descending = TableOrder(sort.removeprefix("-")), sort.startswith("-")
         tables = {table.name: table for table in self.catalog.tables()}
-        for state in states.values():  # seen before, but no source covers them now
-            tables.setdefault(state.name, configure(self.config, state.ref))
-        found = [(table, states.get(table.name), scans.get(table.name)) for table in tables.values()]
-        found.sort(key=lambda entry: (-((entry[2].reducible_bytes if entry[2] else None) or 0), entry[0].name))
+        most = sys.maxsize if limit is None else limit
+        names = self.store.list_tables(order, descending=descending, limit=most, **terms).names
+        states, scans = {state.name: state for state in self.store.tables()}, self.store.last_scans()
+        for name in names:  # seen before, but no source covers them now
+            tables.setdefault(name, configure(self.config, states[name].ref))
+        # Of what no scheduler has seen yet there is nothing to put it in order by.
+        new = sorted(name for name, table in tables.items() if name not in states and _is_meant(table, terms))
+        shown = [*names, *new][:most]
         return TableList(
-            tables=[_document(documents.table_summary(*entry)) for entry in found],
+            tables=[
+                _document(documents.table_summary(tables[name], states.get(name), scans.get(name))) for name in shown
+            ],
             problems=tuple(self.catalog.problems),
         )
+
+    def databases(self, terms: "TableTerms") -> list[Document]:
+        return _documents(self.store.databases(**terms))
 
     def table(self, table: str) -> Document:
         return _document(readings.table(self.store, self.catalog.find(table)))
@@ -181,7 +193,7 @@ class LocalClient:
         if word in self._known():
             return word
         found = self.catalog.find(word)
-        self.store.register(found.ref, found.mode)
+        self.store.register(found.ref, found.mode, found.owner)
         return found.name
 
     def _known(self) -> set[str]:
@@ -194,3 +206,15 @@ def _document(values: Mapping[str, Any]) -> Document:
 
 def _documents(found: Any) -> list[Document]:
     return [_document(values) for values in found]
+
+
+def _is_meant(table: "ConfiguredTable", terms: "TableTerms") -> bool:
+    """Whether ``terms`` mean a table that the database does not know."""
+    from service.store.table_list import database_of
+
+    known = {"state": table.mode, "mode": table.mode, "format": table.ref.format, "owner": table.owner,
+             "database": database_of(table.name), "name": table.name}  # fmt: skip
+    part = (terms.get("name") or "").lower()
+    return part in table.name.lower() and all(
+        known[key] == value for key, value in terms.items() if value is not None and key != "name"
+    )

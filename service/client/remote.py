@@ -17,7 +17,7 @@ from service.text import plain
 if TYPE_CHECKING:
     from service.planning.bulk import Action
     from service.planning.plan_request import PlanRequest
-    from service.store import PlanTerms
+    from service.store import PlanTerms, TableTerms
 
 _PAGE = 1000
 #: how long the service holds a call back for an answer; then polling goes on
@@ -38,12 +38,16 @@ class RemoteClient:
     def status(self) -> Document:
         return self._document("/v1/status")
 
-    def tables(self) -> TableList:
-        found, problems = [], []
-        for page in self._pages("/v1/tables"):
+    def tables(self, terms: "TableTerms", sort: str, limit: int | None) -> TableList:
+        found: list[Document] = []
+        for page in self._pages("/v1/tables", sort=sort, limit=min(limit or _PAGE, _PAGE), **terms):
             found += page["items"]
-            problems += page.get("problems", [])
-        return TableList(tables=found, problems=tuple(dict.fromkeys(problems)))
+            if limit is not None and len(found) >= limit:
+                break
+        return TableList(tables=found[:limit], problems=())
+
+    def databases(self, terms: "TableTerms") -> list[Document]:
+        return list(self._document("/v1/databases", **terms)["items"])
 
     def table(self, table: str) -> Document:
         if "/" not in table:
@@ -194,7 +198,9 @@ class RemoteClient:
         from service.config.catalog import unique_end
         from service.text import nearest
 
-        locations: dict[str, str] = {table["table"]: table["location"] for table in self.tables().tables}
+        locations: dict[str, str] = {
+            table["table"]: table["location"] for table in self.tables({}, "name", None).tables
+        }
         for name, location in locations.items():
             if word.rstrip("/") == location:
                 return name

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -22,11 +22,12 @@ from service.commands.common import (
     plural,
 )
 from service.commands.output import Column, bar_chart
-from service.problems import ExitCode, exit_codes
-from service.text import age, moment, percent, share_of, size
+from service.problems import USAGE, ExitCode, exit_codes
+from service.text import age, moment, nearest, percent, share_of, size
 
 if TYPE_CHECKING:
     from lake.optional import Resurrected, Unfinished
+    from service.store import TableTerms
 
 app = typer.Typer(help="Tables: what there is and why each file is planned or left alone.", no_args_is_help=True)
 
@@ -36,16 +37,46 @@ def add_to(root: typer.Typer) -> None:
     root.add_typer(app, name="tables")
 
 
+WithName = Annotated[str | None, typer.Option("--name", metavar="PART", help="Only tables with this in their name.")]
+Database = Annotated[
+    str | None, typer.Option("--database", "-d", metavar="NAME", help="Only tables with this before their last dot.")
+]
+State = Annotated[
+    str | None,
+    typer.Option("--state", "-s", help="Only tables that are halted, paused, compact, observe, off or unreadable."),
+]
+Format = Annotated[str | None, typer.Option("--format", "-f", help="Only tables of this format.")]
+InMode = Annotated[str | None, typer.Option("--mode", "-m", help="Only tables in mode compact, observe or off.")]
+Owner = Annotated[str | None, typer.Option("--owner", help="Only tables of which the configuration says so.")]
+
+
 @app.command("list", epilog=exit_codes(ExitCode.PENDING, ExitCode.DATABASE))
 def list_(
+    name: WithName = None,
+    database: Database = None,
+    state: State = None,
+    format: Format = None,
+    mode: InMode = None,
+    owner: Owner = None,
+    sort: Annotated[
+        str,
+        typer.Option(
+            "--sort",
+            metavar="ORDER",
+            help="By worst, name, state, format, mode, owner, files, reducible, median, bytes, rewrite, plan or "
+            "scanned; with - before it, descending.",
+        ),
+    ] = "-rewrite",
+    limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="At most so many.")] = None,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 when a table has files to rewrite.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
     """List the tables, those with most to rewrite first, as the last scan of each saw it."""
     with command(json, config) as run:
-        found = run.client.tables()
-        run.out.many(found.tables, lambda: _list_text(run, found.tables))
+        terms = _terms(name=name, database=database, state=state, format=format, mode=mode, owner=owner)
+        found = run.client.tables(terms, _checked(sort), limit)
+        run.out.many(found.tables, lambda: _list_text(run, found.tables, chosen=bool(terms)))
         for problem in found.problems:
             run.out.note(problem)
     served = [entry["scan"] for entry in found.tables if entry["scan"] and entry["mode"] == "compact"]
@@ -53,11 +84,60 @@ def list_(
     return ExitCode.PENDING if exit_code and waiting else ExitCode.OK
 
 
-def _list_text(run: Run, tables: Sequence[Mapping[str, Any]]) -> None:
+@app.command("databases", epilog=exit_codes(ExitCode.DATABASE))
+def databases(
+    name: WithName = None,
+    state: State = None,
+    format: Format = None,
+    mode: InMode = None,
+    owner: Owner = None,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """Add up the tables of each database, which is what their names have before the last dot."""
+    with command(json, config) as run:
+        terms = _terms(name=name, database=None, state=state, format=format, mode=mode, owner=owner)
+        found = run.client.databases(terms)
+        columns = (
+            Column("DATABASE"), Column("TABLES", True), Column("HALTED", True), Column("FILES", True),
+            Column("BYTES", True), Column("REDUCIBLE", True), Column("TO REWRITE", True),
+        )  # fmt: skip
+        rows = (
+            (
+                entry["database"] or "(none)", f"{entry['tables']:,}", entry["halted"] or "", f"{entry['files']:,}",
+                size(entry["bytes"]), _share(entry["reducible_files"], entry["files"]), size(entry["reducible_bytes"]),
+            )
+            for entry in found
+        )  # fmt: skip
+        run.out.many(found, lambda: run.out.table(columns, rows))
+
+
+def _terms(**said: str | None) -> "TableTerms":
+    """The tables that options mean. Raises CommandError for a state or a mode that is none."""
+    from service.store.views import TABLE_STATES
+
+    known = {"state": (*TABLE_STATES, "unreadable"), "mode": ("compact", "observe", "off")}
+    for option, words in known.items():
+        if (word := said[option]) is not None and word not in words:
+            raise CommandError(USAGE, f"--{option} {word!r} is none of {', '.join(words)}{nearest(word, words)}")
+    return cast("TableTerms", {key: value for key, value in said.items() if value is not None})
+
+
+def _checked(sort: str) -> str:
+    from service.store import TableOrder
+
+    orders = [str(order) for order in TableOrder]
+    if (word := sort.removeprefix("-")) not in orders:
+        raise CommandError(USAGE, f"--sort {sort!r} is none of {', '.join(orders)}{nearest(word, orders)}")
+    return sort
+
+
+def _list_text(run: Run, tables: Sequence[Mapping[str, Any]], *, chosen: bool) -> None:
     now = datetime.now(UTC)
     columns = (
-        Column("TABLE"), Column("STATE"), Column("FILES", True), Column("BYTES", True), Column("REDUCIBLE", True),
-        Column("TO REWRITE", True), Column("SCANNED"), Column("LOCATION"),
+        Column("TABLE", cut="amid"), Column("STATE"), Column("FILES", True), Column("BYTES", True),
+        Column("REDUCIBLE", True), Column("TO REWRITE", True), Column("SCANNED", cut="after"),
+        Column("LOCATION", cut="amid"),
     )  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for table in tables:
@@ -74,6 +154,8 @@ def _list_text(run: Run, tables: Sequence[Mapping[str, Any]]) -> None:
         rows.append((table["table"], table["state"], *cells, seen, table["location"]))
     if rows:
         run.out.table(columns, rows)
+    elif chosen:
+        run.out.note("No table is like that")
     else:
         run.out.note('No tables; add [[sources]] path = "/where/tables/are" to lakefold.toml')
 

@@ -88,6 +88,9 @@ class TableRule(BaseModel):
         description="`observe` (default): scanned and explained, never planned · `compact`: planned and rewritten · "
         "`off`: left out of scans and cleaning",
     )
+    owner: str | None = Field(
+        default=None, max_length=200, description="whom the tables belong to: a word to find them by in lists"
+    )
     concurrency: Literal["single_writer", "occ"] | None = Field(
         default=None,
         description="how the table's writers work, without a default in mode `compact` · `single_writer`: nobody else "

@@ -26,7 +26,7 @@ DEFAULT = "default"
 #: keys of a layer that say something about it instead of setting a knob
 _DIALECT = "dialect"
 _TOGETHER = ("spark.hive.automerge.block.percent", "dfs.blocksize")
-_ONLY_IN_RULES = ("mode", "concurrency", "on_conflict", "write_options", "match")
+_ONLY_IN_RULES = ("mode", "owner", "concurrency", "on_conflict", "write_options", "match")
 
 
 class OverrideError(ServiceError):
@@ -51,6 +51,7 @@ class ConfiguredTable:
     ref: TableRef
     policy: SizingPolicy
     mode: Mode
+    owner: str | None
     origins: Mapping[str, Origin]
 
     @property
@@ -70,14 +71,17 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
     Raises ConfigError for a bad setting of file or environment, OverrideError for a bad override.
     """
     mode: Mode = "observe"
+    owner: str | None = None
     concurrency, on_conflict, write_options = ref.concurrency, ref.on_conflict, dict(ref.write_options)
     layers = list(config.default_layers)
-    places = dict.fromkeys(("mode", "concurrency", "on_conflict", "write_options"), DEFAULT)
+    places = dict.fromkeys(("mode", "owner", "concurrency", "on_conflict", "write_options"), DEFAULT)
     for number in matching(config, ref.name):
         rule, place = config.tables[number], config.rule_origin(number)
         layers.append(config.rule_layer(number))
         if rule.mode is not None:
             mode, places["mode"] = rule.mode, place
+        if rule.owner is not None:
+            owner, places["owner"] = rule.owner, place
         if rule.concurrency is not None:
             concurrency, places["concurrency"] = Concurrency(rule.concurrency), place
         if rule.on_conflict is not None:
@@ -92,6 +96,7 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
         ref=replace(ref, concurrency=concurrency, on_conflict=on_conflict, write_options=write_options),
         policy=policy,
         mode=mode,
+        owner=owner,
         origins=origins | {key: Origin(place=place) for key, place in places.items()},
     )
 

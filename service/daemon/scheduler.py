@@ -70,7 +70,7 @@ class Scheduler:
             state = known.get(table.name)
             # Which table it is only scans find out.
             if state is None or (replace(state.ref, identity=None), state.mode) != (table.ref, table.mode):
-                self._store.register(table.ref, table.mode)
+                self._store.register(table.ref, table.mode, table.owner)
                 logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
         self._let_go(known, tables)
         last = self._store.last_scans()

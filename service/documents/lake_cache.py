@@ -10,16 +10,18 @@ whoever pauses a table sees it paused.
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from lake.errors import one_line
 from lake.plan import PlanState
 from service.store import Contest, Figures, Leader, PlanView, ProcessView, Reach, ScanRecord, Store, TrendPoint
 
 logger = logging.getLogger(__name__)
+
+Made = TypeVar("Made")
 
 #: completed plans whose speed tells how long the backlog will take
 _RECENT_PLANS = 20
@@ -31,8 +33,15 @@ _CONTESTED_WITHIN = timedelta(hours=6)
 _MANY_LOST = 3
 #: a reading older than this is read anew behind the back of whoever gets it, or before a script does, in seconds
 _FRESH_SECONDS = 1.0
+#: as many times as long as a reading takes it is good enough for the page
+_TIMES_AS_LONG = 10
 #: nobody gets an older one, in seconds
 _STALE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Derived:
+    values: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +64,18 @@ class Lake:
     running: Sequence[PlanView]
     contested: Mapping[str, Contest]
     trend: Sequence[TrendPoint]
+    #: made of it once, not again for each who looks; whoever sees less of it has none of it
+    _derived: "_Derived" = field(default_factory=lambda: _Derived(), init=False, compare=False, repr=False)
+
+    def once(self, name: str, make: Callable[[], Made]) -> Made:
+        """What ``make`` has made of this reading under this ``name``, now or before."""
+        if name not in self._derived.values:
+            self._derived.values[name] = make()
+        return cast(Made, self._derived.values[name])
 
     def within(self, reach: Reach) -> "Lake":
         """What of it whoever sees only the tables within ``reach`` may know; whatever is mapped is so by its table."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {known.name: getattr(self, known.name) for known in fields(self)}
         by_table: dict[str, Any] = {
             name: {table: value for table, value in values[name].items() if reach.sees(table)}
             for name in values
@@ -130,7 +147,9 @@ class LakeCache:
         if newest is None:
             with self._reading:  # whoever had it may have read what we want
                 return (self._usable(oldest) or self._read()).lake
-        if time.monotonic() - newest.at > _FRESH_SECONDS and self._reading.acquire(blocking=False):
+        # What takes long to read is read less often: nine tenths of the time somebody else has the database.
+        due = max(_FRESH_SECONDS, _TIMES_AS_LONG * newest.seconds)
+        if time.monotonic() - newest.at > due and self._reading.acquire(blocking=False):
             threading.Thread(target=self._read_behind, name="lake cache", daemon=True).start()
         return newest.lake
 
@@ -144,7 +163,8 @@ class LakeCache:
         # Both from before: a reading during which something changed may have only a part of it.
         changes, at = self._changes, time.monotonic()
         try:
-            reading = _Reading(lake=read_lake(self._store), changes=changes, at=at)
+            lake = read_lake(self._store)
+            reading = _Reading(lake=lake, changes=changes, at=at, seconds=time.monotonic() - at)
         except BaseException:
             self._newest = None
             raise
@@ -186,3 +206,4 @@ class _Reading:
     lake: Lake
     changes: int
     at: float
+    seconds: float

@@ -62,7 +62,7 @@ def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "S
     """A table in a listing; ``scan`` is its last one, None before the first."""
     return {
         "table": table.name, "format": table.ref.format, "location": table.ref.location, "mode": table.mode,
-        "state": table_state_word(table, state), **pause_facts(state.pause if state else None),
+        "owner": table.owner, "state": table_state_word(table, state), **pause_facts(state.pause if state else None),
         "halted_at": state.halted_at if state else None,
         "halted_reason": state.halted_reason if state else None,
         "quarantined": dict(state.quarantined) if state else {}, "scan": scan,

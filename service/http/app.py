@@ -36,7 +36,7 @@ from service.web.problems import on_no_route
 
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
 ROUTERS: tuple[APIRouter, ...] = (
-    overview.router, tables.router, explain.router, plans.router, progress.router, requests.router,
+    overview.router, tables.router, tables.databases, explain.router, plans.router, progress.router, requests.router,
     operator_actions.router, bulk.router, notifications.router, audit.router, events.router,
 )  # fmt: skip
 

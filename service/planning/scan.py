@@ -193,7 +193,7 @@ def _again_in(planning: Planning, snapshot: Snapshot) -> dict[str | None, timede
 
 
 def _registered(store: "Store", table: ConfiguredTable) -> TableState:
-    store.register(table.ref, table.mode)
+    store.register(table.ref, table.mode, table.owner)
     return store.table_state(table.name)
 
 
@@ -201,7 +201,7 @@ def _identified(store: "Store", table: ConfiguredTable, snapshot: Snapshot, stat
     """``table`` as the snapshot is of it; one that was made anew is known as such from now on."""
     found = snapshot.table
     if found.identity != state.ref.identity:
-        store.register(found, table.mode)
+        store.register(found, table.mode, table.owner)
         another = optional.made_anew(found, state.ref.identity)
         if another is not None:
             logger.warning("%s", another)

@@ -31,6 +31,7 @@ from service.store.reach import EVERYTHING, Reach
 from service.store.requests import Requests
 from service.store.staged import StagedParts
 from service.store.superseded import Superseded
+from service.store.table_list import TableLists
 from service.store.tables import Tables
 from service.store.tokens import Tokens
 from service.store.trends import TrendPoint, Trends
@@ -39,6 +40,7 @@ from service.store.views import (
     Bearer,
     BulkAction,
     Contest,
+    DatabaseSum,
     DeletionDay,
     Door,
     ErrorClass,
@@ -59,7 +61,10 @@ from service.store.views import (
     ScanRecord,
     StoreSettings,
     SupersededFigures,
+    TableOrder,
+    TablePage,
     TableState,
+    TableTerms,
     Token,
     WrittenPartition,
 )
@@ -74,6 +79,7 @@ __all__ = [
     "BulkAction",
     "ConstraintViolated",
     "Contest",
+    "DatabaseSum",
     "DatabaseUnreachable",
     "DeletionDay",
     "Door",
@@ -102,7 +108,10 @@ __all__ = [
     "StoreError",
     "StoreSettings",
     "SupersededFigures",
+    "TableOrder",
+    "TablePage",
     "TableState",
+    "TableTerms",
     "Token",
     "TrendPoint",
     "Watcher",
@@ -122,6 +131,7 @@ class Store(
     Bulk,
     Written,
     Tables,
+    TableLists,
     Layouts,
     Leaders,
     Processes,

@@ -44,6 +44,12 @@ class Ambiguous(StoreError):
         super().__init__(text)
 
 
+class WrongCursor(StoreError):
+    """What a list is to go on behind is nothing that the list has given."""
+
+    problem = problems.INVALID
+
+
 class WrongState(StoreError):
     """The plan, token or notification is in a state in which this can't be done."""
 

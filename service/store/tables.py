@@ -44,13 +44,13 @@ def table_values(table: TableRef, mode: str) -> dict[str, Any]:
 class Tables(StorePart):
     """Registered tables and their scans."""
 
-    def register(self, table: TableRef, mode: str) -> None:
+    def register(self, table: TableRef, mode: str, owner: str | None = None) -> None:
         """Make ``table`` known, or bring all that the configuration says of it up to date.
 
         Whoever opens the table from then on, an executor with a plan of last week too, goes by it. Pause, halt and
         quarantine stay as they are, and so does its identity where ``table`` has none.
         """
-        values = table_values(table, mode)
+        values = table_values(table, mode) | {"owner": owner}
         with self._database.write() as connection:
             if not insert_if_absent(connection, TableRow, **values):
                 kept = {"name", "registered_at_ms"} | ({"identity"} if table.identity is None else set())
@@ -65,14 +65,6 @@ class Tables(StorePart):
             query = query.where(TableRow.name.in_(names))
         with self._database.read() as connection:
             return [table_state(row) for row in connection.execute(query)]
-
-    def reducible_bytes(self) -> dict[str, int]:
-        """For every registered table the bytes that its last scan found reducible; 0 before the first scan."""
-        with self._database.read() as connection:
-            bytes_ = func.coalesce(number(connection, ScanRow.record, "reducible_bytes"), 0).label("bytes")
-            query = select(TableRow.name, bytes_).outerjoin(ScanRow, TableRow.last_scan_id == ScanRow.id)
-            rows = connection.execute(query.where(TableRow.name != ALL_TABLES, self._seen(TableRow.name)))
-            return {row.name: row.bytes for row in rows}
 
     def table_state(self, name: str) -> TableState:
         """The registered table ``name``. Raises NotFound."""
@@ -175,9 +167,12 @@ class Tables(StorePart):
         """``last_scan`` of every table, or of each of ``names``, that has one."""
         return self._last_scans(ok, *(() if names is None else [TableRow.name.in_(names)]))
 
-    def first_scans(self) -> dict[str, ScanRecord]:
-        """The oldest scan of each table that succeeded: what it was like before. Never forgotten."""
-        return self._scans_at(TableRow.first_ok_scan_id)
+    def first_scans(self, names: Collection[str] | None = None) -> dict[str, ScanRecord]:
+        """The oldest scan of every table, or of each of ``names``, that succeeded: what it was like before.
+
+        It is never forgotten.
+        """
+        return self._scans_at(TableRow.first_ok_scan_id, *(() if names is None else [TableRow.name.in_(names)]))
 
     def first_scan(self, name: str) -> ScanRecord | None:
         """The oldest scan of a table that succeeded; None without one."""

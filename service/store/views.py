@@ -45,6 +45,66 @@ class PlanTerms(TypedDict, total=False):
     request_id: str | None
 
 
+#: states of a table, the ones that need somebody first
+TABLE_STATES = ("halted", "paused", "compact", "observe", "off")
+
+
+class TableOrder(StrEnum):
+    """What a list of tables can be ordered by; figures are of the last good scan."""
+
+    WORST = "worst"  #: halted ones first, then those that are served, with most to rewrite
+    NAME = "name"
+    STATE = "state"
+    FORMAT = "format"
+    MODE = "mode"
+    OWNER = "owner"
+    FILES = "files"
+    REDUCIBLE = "reducible"  #: the share of files
+    MEDIAN = "median"
+    BYTES = "bytes"
+    REWRITE = "rewrite"  #: bytes that plans would read
+    PLAN = "plan"  #: when the newest plan was made
+    SCANNED = "scanned"
+
+
+class TableTerms(TypedDict, total=False):
+    """Which tables are meant; all of them where nothing is said.
+
+    ``name`` is a part of the name in any case, ``database`` what it has before its last dot. A ``state`` is one of
+    ``TABLE_STATES``, or ``unreadable`` where the last scan failed.
+    """
+
+    name: str | None
+    database: str | None
+    state: str | None
+    format: str | None
+    mode: str | None
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePage:
+    """Names on the page with this ``number`` of a list of so many in ``total``; ``next`` continues it."""
+
+    names: tuple[str, ...]
+    total: int
+    number: int
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseSum:
+    """What the tables of a database add up to."""
+
+    database: str
+    tables: int
+    halted: int
+    files: int
+    bytes: int
+    reducible_files: int
+    reducible_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """The policy knobs that the store itself obeys; the defaults are the documented ones."""

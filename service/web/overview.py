@@ -11,18 +11,16 @@ from lake.units import format_bytes
 from service import documents
 from service.api.context import Context
 from service.documents.lake_cache import Lake
-from service.store import PlanView, ScanRecord, TableState
-from service.text import percent, plural, share_of
-from service.web.charts import Spark, sparkline
+from service.store import TableState
+from service.text import plural
 from service.web.notices import Notice, halted, overlapped, who_is_missing
 from service.web.over_time import OverTime
 from service.web.rendering import table_path
-from service.web.words import ago, count, median_bytes, roughly, shell
+from service.web.table_list import TableListPage
+from service.web.words import ago, count, roughly, shell
 
-TABLES_A_PAGE = 50
 #: tables that need a person and are named one by one; the state filter shows the others
 _MOST_NOTICES = 8
-STATE_WORDS = ("halted", "unreadable", "paused", "compact", "observe", "off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,110 +36,28 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A table in the list. ``scan`` is its last good scan; ``failing`` says why a later one failed."""
-
-    name: str
-    state: str
-    scan: ScanRecord | None
-    failing: str | None
-    spark: Spark | None
-    sizes_in_words: str
-    median: int | None
-    last_plan: PlanView | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """Everything the first page shows."""
+    """Everything the first page shows; ``tables`` is None where there is none."""
 
     answer: tuple[Part, ...]
     notices: tuple[Notice, ...]
-    lines: tuple[Line, ...]
-    tables_in_all: int
-    found: int
-    search: str
-    state: str
-    previous: str
-    next: str
-    per_page: int
-    state_words: tuple[str, ...]
+    tables: TableListPage | None
+    in_all: int
     config_file: str
     discover_seconds: float
     over_time: OverTime | None
 
 
-def overview(
-    context: Context, lake: Lake, changes: OverTime | None, *, search: str, state: str, number: int, now: datetime
-) -> Overview:
-    """The page with this ``number`` (from 1) of the tables whose name contains ``search`` and that are in ``state``."""
-    known = [
-        (table, documents.table_state_word(context.configured(table), table), lake.good.get(table.name))
-        for table in lake.figures.tables
-    ]
-    chosen = [
-        entry
-        for entry in known
-        if search.lower() in entry[0].name.lower()
-        and (not state or state == entry[1] or (state == "unreadable" and _failing(lake, entry[0].name)))
-    ]
-    chosen.sort(key=lambda entry: _worst_first(*entry))
-    pages = max(1, -(-len(chosen) // TABLES_A_PAGE))
-    number = min(max(number, 1), pages)
-    shown = chosen[(number - 1) * TABLES_A_PAGE : number * TABLES_A_PAGE]
-    plans = context.store.last_plans([table.name for table, _, _ in shown])
-    query = {key: value for key, value in (("q", search), ("state", state)) if value}
+def overview(context: Context, lake: Lake, tables: TableListPage, changes: OverTime | None, now: datetime) -> Overview:
+    """The first page with this page of its list."""
     return Overview(
-        answer=tuple(answer(lake)),
-        notices=tuple(notices(lake, now)),
-        lines=tuple(_line(context, lake, table, word, scan, plans.get(table.name)) for table, word, scan in shown),
-        tables_in_all=len(known),
-        found=len(chosen),
-        search=search,
-        state=state,
-        previous=f"/?{urlencode(query | {'page': number - 1})}" if number > 1 else "",
-        next=f"/?{urlencode(query | {'page': number + 1})}" if number < pages else "",
-        per_page=TABLES_A_PAGE,
-        state_words=STATE_WORDS,
+        answer=lake.once("answer", lambda: tuple(answer(lake))),
+        notices=lake.once("notices", lambda: tuple(notices(lake, now))),
+        tables=tables if lake.figures.tables or tables.total else None,
+        in_all=len(lake.figures.tables),
         config_file=context.config.file_name,
         discover_seconds=context.config.daemon.discover_interval.total_seconds(),
         over_time=changes,
-    )
-
-
-def _failing(lake: Lake, name: str) -> str | None:
-    scan = lake.last.get(name)
-    return scan.error if scan is not None and scan.outcome != "ok" else None
-
-
-def _worst_first(table: TableState, word: str, scan: ScanRecord | None) -> tuple[bool, bool, int, float, str]:
-    bytes_, files = (scan.reducible_bytes or 0, scan.reducible_files or 0) if scan else (0, 0)
-    share = share_of(files, scan.files) if scan else None
-    served = word not in ("off", "observe")
-    return (not table.halted, not served, -bytes_, -(share or 0.0), table.name)
-
-
-def _line(
-    context: Context, lake: Lake, table: TableState, word: str, scan: ScanRecord | None, plan: PlanView | None
-) -> Line:
-    limit = context.configured(table).policy.small_file_limit_bytes
-    first = lake.first.get(table.name)
-    before = first.histogram if first and scan and first.taken_at < scan.taken_at else None
-    median = median_bytes(scan.histogram) if scan else None
-    words = ""
-    if scan is not None:
-        share = percent(share_of(scan.small_files, scan.files))
-        middle = f", median {format_bytes(median)}" if median is not None else ""
-        words = f"{plural(scan.files, 'file')}, {share} below {format_bytes(limit)}{middle}"
-    return Line(
-        name=table.name,
-        state=word,
-        scan=scan,
-        failing=_failing(lake, table.name),
-        spark=sparkline(scan.histogram, before, limit) if scan else None,
-        sizes_in_words=words,
-        median=median,
-        last_plan=plan,
     )
 
 

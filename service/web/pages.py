@@ -12,6 +12,8 @@ from service.api.bodies import LARGEST
 from service.api.context import Here
 from service.api.security import Caller, require
 from service.api.table_lookup import named
+from service.api.table_terms import Sort, order_of
+from service.api.table_terms import Terms as TableTerms
 from service.documents import (
     DAYS,
     has_scheduler,
@@ -39,6 +41,8 @@ from service.web.processes import processes_page
 from service.web.rendering import render, static_file
 from service.web.requests import request_page
 from service.web.settings import settings_page
+from service.web.table_list import databases_page, table_list
+from service.web.table_list import query_of as table_list_query
 from service.web.tables import Known, table_page
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -65,16 +69,25 @@ async def static(name: str) -> Response:
 def show_overview(
     here: Here,
     request: Request,
-    q: str = "",
-    state: str = "",
-    page: Annotated[int, Query(ge=1)] = 1,
+    terms: TableTerms,
+    sort: Sort = "worst",
+    page: Annotated[int, Query(ge=1, le=LARGEST)] = 1,
     days: int = DAYS[0],
 ) -> Response:
     """The lake in one line, and the tables."""
-    now, lake = datetime.now(UTC), here.lake_cache.lake()
-    changes = over_time(lake_points(lake), days, request.url)
-    shown = overview(here, lake, changes, search=q, state=state, number=page, now=now)
+    now, (order, descending) = datetime.now(UTC), order_of(sort)
+    lake = here.lake_cache.lake()
+    changes = over_time(lake.once("points", lambda: lake_points(lake)), days, request.url)
+    tables = table_list(here, terms, order, descending, page, table_list_query(request.query_params))
+    shown = overview(here, lake, tables, changes, now)
     return render(request, "overview.html", shown, section="/", now=now)
+
+
+@router.get("/databases")
+def show_databases(here: Here, request: Request, terms: TableTerms) -> Response:
+    """What the tables of each database add up to."""
+    shown = databases_page(here, terms, table_list_query(request.query_params))
+    return render(request, "databases.html", shown, section="/")
 
 
 @router.get("/tables/{name:path}")

@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import groupby, islice
 from typing import Any
 
+from lake.model import median_bytes
 from lake.units import format_bytes
 from service import documents
 from service.config.tables import ConfiguredTable
@@ -18,7 +19,7 @@ from service.web.over_time import OverTime
 from service.web.overrides import RequestForm
 from service.web.partitions import Place, Strip, Worst, strip_of, worst_of
 from service.web.rendering import table_path
-from service.web.words import ago, median_bytes, shell
+from service.web.words import ago, shell
 
 _SCANS_SHOWN = 8
 #: of a table that is not compacted: what its notice is called, and what lakefold does with it

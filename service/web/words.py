@@ -2,11 +2,7 @@
 """Figures, times and states as the page writes them. The exact figure is always in the ``title`` beside it."""
 
 import shlex
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import accumulate
-
-from lake.model import HISTOGRAM_EDGES_BYTES
 
 #: tone and shape of a state: colour alone says nothing to many people, and nothing on paper
 STATES = {
@@ -56,20 +52,6 @@ def ago(then: datetime | None, now: datetime) -> str:
 def clock(moment: datetime) -> str:
     """A time in UTC to the second, for titles and histories."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def median_bytes(counts: Sequence[int]) -> int | None:
-    """The median file size that a histogram implies, even on the logarithmic axis within its bucket; None if empty."""
-    files = sum(counts)
-    if not files:
-        return None
-    upto, middle = list(accumulate(counts)), files / 2
-    index = next(index for index, below in enumerate(upto) if below >= middle)
-    if index >= len(HISTOGRAM_EDGES_BYTES):
-        return HISTOGRAM_EDGES_BYTES[-1]
-    # Each edge is twice the one before, so half the way up a bucket is a factor of the square root of two.
-    way_up = 1 - (upto[index] - middle) / counts[index]
-    return round(HISTOGRAM_EDGES_BYTES[index] / 2 * 2**way_up)
 
 
 def browsable(address: str | None) -> str:

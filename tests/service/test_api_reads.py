@@ -23,6 +23,7 @@ from service.text import plain
 
 RULES = '[defaults]\nsmall_file_limit = "1MiB"\nquiet_period = "0s"\n'
 RULES += '[[tables]]\nmatch = "sales.*"\nmode = "compact"\nconcurrency = "single_writer"\n'
+RULES += '[[tables]]\nmatch = "ops.*"\nowner = "desk"\n'
 
 
 @pytest.fixture
@@ -137,6 +138,30 @@ def test_the_list_of_tables_has_most_to_rewrite_first_and_comes_in_pages(lake):
     for limit in (1, 2, 3):
         assert [item["table"] for item in pages(client, f"/v1/tables?limit={limit}")] == names
     assert client.get("/v1/tables?after=nonsense").status_code == 422
+
+
+def test_tables_are_listed_in_any_order_found_by_their_owner_jumped_to_and_added_up(lake):
+    context, client, _, _ = lake
+    for number, name in enumerate(("sales.b", "ops.a", "ops.c")):
+        ref = TableRef(name=name, format="toy", location=f"/lake/{name}")
+        table = configure(context.config, ref)
+        context.store.register(ref, table.mode, table.owner)
+        context.store.record_scan(ScanRecord(table=name, taken_at=datetime.now(UTC), files=number, bytes=number * 10))
+
+    def names(query):
+        return [item["table"] for item in client.get(f"/v1/tables?{query}").json()["items"]]
+
+    assert names("sort=name&name=S.") == ["ops.a", "ops.c", "sales.b", "sales.orders"]
+    assert names("sort=-files") == ["sales.orders", "ops.c", "ops.a", "sales.b"]
+    assert names("owner=desk") == ["ops.a", "ops.c"]
+    assert client.get("/v1/tables?owner=desk").json()["items"][0]["owner"] == "desk"
+    assert names("database=ops&sort=-name") == ["ops.c", "ops.a"]
+    second = client.get("/v1/tables?sort=name&limit=3&page=2").json()
+    assert ([item["table"] for item in second["items"]], second["total"], second["pages"]) == (["sales.orders"], 4, 2)
+    ops = client.get("/v1/databases?owner=desk").json()["items"]
+    assert [(entry["database"], entry["tables"], entry["files"]) for entry in ops] == [("ops", 2, 3)]
+    for wrong in ("sort=size", "page=0", "state=fine", "mode=no", "page=1&after=x"):
+        assert client.get(f"/v1/tables?{wrong}").status_code in (400, 422), wrong
 
 
 def test_a_table_shows_its_last_scan_its_facts_and_its_policy(lake):

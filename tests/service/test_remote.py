@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_environment")]
 
 #: what is the same from another machine; everything else is refused there
 REMOTE = {
-    "status", "pause", "resume", "tables list", "tables show", "tables explain", "plans list", "plans show",
+    "status", "pause", "resume", "tables list", "tables databases", "tables show", "tables explain", "plans list",
+    "plans show",
     "plans request", "plans cancel", "plans retry", "plans watch", "config show", "notifications list",
     "notifications retry", "notifications drop", "audit",
 }  # fmt: skip
@@ -100,6 +101,13 @@ def test_each_reading_command_prints_the_same_from_another_machine(service):
         ("status", "--exit-code"): 4,
         ("tables", "list"): 0,
         ("tables", "list", "--exit-code"): 4,
+        ("tables", "list", "--sort", "-name", "--limit", "1"): 0,
+        ("tables", "list", "--name", "T2", "--state", "paused", "--mode", "compact", "--sort", "worst"): 0,
+        ("tables", "list", "--owner", "nobody"): 0,
+        ("tables", "list", "--sort", "sise"): 2,
+        ("tables", "list", "--state", "halt"): 2,
+        ("tables", "databases"): 0,
+        ("tables", "databases", "--format", "toy"): 0,
         ("tables", "show", "t1"): 0,
         ("tables", "show", str(service.home / "lake" / "t2")): 0,
         ("tables", "explain", "t2"): 0,

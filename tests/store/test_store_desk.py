@@ -120,14 +120,13 @@ def test_the_last_scan_is_kept_whole_and_a_failed_one_hides_no_layout(store: Sto
     assert store.scans(TRIPS.name) == [bad, good]
 
 
-def test_reducible_bytes_are_those_of_last_scans_however_many_and_tables_can_be_asked_for_by_name(store: Store) -> None:
+def test_tables_and_their_last_scans_can_be_asked_for_by_name(store: Store) -> None:
     other = replace(TRIPS, name="other")
     for table in (TRIPS, other):
         store.register(table, "observe")
     store.pause(None, "ada")
     store.record_scan(scan(1, reducible_bytes=5))
     store.record_scan(scan(2, reducible_bytes=10**15))
-    assert store.reducible_bytes() == {TRIPS.name: 10**15, "other": 0}
     assert [table.name for table in store.tables(["other", "nope", "*"])] == ["other"]
     assert store.last_scans(["other", TRIPS.name]) == {TRIPS.name: scan(2, reducible_bytes=10**15)}
     assert store.last_scans(["other"]) == {}

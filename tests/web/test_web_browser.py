@@ -37,7 +37,9 @@ def pages_of(plans):
     """Every kind of page in every state that looks different: a name for its picture and its path."""
     return {
         "overview": "/",
-        "overview-none-found": "/?q=nothing",
+        "overview-none-found": "/?name=nothing",
+        "overview-sorted": "/?sort=-files&state=compact",
+        "databases": "/databases",
         "table": table_path("sales.orders"),
         "table-logs": table_path("events.clicks"),
         "table-halted": table_path("crm.contacts"),

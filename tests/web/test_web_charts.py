@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake.model import HISTOGRAM_EDGES_BYTES
+from lake.model import HISTOGRAM_EDGES_BYTES, median_bytes
 from service.store import ScanRecord
 from service.text import percent
 from service.web.charts import bucket_name, columns, heat, histogram, spans, sparkline, trend
 from service.web.tables import scan_lines
-from service.web.words import count, median_bytes, shell
+from service.web.words import count, shell
 
 MIB = 1 << 20
 BUCKETS = len(HISTOGRAM_EDGES_BYTES) + 1

@@ -90,11 +90,11 @@ def test_every_figure_has_its_raw_bytes_in_a_title(page):
 
 
 def test_filters_are_in_the_url_and_in_the_links_to_more(page):
-    found = read(page, "/?q=CONT&state=halted")
+    found = read(page, "/?name=CONT&state=halted")
     assert "No table is like that." not in found.words
-    assert [a["value"] for a in found.all("input") if a.get("name") == "q"] == ["CONT"]
+    assert [a["value"] for a in found.all("input") if a.get("name") == "name"] == ["CONT"]
     assert "1 of 9 tables" in found.words
-    assert "No table is like that." in read(page, "/?q=nothing-is-called-so").words
+    assert "No table is like that." in read(page, "/?name=nothing-is-called-so").words
 
 
 def test_a_plan_says_what_happened_at_each_attempt_and_what_to_type(page, lake):
@@ -149,16 +149,41 @@ def test_plans_go_on_behind_the_last_one(fresh):
         assert seen == list(reversed(plans))
 
 
+def test_each_column_orders_the_list_and_the_other_way_round_when_it_does_already(page):
+    found = read(page, "/?name=s.&state=compact")
+    links = {a["href"] for a in found.all("a") if "sort=" in a.get("href", "")}
+    assert links == {
+        f"/?name=s.&state=compact&sort={order}"
+        for order in ("name", "state", "-files", "-reducible", "median", "-bytes", "-rewrite", "-plan", "-scanned")
+    }
+    sorted_ = read(page, "/?sort=-files")
+    assert [cell["aria-sort"] for cell in sorted_.all("th") if "aria-sort" in cell] == ["descending"]
+    assert "/?sort=files" in {a.get("href") for a in sorted_.all("a")}
+    large, small = (
+        [place for place, a in enumerate(sorted_.all("a")) if a.get("href") == f"/tables/{name}"]
+        for name in ("events.clicks", "finance.ledger")
+    )
+    assert large < small
+    assert read(page, "/?sort=sideways", 422).all("h1")
+
+
+def test_databases_add_up_and_lead_to_their_tables(page):
+    found = read(page, "/databases?state=compact")
+    assert "sales 1" in " ".join(found.words.split())
+    assert "/?database=sales&state=compact" in {a.get("href") for a in found.all("a")}
+    assert "1 of 9 tables of sales" in read(page, "/?database=sales").words
+
+
 def test_tables_go_on_behind_the_fiftieth(fresh):
     for n in range(51):
         register(
             fresh.store, f"a.t{n:02}", "compact", scan(f"a.t{n:02}", sizes(9, MIB), ago=HOUR, reducible_bytes=99 - n)
         )
     with client_of(fresh) as client:
-        assert "a.t50" not in read(client, "/?q=a.").words
-        last = read(client, "/?q=a.&page=2")
+        assert "a.t50" not in read(client, "/?name=a.").words
+        last = read(client, "/?name=a.&page=2")
         assert "a.t50" in last.words
-        assert [a["href"] for a in last.all("a") if a.get("rel") == "prev"] == ["/?q=a.&page=1"]
+        assert [a["href"] for a in last.all("a") if a.get("rel") == "prev"] == ["/?name=a."]
 
 
 def test_what_disappears_tomorrow_is_said_first(page):
@@ -249,7 +274,7 @@ def test_what_does_not_exist_is_a_page_with_its_status(page):
 
 
 HOSTILE_QUERIES = [
-    "/?q={}",
+    "/?name={}",
     "/plans?table={}",
     "/login?next={}",
     "/tables/sales.orders?partition={0}&key={0}&value={0}",

@@ -35,6 +35,8 @@ class TableRow(Base):
     on_conflict: Mapped[str | None] = mapped_column(String)
     write_options: Mapped[Any] = mapped_column(Json)
     mode: Mapped[str] = mapped_column(String)
+    #: whom it belongs to, as the configuration says
+    owner: Mapped[str | None] = mapped_column(String)
     paused_by: Mapped[str | None] = mapped_column(String)
     paused_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     paused_reason: Mapped[str | None] = mapped_column(Text)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tables a request means and in which order, from its query: the same for ``/v1/tables`` and for the page."""
+
+from typing import Annotated, Literal
+
+from fastapi import Depends, Query
+
+from service.config.sections import Mode
+from service.store import TableOrder, TableTerms
+
+State = Literal["halted", "paused", "compact", "observe", "off", "unreadable"]
+_ORDERS = "|".join(TableOrder)
+Sort = Annotated[
+    str, Query(pattern=f"^-?({_ORDERS})$", description=f"One of {', '.join(TableOrder)}; with - before it, descending.")
+]
+
+
+def _terms(
+    name: Annotated[str, Query(max_length=1024, description="Only tables with this in their name, in any case.")] = "",
+    database: Annotated[
+        str | None, Query(max_length=1024, description="Only tables whose name has this before its last dot.")
+    ] = None,
+    state: Annotated[State | Literal[""], Query(description="`unreadable`: their last scan failed.")] = "",
+    format: Annotated[str, Query(max_length=100, description="Only tables of this format.")] = "",
+    mode: Annotated[Mode | Literal[""], Query(description="Only tables in this mode.")] = "",
+    owner: Annotated[str, Query(max_length=200, description="Only tables of which the configuration says so.")] = "",
+) -> TableTerms:
+    terms: TableTerms = {}
+    if database is not None:
+        terms["database"] = database
+    if name:
+        terms["name"] = name
+    if state:
+        terms["state"] = state
+    if format:
+        terms["format"] = format
+    if mode:
+        terms["mode"] = mode
+    if owner:
+        terms["owner"] = owner
+    return terms
+
+
+Terms = Annotated[TableTerms, Depends(_terms)]
+
+
+def order_of(sort: str) -> tuple[TableOrder, bool]:
+    """The order that a checked ``sort`` asks for, and whether it is descending."""
+    return TableOrder(sort.removeprefix("-")), sort.startswith("-")
