@@ -19,13 +19,15 @@ from lake.plan import AUTO, Progress, RewriteOptions
 class Task:
     """One group of a plan as an engine sees it: full paths of what to read and of what to write, in that order of rows.
 
-    Nothing is at ``outputs`` yet. ``bytes`` is what is read.
+    Nothing is at ``outputs`` yet. ``bytes`` is what is read. ``schema`` are the table's columns without those of its
+    partitions, as Spark's DDL or, where the table has that, as Spark's JSON; None where the format does not tell.
     """
 
     group: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     bytes: int
+    schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

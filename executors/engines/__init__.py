@@ -2,6 +2,7 @@
 """The ways to rewrite data files that formats are handed, the fastest first."""
 
 from executors.engines.arrow import ArrowEngine
+from executors.engines.spark_sql import SparkEngine
 from executors.engines.spark_tasks import SparkTasks
 from lake.engines import Engine
 from lake.ports import SparkProvider
@@ -9,4 +10,4 @@ from lake.ports import SparkProvider
 
 def engines(spark: SparkProvider) -> tuple[Engine, ...]:
     """Every engine there is. ``spark`` gives the session whose executors do the work."""
-    return (ArrowEngine(SparkTasks(spark)),)
+    return (ArrowEngine(SparkTasks(spark)), SparkEngine(spark))

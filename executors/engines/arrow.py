@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine ``arrow``: Parquet files decoded and encoded by pyarrow, several times as fast as Spark SQL."""
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
 
 from executors.engines.concat import line, row_group_rows
-from executors.engines.inputs import Input, Unfit, shape_of
+from executors.engines.inputs import Unfit, read_footers, shape_of
 from executors.engines.outputs import Writing
 from executors.engines.places import Place
 from lake.engines import Task, Written
@@ -35,8 +33,7 @@ class ArrowEngine:
         if options.sort_columns:
             return f"it can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         try:
-            with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1)), "footers") as pool:
-                found = [one for one in pool.map(_footer, task.inputs) if one is not None]
+            found = read_footers(task.inputs)
             if found:
                 Writing(shape_of(found), options.compression, row_group_rows(found, len(task.outputs)))
         except Unfit as error:
@@ -73,14 +70,6 @@ class ArrowEngine:
             raise CancelRequested("cancelled during the rewrite")
         if left_out:
             raise Conflict(left_out[0].reason, tuple(left_out))
-
-
-def _footer(path: str) -> Input | None:
-    """A file's footer; None where it can't be read, which its rewrite says in full."""
-    try:
-        return Input.read(path)
-    except (OSError, pa.ArrowException):
-        return None
 
 
 def _in_place(file: Written, path: str) -> Written:

@@ -5,9 +5,11 @@ Files are concatenated, not converted. So all inputs have one Parquet schema and
 writes each of their columns as it reads it.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -25,6 +27,10 @@ _BYTES_A_REFERENCE = 2
 
 class Unfit(Exception):
     """Why pyarrow can't rewrite a group, in words that follow those of the engine's name."""
+
+
+class NoParquet(Unfit):
+    """A file is of another kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class Input:
             if tail[-4:] == b"PARE":
                 raise Unfit(f"{path} is encrypted")
             if tail[-4:] != MAGIC and file.read_at(min(size, 3), 0) in (b"ORC", b"Obj", b"SEQ"):
-                raise Unfit(f"{path} is no Parquet file")
+                raise NoParquet(f"{path} is no Parquet file")
             length = int.from_bytes(tail[-8:-4], "little") + len(MAGIC) + 4
             if _TAIL_BYTES < length <= size and tail[-4:] == MAGIC:
                 tail = file.read_at(length, size - length)
@@ -122,7 +128,7 @@ def shape_of(inputs: Sequence[Input]) -> Shape:
         raise pa.ArrowInvalid(f"{first.path}: {error}") from error
     if footer.is_encrypted:
         raise Unfit(f"{first.path} has encrypted columns")
-    if has_int96 and _SPARK not in (first.metadata.metadata or {}):
+    if has_foreign_int96(first.metadata):
         raise Unfit(
             f"{first.path} has INT96 timestamps of a writer other than Spark, which may hold nanoseconds of years that "
             "Arrow has none for"
@@ -138,6 +144,26 @@ def shape_of(inputs: Sequence[Input]) -> Shape:
         has_int96=has_int96,
         parquet_schema=schema,
     )
+
+
+def has_foreign_int96(metadata: pq.FileMetaData) -> bool:
+    """Whether a file has INT96 timestamps of another writer than Spark, whose own have no nanoseconds."""
+    schema = metadata.schema
+    by_spark = _SPARK in (metadata.metadata or {})
+    return not by_spark and any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
+
+
+def read_footers(paths: Sequence[str]) -> list[Input]:
+    """Those of ``paths`` that can be read, in their order. Raises Unfit."""
+
+    def read(path: str) -> Input | None:
+        try:
+            return Input.read(path)
+        except (OSError, pa.ArrowException):
+            return None
+
+    with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1)), "footers") as pool:
+        return [one for one in pool.map(read, paths) if one is not None]
 
 
 def _arrow_schema(metadata: pq.FileMetaData, dictionaries: Sequence[str]) -> pa.Schema:

@@ -203,7 +203,7 @@ def _order(column: Any) -> str:
     """How values compare, by which the smallest and the largest of a chunk are noted."""
     logical = column.logical_type.type
     if logical == "INT":
-        return "signed" if '"isSigned": true' in column.logical_type.to_json() else "unsigned"
+        return "signed" if '"isSigned":true' in column.logical_type.to_json() else "unsigned"
     if logical in ("DECIMAL", "DATE", "TIME", "TIMESTAMP"):
         return "signed"
     if logical in ("NONE", "STRING", "ENUM", "JSON", "BSON", "UUID"):

@@ -41,8 +41,7 @@ CALENDARS = {"parquet.int96RebaseModeInWrite": "CORRECTED", "parquet.datetimeReb
 
 @pytest.fixture
 def arrow(spark: Any) -> Engine:
-    (engine,) = engines(lambda: spark)
-    return engine
+    return engines(lambda: spark)[0]
 
 
 def written_by_spark(spark: Any, folder: Path, files: int = 3, **settings: str) -> list[str]:

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine ``spark``: files read by the table's schema and written anew by Spark SQL, a job a group.
+
+For what pyarrow can't concatenate: files of different schemas, and ORC. Without the table's whole schema Spark hides a
+column that a later file has without a word, so that a group is refused where the format does not tell it. What Spark
+has no settings for does not survive: key-value metadata other than its own, field ids that the schema does not name.
+"""
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+from pyarrow import fs as pafs
+
+from executors.datafiles import open_data_file
+from executors.engines.concat import reading
+from executors.engines.inputs import Input, NoParquet, Unfit, has_foreign_int96, read_footers
+from lake.engines import Task, Written
+from lake.errors import CancelRequested, Conflict, LakefoldError, Transient, one_line
+from lake.filesystems import filesystem_of
+from lake.plan import LeftOut, Progress, RewriteOptions
+from lake.ports import SparkProvider
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: groups at once: a job's planning and commit leave cores idle
+_AT_ONCE = 4
+_SETTINGS = {
+    # A file is a partition, so that rows keep their order.
+    "spark.sql.files.maxPartitionBytes": str(1 << 60),
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+}
+
+
+class SparkEngine:
+    """Rewrites groups of Parquet or of ORC files with the session that ``spark`` gives; keeps the order of rows."""
+
+    name = "spark"
+
+    def __init__(self, spark: SparkProvider) -> None:
+        self._spark = spark
+
+    def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
+        """See ``lake.engines.Engine``."""
+        if task.schema is None:
+            return "it would hide columns that some files lack, since the table's schema is not told"
+        if options.sort_columns:
+            return f"it does not sort by {', '.join(options.sort_columns)} yet; unset sort_columns"
+        try:
+            return next(filter(None, map(_changed, read_footers(task.inputs))), None)
+        except NoParquet:
+            return None
+        except Unfit as error:
+            return str(error)
+
+    def rewrite(
+        self,
+        tasks: Sequence[Task],
+        options: RewriteOptions,
+        report: Callable[[Progress], None],
+        cancelled: threading.Event,
+    ) -> Iterator[Written]:
+        """See ``lake.engines.Engine``. All groups with inputs that can't be read are told at once."""
+        spark = self._spark().newSession()
+        tag = f"lakefold-spark-{uuid.uuid4().hex}"
+        left_out: list[LeftOut] = []
+        total, done, rows = sum(task.bytes for task in tasks), 0, 0
+        with ThreadPoolExecutor(_AT_ONCE, tag) as pool, _Watch(spark, tag, cancelled):
+            futures = {pool.submit(_rewritten, spark, task, options, tag, cancelled): task for task in tasks}
+            try:
+                for future in as_completed(futures):
+                    try:
+                        written = future.result()
+                    except Conflict as error:
+                        left_out += error.args[1]
+                        continue
+                    done += futures[future].bytes
+                    rows += sum(file.rows for file in written)
+                    ui = spark.sparkContext.uiWebUrl
+                    report(Progress(bytes_done=done, bytes_total=total, rows_done=rows, spark_ui=ui))
+                    yield from written
+            finally:
+                for future in futures:
+                    future.cancel()
+                with suppress(Exception):  # whatever a dead JVM makes py4j raise
+                    spark.sparkContext.cancelJobsWithTag(tag)
+        if left_out:
+            raise Conflict(left_out[0].reason, tuple(left_out))
+
+
+def _changed(one: Input) -> str | None:
+    """What Spark would not read as it is, or make something else of."""
+    if has_foreign_int96(one.metadata):
+        return (
+            f"{one.path} has INT96 timestamps of another writer, whose nanoseconds, which it would cut, nobody counts"
+        )
+    for column in map(one.metadata.schema.column, range(len(one.metadata.schema))):
+        said = column.logical_type.to_json()
+        unsigned = column.logical_type.type == "INT" and '"isSigned":false' in said
+        if column.logical_type.type in ("TIME", "FLOAT16") or unsigned or '"timeUnit":"nanoseconds"' in said:
+            return f"{one.path}: column {column.path} is a {column.logical_type}, which Spark does not read as such"
+    return None
+
+
+class _Watch:
+    """Cancels the jobs of a tag once ``cancelled``, within a ``with`` block."""
+
+    def __init__(self, spark: "SparkSession", tag: str, cancelled: threading.Event) -> None:
+        self._over = threading.Event()
+
+        def watch() -> None:
+            while not self._over.wait(0.2):
+                if cancelled.is_set():
+                    with suppress(Exception):
+                        spark.sparkContext.cancelJobsWithTag(tag)
+
+        self._thread = threading.Thread(target=watch, name=f"watch {tag}", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def _rewritten(
+    spark: "SparkSession", task: Task, options: RewriteOptions, tag: str, cancelled: threading.Event
+) -> list[Written]:
+    """What was written for a group. Raises Conflict with the group left out where an input can't be read."""
+    if cancelled.is_set():
+        raise CancelRequested("cancelled during the rewrite")
+    seen = [_seen(task, path) for path in task.inputs]
+    filesystem, place = filesystem_of(task.outputs[0])
+    folder, _, name = place.rpartition("/")
+    scratch = f"{folder}/.{name}.{uuid.uuid4().hex}"
+    location = task.outputs[0].removesuffix(place) + scratch
+    try:
+        spark.sparkContext.addJobTag(tag)
+        _write(spark, task, seen, options, location)
+        return _in_place(filesystem, scratch, task, sum(one.rows for one in seen))
+    except LakefoldError:
+        raise
+    except Exception as error:
+        if cancelled.is_set():
+            raise CancelRequested("cancelled during the rewrite") from error
+        _blame(task)
+        raise Transient(f"Spark could not rewrite group {task.group}: {one_line(error)[:300]}") from error
+    finally:
+        with suppress(Exception):
+            spark.sparkContext.removeJobTag(tag)
+        with suppress(OSError):
+            filesystem.delete_dir(scratch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What an input says of how to write its like."""
+
+    kind: str
+    rows: int
+    codec: str
+    settings: Mapping[str, str]
+
+
+def _seen(task: Task, path: str) -> _Seen:
+    filesystem, place = filesystem_of(path)
+    with reading(task, path), filesystem.open_input_file(place) as file:
+        if file.read_at(3, 0) == b"ORC":
+            footer = orc.ORCFile(file)
+            return _Seen("orc", footer.nrows, footer.compression.lower(), {})
+        metadata = pq.read_metadata(file)
+        chunks = [
+            metadata.row_group(0).column(n) for n in range(metadata.num_columns if metadata.num_row_groups else 0)
+        ]
+        codec = chunks[0].compression.lower() if chunks else "snappy"
+        return _Seen("parquet", metadata.num_rows, codec, _settings(metadata.schema))
+
+
+def _settings(schema: pq.ParquetSchema) -> Mapping[str, str]:
+    """How Spark writes timestamps, lists and decimals as they are in a file."""
+    columns = [schema.column(index) for index in range(len(schema))]
+    kind = "TIMESTAMP_MICROS"
+    if any(column.physical_type == "INT96" for column in columns):
+        kind = "INT96"
+    elif any('"timeUnit":"milliseconds"' in column.logical_type.to_json() for column in columns):
+        kind = "TIMESTAMP_MILLIS"
+    is_legacy = any(
+        ".bag.array" in column.path
+        or (
+            column.logical_type.type == "DECIMAL"
+            and column.physical_type.startswith("FIXED")
+            and column.precision <= 18
+        )
+        for column in columns
+    )
+    return {
+        "spark.sql.parquet.outputTimestampType": kind,
+        "spark.sql.parquet.writeLegacyFormat": str(is_legacy).lower(),
+    }
+
+
+def _write(spark: "SparkSession", task: Task, seen: Sequence[_Seen], options: RewriteOptions, location: str) -> None:
+    """Write the rows of a group into files below ``location``, as many as it has outputs."""
+    first = seen[0]
+    own = spark.newSession()  # of this group alone, whose settings differ from another's
+    for key, value in (_SETTINGS | dict(first.settings)).items():
+        own.conf.set(key, value)
+    schema = task.schema if not str(task.schema).startswith("{") else _struct(str(task.schema))
+    reader = own.read.schema(schema)
+    # No directory on the way to a file is a column.
+    reader = reader.option("recursiveFileLookup", "true")
+    rows = _together(
+        [reader.format(one.kind).load(_url(path)) for one, path in zip(seen, task.inputs, strict=True)]
+    ).coalesce(1)
+    codec = options.compression or first.codec
+    written = {"compression": "zlib" if (first.kind, codec) == ("orc", "gzip") else codec}
+    count = sum(one.rows for one in seen)
+    most = _rows_a_file(count, task)
+    rows.write.format(first.kind).options(**written, maxRecordsPerFile=most).save(_url(location))
+    for number in range(max(1, -(-count // most)), len(task.outputs)):
+        rows.where("false").write.format(first.kind).options(**written).save(_url(f"{location}/without_rows_{number}"))
+
+
+def _rows_a_file(rows: int, task: Task) -> int:
+    return max(1, -(-rows // len(task.outputs)))
+
+
+def _url(path: str) -> str:
+    """A path as Hadoop takes it, whose default may be another file system than this machine's."""
+    return f"file:{path}" if path.startswith("/") else path
+
+
+def _struct(text: str) -> Any:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(text))
+
+
+def _together(frames: "Sequence[DataFrame]") -> "DataFrame":
+    """The rows of all frames in their order, as a tree that is not as deep as there are frames."""
+    if len(frames) == 1:
+        return frames[0]
+    half = len(frames) // 2
+    return _together(frames[:half]).union(_together(frames[half:]))
+
+
+def _in_place(filesystem: pafs.FileSystem, scratch: str, task: Task, rows: int) -> list[Written]:
+    """The files that Spark wrote at the paths of the outputs, in the order of their rows."""
+    found = sorted(
+        (
+            info
+            for info in filesystem.get_file_info(pafs.FileSelector(scratch, recursive=True))
+            if info.base_name.startswith("part-")
+        ),
+        key=lambda info: str(info.path),
+    )
+    if len(found) != len(task.outputs):
+        raise Transient(f"Spark wrote {len(found)} files of group {task.group} instead of {len(task.outputs)}")
+    most, left = _rows_a_file(rows, task), rows
+    written = []
+    for info, path in zip(found, task.outputs, strict=True):
+        filesystem.move(info.path, filesystem_of(path)[1])
+        written.append(Written(group=task.group, path=path, bytes=info.size, rows=min(most, left)))
+        left -= min(most, left)
+    return written
+
+
+def _blame(task: Task) -> None:
+    """Raise Conflict with the group left out where an input can't be read."""
+    for path in task.inputs:
+        filesystem, place = filesystem_of(path)
+        with reading(task, path):
+            file = open_data_file(filesystem.open_input_file(place), path)
+            try:
+                for _ in file.batches(()):
+                    pass
+            finally:
+                file.close()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine ``spark``: what pyarrow can't concatenate, rewritten by the table's schema."""
+
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+
+from executors.engines import engines
+from lake.engines import Engine, Task, choose, notes
+from lake.errors import CancelRequested, Conflict, Rejected
+from lake.plan import Progress, RewriteOptions
+
+pytestmark = pytest.mark.spark
+OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
+SCHEMA = "id bigint, name string, at timestamp, amount decimal(12, 2), extra array<struct<x: int, y: string>>"
+OLD = "SELECT id, concat('n', id) AS name, timestamp_seconds(id) AS at FROM range(0, 200)"
+NEW = """
+    SELECT id, concat('m', id) AS name, timestamp_seconds(id) AS at, cast(id AS decimal(12, 2)) AS amount,
+      array(struct(cast(id AS int) AS x, 'y' AS y)) AS extra FROM range(200, 500)
+"""
+
+
+@pytest.fixture
+def both(spark: Any) -> tuple[Engine, ...]:
+    return engines(lambda: spark)
+
+
+def files(spark: Any, folder: Path, kind: str = "parquet", **options: str) -> list[str]:
+    """Two files of an old schema and three of a new one, a folder for each as of a partition."""
+    for name, query, count in (("dt=1", OLD, 2), ("dt=2", NEW, 3)):
+        spark.sql(query).repartitionByRange(count, "id").write.format(kind).options(**options).save(str(folder / name))
+    return sorted(map(str, folder.glob("*/part-*")))
+
+
+def task_of(paths: list[str], folder: Path, outputs: int = 1, group: int = 0, schema: str | None = SCHEMA) -> Task:
+    folder.mkdir(exist_ok=True)
+    names = tuple(str(folder / f"{group}-{number}") for number in range(outputs))
+    size = sum(map(os.path.getsize, paths))
+    return Task(group=group, inputs=tuple(paths), outputs=names, bytes=size, schema=schema)
+
+
+def rows(spark: Any, kind: str, paths: list[str] | tuple[str, ...]) -> list[str]:
+    frame = spark.read.schema(SCHEMA).format(kind).option("recursiveFileLookup", "true").load(list(paths))
+    return [row.t for row in frame.selectExpr("cast(struct(*) AS string) AS t").collect()]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_files_of_an_older_schema_get_the_columns_of_the_table_and_lose_none(spark, both, tmp_path, as_json):
+    paths = files(spark, tmp_path / "t", compression="zstd")
+    schema = spark.createDataFrame([], SCHEMA).schema.json() if as_json else SCHEMA
+    task = task_of(paths, tmp_path / "new", outputs=3, schema=schema)
+    choices = choose([task], both, OPTIONS, "t")
+    (note,) = notes(choices)
+    assert note.startswith("engine spark (1 group): arrow can't: ")
+    assert "has another schema than" in note
+    told: list[Progress] = []
+    written = list(choices[0].engine.rewrite([task], OPTIONS, told.append, threading.Event()))
+    assert [(file.path, file.rows) for file in written] == list(zip(task.outputs, (167, 167, 166), strict=True))
+    assert [file.bytes for file in written] == [os.path.getsize(path) for path in task.outputs]
+    assert sorted(os.listdir(tmp_path / "new")) == ["0-0", "0-1", "0-2"]
+    assert Counter(rows(spark, "parquet", paths)) == Counter(rows(spark, "parquet", task.outputs))
+    found = [pq.read_table(path) for path in task.outputs]
+    assert [value for table in found for value in table["id"].to_pylist()] == list(range(500))
+    metadata = pq.read_metadata(task.outputs[0])
+    assert metadata.schema.column(2).physical_type == "INT96"
+    assert metadata.row_group(0).column(0).compression == "ZSTD"
+    assert told[-1].rows_done == 500
+
+
+def test_orc_is_rewritten_and_read_by_another_reader(spark, both, tmp_path):
+    paths = files(spark, tmp_path / "t", "orc", compression="zlib")
+    task = task_of(paths, tmp_path / "new")
+    choices = choose([task], both, OPTIONS, "t")
+    assert "is no Parquet file" in choices[0].reason
+    (file,) = choices[0].engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    assert file.rows == 500
+    assert Counter(rows(spark, "orc", paths)) == Counter(rows(spark, "orc", task.outputs))
+    read = orc.ORCFile(file.path)
+    assert (read.nrows, read.compression) == (500, "ZLIB")
+    assert read.read(["id"])["id"].to_pylist() == list(range(500))
+
+
+def test_outputs_without_rows_are_written_too(spark, both, tmp_path):
+    paths = files(spark, tmp_path / "t")
+    spark.sql(OLD + " LIMIT 5").coalesce(1).write.parquet(str(tmp_path / "few"))
+    few = sorted(map(str, (tmp_path / "few").glob("part-*")))
+    written = list(
+        both[1].rewrite([task_of(few, tmp_path / "new", outputs=4)], OPTIONS, lambda _: None, threading.Event())
+    )
+    assert [file.rows for file in written] == [2, 2, 1, 0]
+    assert [pq.read_metadata(file.path).num_rows for file in written] == [2, 2, 1, 0]
+    assert len(paths) == 5
+
+
+def test_a_group_whose_schema_is_not_told_or_that_is_to_be_sorted_is_refused(spark, both, tmp_path):
+    task = task_of(files(spark, tmp_path / "t"), tmp_path / "new", schema=None)
+    with pytest.raises(Rejected, match=r"arrow can't: .* another schema .*; spark can't: it would hide columns"):
+        choose([task], both, OPTIONS, "t")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "why"),
+    [
+        (pa.timestamp("ns"), {"use_deprecated_int96_timestamps": True}, "nanoseconds, which it would cut"),
+        (pa.timestamp("ns"), {}, "column at is a Timestamp.*nanoseconds.*, which Spark does not read as such"),
+        (pa.time64("us"), {}, "column at is a Time"),
+        (pa.uint32(), {}, "column at is a Int.*, which Spark"),
+    ],
+)
+def test_values_that_spark_would_change_are_refused(both, tmp_path, kind, options, why):
+    path = str(tmp_path / "x.parquet")
+    pq.write_table(pa.table({"at": pa.array([1], kind)}), path, **options)
+    with pytest.raises(AssertionError, match=why):
+        assert not both[1].obstacle(task_of([path], tmp_path / "new"), OPTIONS)
+
+
+def test_an_input_that_cant_be_read_leaves_its_group_out_and_a_cancelled_rewrite_ends(spark, both, tmp_path):
+    paths = files(spark, tmp_path / "t")
+    content = bytearray(Path(paths[0]).read_bytes())
+    content[4:200] = bytes(196)
+    Path(paths[0]).write_bytes(content)
+    tasks = [task_of(paths[:2], tmp_path / "new", group=0), task_of(paths[2:], tmp_path / "new", group=1)]
+    written = []
+    with pytest.raises(Conflict) as raised:
+        written.extend(both[1].rewrite(tasks, OPTIONS, lambda _: None, threading.Event()))
+    assert [(item.group, item.quarantine) for item in raised.value.args[1]] == [(0, (paths[0],))]
+    assert [(file.group, file.rows) for file in written] == [(1, 300)]
+    assert os.listdir(tmp_path / "new") == ["1-0"]
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(CancelRequested):
+        list(both[1].rewrite(tasks[1:], OPTIONS, lambda _: None, cancelled))
