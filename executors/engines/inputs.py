@@ -76,6 +76,8 @@ class Input:
             read_dictionary=list(dictionaries),
             arrow_extensions_enabled=False,
             pre_buffer=False,
+            # else a row group is in memory as a whole, however large
+            buffer_size=_BUFFER_BYTES if self.size > _LARGE_BYTES else 0,
         )
 
 
@@ -83,6 +85,8 @@ class Input:
 _TAIL_BYTES = 64 << 10
 #: up to which size one request is cheaper than one a column
 _READ_WHOLE_BYTES = 8 << 20
+#: from which size on columns are read a buffer at a time
+_LARGE_BYTES, _BUFFER_BYTES = 128 << 20, 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
