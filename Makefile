@@ -55,8 +55,9 @@ lint: $(READY) ## ruff, mypy --strict, import-linter
 format: $(READY)
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(READY) ## planning speed
+bench: $(READY) ## planning speed; rewriting speed and memory of arrow against Spark SQL, some minutes
 	@$(BIN)/python bench/planning.py
+	@$(BIN)/python bench/engines.py
 
 bench-hudi: $(READY) ## rewriting speed and memory against Hudi's own clustering, half an hour
 	@$(BIN)/python bench/hudi.py

@@ -37,7 +37,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SPARK = {"spark.master": "local[2]", "spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
 #: number of files
@@ -56,12 +56,13 @@ BAR_PLANNING_SECONDS = 2.0
 
 def write_tables(lake: Path, shape: str) -> None:
     """Every table of the benchmark, by Hudi's bulk insert; one of them has 5,000 file groups."""
+    from bench.trips import trips
     from executors.spark import spark_session
 
     spark = spark_session(SPARK)
     for name, files in TABLES.items():
         rows = spark.range(0, files * ROWS[shape][name], numPartitions=files)
-        _write(_trips(rows) if shape == "trips" else _payload(rows), lake / _directory(name), files=files)
+        _write(trips(rows) if shape == "trips" else _payload(rows), lake / _directory(name), files=files)
     groups = spark.range(0, GROUPS, numPartitions=GROUPS // PARTITIONS)
     _write(_payload(groups, partitions=PARTITIONS), lake / "groups", files=GROUPS // PARTITIONS)
     spark.stop()
@@ -81,39 +82,6 @@ def _payload(rows: "DataFrame", partitions: int = 1) -> "DataFrame":
         f.rand(7).alias("value"),
         f.unhex(f.sha2(f.concat(f.lit("a"), f.col("id").cast("string")), 512)).alias("payload"),
         f.timestamp_seconds(f.lit(1_767_225_600) + f.col("id")).alias("at"),
-    )
-
-
-def _trips(rows: "DataFrame") -> "DataFrame":
-    from pyspark.sql import functions as f
-
-    def upto(limit: int, seed: int) -> "Column":
-        return f.pmod(f.xxhash64("id", f.lit(seed)), f.lit(limit))
-
-    def money(limit: int, seed: int) -> "Column":
-        return upto(limit * 100, seed) / 100
-
-    started = f.lit(1_767_225_600) + f.floor(f.col("id") / 4) + upto(300, 1)
-    return rows.select(
-        f.format_string("%012d", "id").alias("id"),
-        f.lit("p00").alias("part"),
-        (upto(2, 2) + 1).cast("int").alias("vendor"),
-        f.timestamp_seconds(started).alias("at"),
-        f.timestamp_seconds(started + 120 + upto(2400, 3)).alias("ended_at"),
-        upto(6, 4).cast("int").alias("passengers"),
-        money(20, 5).alias("distance"),
-        f.floor(upto(20, 6) / 19 + 1).cast("int").alias("rate_code"),
-        f.when(upto(100, 7) == 0, "Y").otherwise("N").alias("stored"),
-        upto(265, 8).cast("int").alias("pickup_zone"),
-        upto(265, 9).cast("int").alias("dropoff_zone"),
-        (upto(4, 10) + 1).cast("int").alias("payment"),
-        money(60, 11).alias("fare"),
-        (upto(4, 12) / 2).alias("extra"),
-        f.lit(0.5).alias("tax"),
-        money(15, 13).alias("tip"),
-        f.when(upto(20, 14) == 0, 6.55).otherwise(0.0).alias("tolls"),
-        (money(60, 11) + money(15, 13) + 1.5).alias("total"),
-        f.when(upto(10, 15) == 0, 0.0).otherwise(2.5).alias("congestion"),
     )
 
 
