@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import fs as pafs
 
 from executors.engines.inputs import Input, Shape, Unfit, shape_of
+from executors.engines.nanoseconds import compared
 from executors.engines.outputs import Output, Writing
 from lake.engines import Task, Written
 from lake.errors import Conflict, LakefoldError, Rejected, Transient
@@ -92,7 +93,7 @@ def row_group_rows(inputs: Sequence[Input], outputs: int) -> int:
 
 def _batches(task: Task, inputs: Sequence[Input], shape: Shape, check: Callable[[], None]) -> Iterator[pa.RecordBatch]:
     for one in inputs:
-        with reading(task, one.path), one.open(shape.dictionaries) as file:
+        with reading(task, one.path), one.open(shape.int96_unit, shape.dictionaries) as file:
             for number in range(one.metadata.num_row_groups):
                 group = one.metadata.row_group(number)
                 if group.num_rows == 0:
@@ -100,12 +101,24 @@ def _batches(task: Task, inputs: Sequence[Input], shape: Shape, check: Callable[
                 rows = _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
                 wanted = max(1024, min(_BATCH_ROWS, rows))
                 left = group.num_rows
-                for batch in file.iter_batches(wanted, row_groups=[number], use_threads=False):
+                batches = file.iter_batches(wanted, row_groups=[number], use_threads=False)
+                if shape.int96_unit == "ns":
+                    batches = _compared(batches, one, number, wanted, shape)
+                for batch in batches:
                     check()
                     left -= batch.num_rows
                     yield batch
                 if left:
                     raise pa.ArrowInvalid(f"row group {number} has {group.num_rows - left} of {group.num_rows} rows")
+
+
+def _compared(
+    batches: Iterator[pa.RecordBatch], one: Input, number: int, wanted: int, shape: Shape
+) -> Iterator[pa.RecordBatch]:
+    # Dots mean nesting to `columns`; a name that has one is read with everything else.
+    columns = None if any("." in name for name in shape.int96_columns) else list(shape.int96_columns)
+    with one.open("ms") as file:
+        yield from compared(batches, file.iter_batches(wanted, row_groups=[number], columns=columns, use_threads=False))
 
 
 class _Rows:

@@ -62,7 +62,7 @@ class Input:
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + tail))
         return cls(path, filesystem, place, size, tail[-length : -len(MAGIC) - 4], metadata)
 
-    def open(self, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    def open(self, int96_unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
         """The file, to read rows from, columns of ``dictionaries`` as such. The caller closes it."""
         handle = self.filesystem.open_input_file(self.place)
         if self.size <= _READ_WHOLE_BYTES:
@@ -71,7 +71,7 @@ class Input:
         return pq.ParquetFile(
             handle,
             metadata=self.metadata,
-            coerce_int96_timestamp_unit="us",
+            coerce_int96_timestamp_unit=int96_unit,
             page_checksum_verification=True,
             read_dictionary=list(dictionaries),
             arrow_extensions_enabled=False,
@@ -111,6 +111,9 @@ class Shape:
     has_page_index: bool
     #: whose timestamps are INT96, and who wrote them says how to read these
     has_int96: bool
+    #: what these are read in: Spark's have no nanoseconds, and years that nanoseconds do not reach
+    int96_unit: str
+    int96_columns: Sequence[str]
     #: as pyarrow shows them: what an input must still be when it is read
     parquet_schema: pq.ParquetSchema = field(repr=False)
 
@@ -132,20 +135,22 @@ def shape_of(inputs: Sequence[Input]) -> Shape:
         raise pa.ArrowInvalid(f"{first.path}: {error}") from error
     if footer.is_encrypted:
         raise Unfit(f"{first.path} has encrypted columns")
-    if has_foreign_int96(first.metadata):
-        raise Unfit(
-            f"{first.path} has INT96 timestamps of a writer other than Spark, which may hold nanoseconds of years that "
-            "Arrow has none for"
-        )
+    unit = "ns" if has_foreign_int96(first.metadata) else "us"
     columns, has_page_index = _columns(inputs)
-    dictionaries = _dictionaries(footer, columns, _arrow_schema(first.metadata, ()))
+    dictionaries = _dictionaries(footer, columns, _arrow_schema(first.metadata, unit, ()))
     return Shape(
         footer=footer,
-        schema=_arrow_schema(first.metadata, dictionaries),
+        schema=_arrow_schema(first.metadata, unit, dictionaries),
         dictionaries=dictionaries,
         columns=columns,
         has_page_index=has_page_index,
         has_int96=has_int96,
+        int96_unit=unit,
+        int96_columns=[
+            path[0].decode()
+            for path, column in zip(footer.leaves, map(schema.column, range(len(schema))), strict=True)
+            if column.physical_type == "INT96"
+        ],
         parquet_schema=schema,
     )
 
@@ -170,13 +175,13 @@ def read_footers(paths: Sequence[str]) -> list[Input]:
         return [one for one in pool.map(read, paths) if one is not None]
 
 
-def _arrow_schema(metadata: pq.FileMetaData, dictionaries: Sequence[str]) -> pa.Schema:
-    """What batches of such a file have as their schema, INT96 in microseconds."""
+def _arrow_schema(metadata: pq.FileMetaData, int96_unit: str, dictionaries: Sequence[str]) -> pa.Schema:
+    """What batches of such a file have as their schema."""
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
     file = pq.ParquetFile(
         pa.BufferReader(sink.getvalue()),
-        coerce_int96_timestamp_unit="us",
+        coerce_int96_timestamp_unit=int96_unit,
         read_dictionary=list(dictionaries),
         arrow_extensions_enabled=False,
     )

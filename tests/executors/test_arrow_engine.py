@@ -136,6 +136,37 @@ def test_int96_stays_int96_from_year_1_to_9999_and_other_timestamps_what_they_ar
     assert says(path) == says(paths[0])
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.none() | st.integers(-(2**63) + 10**9, 2**63 - 1), min_size=1, max_size=9))
+def test_int96_of_other_writers_keeps_its_nanoseconds(tmp_path_factory, moments):
+    folder = tmp_path_factory.mktemp("int96")
+    kind = pa.timestamp("ns")
+    nested = pa.struct([("a", pa.list_(kind)), ("b", pa.map_(pa.string(), kind)), ("c", pa.timestamp("ms"))])
+    values = [{"a": [at, None], "b": [("k", at)], "c": 5} if at else None for at in moments]
+    rows = pa.table({"at": pa.array(moments, kind), "nested": pa.array(values, nested)})
+    path = write(folder / "impala", rows, use_deprecated_int96_timestamps=True, store_schema=False)
+    (new,) = rewrite(task_of([path, path], folder))
+    before, after = (pq.ParquetFile(one).read() for one in (path, new))
+    assert after.equals(pa.concat_tables([before, before]))
+    assert before["at"].cast(pa.int64()).to_pylist() == moments
+    assert says(new) == says(path)
+
+
+@pytest.mark.parametrize("year_in_microseconds", [253_402_300_799_999_999, -62_135_596_800_000_000])
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_file_with_years_that_nanoseconds_do_not_reach_is_left_out_and_said(tmp_path, year_in_microseconds, nested):
+    moments = pa.array([0, None, year_in_microseconds], pa.timestamp("us"))
+    column = pa.ListArray.from_arrays([0, 1, 2, 3], moments) if nested else moments
+    path = write(
+        tmp_path / "x.parquet", pa.table({"at": column}), use_deprecated_int96_timestamps=True, store_schema=False
+    )
+    task = task_of([path], tmp_path)
+    assert ENGINE.obstacle(task, OPTIONS) is None
+    with pytest.raises(Conflict, match="column at has timestamps of years that nanoseconds do not reach") as raised:
+        list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
+    assert raised.value.args[1][0].quarantine == (path,)
+
+
 def test_what_files_have_beyond_rows_is_kept(tmp_path: Path):
     ids = [pa.field("id", pa.int64(), False, {"PARQUET:field_id": "7"}), pa.field("name", pa.string())]
     rows = pa.table([range(5000), [f"n{n % 9}" for n in range(5000)]], pa.schema(ids, {"owner": "me"}))
@@ -273,10 +304,7 @@ def test_files_of_releases_of_spark_that_write_values_alike_are_one_kind(tmp_pat
     assert rewrite(task_of(paths, tmp_path))
 
 
-def test_int96_of_another_writer_than_spark_and_other_kinds_of_files_are_refused(tmp_path: Path):
-    rows = pa.table({"at": pa.array([1], pa.timestamp("ns"))})
-    impala = write(tmp_path / "impala.parquet", rows, use_deprecated_int96_timestamps=True)
-    assert "INT96 timestamps of a writer other than Spark" in str(ENGINE.obstacle(task_of([impala], tmp_path), OPTIONS))
+def test_other_kinds_of_files_are_refused(tmp_path: Path):
     orc.write_table(ROWS, tmp_path / "000000_0")
     other = task_of([str(tmp_path / "000000_0")], tmp_path)
     assert str(ENGINE.obstacle(other, OPTIONS)).endswith("000000_0 is no Parquet file")

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""INT96 timestamps in nanoseconds, of years that these reach.
+
+Impala and Hive write nanoseconds as INT96, which holds any year; Arrow's reach from 1677 to 2262, and one beyond comes
+out as another time without a word. So such columns are read a second time, in milliseconds, and compared.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+
+def compared(batches: Iterable[pa.RecordBatch], coarse: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """``batches``, whose INT96 columns ``coarse`` has in milliseconds. Raises ``pa.ArrowInvalid`` where they differ."""
+    rest: pa.Table | None = None
+    for batch in batches:
+        while rest is None or rest.num_rows < batch.num_rows:
+            more = pa.Table.from_batches([next(coarse)])
+            rest = more if rest is None else pa.concat_tables([rest, more])
+        for name in rest.schema.names:
+            fine = list(_timestamps(batch.column(name)))
+            for one, other in zip(fine, _timestamps(rest[name].slice(0, batch.num_rows).combine_chunks()), strict=True):
+                if (one.type.unit, other.type.unit) == ("ns", "ms") and not _equal(one, other):
+                    raise pa.ArrowInvalid(f"column {name} has timestamps of years that nanoseconds do not reach")
+        rest = rest.slice(batch.num_rows)
+        yield batch
+
+
+def _timestamps(array: pa.Array) -> Iterator[pa.Array]:
+    """The timestamps at any depth of a column, those of null and empty values left out."""
+    kind = array.type
+    if pat.is_timestamp(kind):
+        yield array
+    elif pat.is_struct(kind):
+        for child in array.flatten():
+            yield from _timestamps(child)
+    elif pat.is_map(kind):
+        entries = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        yield from _timestamps(entries)
+    elif pat.is_list(kind) or pat.is_large_list(kind):
+        yield from _timestamps(array.flatten())
+
+
+def _equal(fine: pa.Array, coarse: pa.Array) -> bool:
+    nanoseconds, milliseconds = (np.asarray(one.cast(pa.int64()).drop_null()) for one in (fine, coarse))
+    return bool(np.array_equal(nanoseconds // 1_000_000, milliseconds))
