@@ -20,7 +20,19 @@ pytestmark = pytest.mark.slow
 
 SEEDS = range(20_000)
 #: where to begin to look for what few seeds find; wherever that is, all of them are gone through
-_FIRST = {"table-asked-once": 6_100, "no-epochs": 3_200, "lock-of-one-process": 500}
+_FIRST = {
+    "call-under-way-forgotten": 940,
+    "cancel-before-asking": 730,
+    "clean-forgets-pending": 790,
+    "concurrency-of-the-planning": 2_600,
+    "first-retention-counts": 1_120,
+    "lock-of-one-process": 1_420,
+    "no-epochs": 3_230,
+    "sleeper-withdraws-its-successor": 310,
+    "sweep-takes-live-work": 300,
+    "table-asked-once": 12_750,
+    "withdrawn-without-a-version": 4_080,
+}
 
 
 @pytest.mark.parametrize("name", DEFECTS)
