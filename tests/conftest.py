@@ -54,14 +54,18 @@ _SERVERS = {"browser", "bucket", "emulator", "installed", "postgres_url", "s3_se
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a server, before it is chosen by marks; then order the files.
 
-    Those that need Spark or a browser come first: what is left at the end is short, whoever is free for it.
+    Those that need Spark or a browser come first, then those with slow tests: what is left at the end is short, whoever
+    is free for it.
     """
+    turns: dict[Path, int] = {}
     for item in items:
         values = getattr(getattr(item, "callspec", None), "params", {}).values()
         if any(str(value).endswith("postgresql") for value in values) or _SERVERS.intersection(item.fixturenames):
             item.add_marker(pytest.mark.server)
-    long = {item.path for item in items if item.get_closest_marker("spark") or "browser" in item.fixturenames}
-    items.sort(key=lambda item: item.path not in long)
+        is_long = item.get_closest_marker("spark") or "browser" in item.fixturenames
+        is_slow = item.get_closest_marker("slow") or item.get_closest_marker("soak")
+        turns[item.path] = min(turns.get(item.path, 2), 0 if is_long else 1 if is_slow else 2)
+    items.sort(key=lambda item: turns[item.path])
 
 
 @pytest.hookimpl(wrapper=True)

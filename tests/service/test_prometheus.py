@@ -23,6 +23,7 @@ from service.store import SchemaBehind
 from service.store.engine import Database
 from service.store.schema import alembic_config
 
+pytestmark = pytest.mark.slow
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
