@@ -46,6 +46,8 @@ class Trends(StorePart):
             now = int(connection.execute(select(db_now())).scalar_one())
             newest = select(func.max(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES)
             last = connection.execute(newest).scalar_one()
+            if last is None and not _all_scanned(connection):
+                return False  # a history that began with half a lake would tell of growth
             if last is not None and last >= now - now % milliseconds(_STEP):
                 return False
             columns = ("table_name", "at_ms", *_FIGURES)
@@ -77,6 +79,13 @@ class Trends(StorePart):
         if row is None:
             raise NotFound(f"no table {name!r} is registered")
         return int(row[0]), row.freed_bytes
+
+
+def _all_scanned(connection: Connection) -> bool:
+    """Whether there are tables, and each that is to be scanned was."""
+    scanned = select(TableRow.last_scan_id.is_not(None)).where(TableRow.name != ALL_TABLES, TableRow.mode != "off")
+    found = list(connection.execute(scanned).scalars())
+    return bool(found) and all(found)
 
 
 def _rewritten(table_name: Any) -> Any:

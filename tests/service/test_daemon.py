@@ -338,6 +338,7 @@ def test_once_scans_runs_and_ends(toys, home, store):
     assert [plan.state for plan in store.plans()] == [PlanState.COMPLETED]
     assert len(live_files(home)) == 2
     assert store.leaders() == []
+    assert [point.files for point in store.trend("t1")] == [6], "the history begins with what was found first"
 
 
 def test_once_with_a_plan_that_fails_is_partial(toys, home, store):

@@ -72,11 +72,25 @@ def test_the_lake_is_the_sum_of_the_tables_that_are_compacted(store: Store) -> N
     assert [len(store.trend(f"t.{name}")) for name in ("observe", "off", "upgraded")] == [1, 0, 0]
 
 
-def test_an_empty_lake_has_its_point_too(store: Store) -> None:
-    assert store.keep_trends()
-    (lake,) = store.trend(None)
-    assert (lake.files, lake.rewritten_bytes, lake.freed_bytes) == (0, 0, 0)
+def test_a_history_begins_when_every_table_was_scanned_and_waits_for_no_later_one(
+    store: Store, database_url: str
+) -> None:
+    store.register(OTHER, "compact")
+    store.register(TableRef(name="t.off", format="hudi", location="/lake/off"), "off")
+    scanned(store, TRIPS.name, 40, 12)
     assert not store.keep_trends()
+    scanned(store, OTHER.name, 0, None, outcome="error", error="no such bucket")
+    assert store.keep_trends(), "what can't be scanned is waited for no longer"
+    age(database_url, 4 * HOUR)
+    store.register(TableRef(name="t.new", format="hudi", location="/lake/new"), "compact")
+    assert store.keep_trends()
+    assert [point.files for point in store.trend(None)] == [40, 40]
+
+
+def test_an_empty_lake_has_no_history(store: Store, database_url: str) -> None:
+    sql(database_url, "DELETE FROM table_state")
+    assert not store.keep_trends()
+    assert store.trend(None) == []
 
 
 def test_bytes_rewritten_and_freed_grow_with_the_plans_and_outlive_them(store: Store, database_url: str) -> None:
