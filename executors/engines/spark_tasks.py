@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.1
 #: how long tasks of a job that was cancelled may take to notice
 _ENDS_SECONDS = 10.0
+_PACKED = ("lake/*.py", "executors/__init__.py", "executors/datafiles/*.py", "executors/engines/*.py")
 #: what a Python says on an executor that can't run the tasks, however often they are tried
 _UNFIT_PYTHON = ("ModuleNotFoundError", "PYTHON_VERSION_MISMATCH", "Cannot run program")
 
@@ -143,15 +144,20 @@ def _ship(context: "SparkContext") -> None:
             return
         if context.master.startswith("local"):
             context.pythonExec = sys.executable
-        root = Path(lake.__file__).parent.parent
         # The folder lives as long as the context, and executors fetch the file when their first task comes.
         archive = Path(context._temp_dir) / "lakefold_tasks.zip"
-        with zipfile.ZipFile(archive, "w") as file:
-            for pattern in ("lake/*.py", "executors/__init__.py", "executors/engines/*.py"):
-                for path in sorted(root.glob(pattern)):
-                    file.write(path, path.relative_to(root))
+        pack(archive)
         context.addPyFile(str(archive))
         _shipped.add(context.applicationId)
+
+
+def pack(archive: Path) -> None:
+    """Write what tasks import of lakefold into ``archive``."""
+    root = Path(lake.__file__).parent.parent
+    with zipfile.ZipFile(archive, "w") as file:
+        for pattern in _PACKED:
+            for path in sorted(root.glob(pattern)):
+                file.write(path, path.relative_to(root))
 
 
 def _outcome(error: Exception) -> LakefoldError:

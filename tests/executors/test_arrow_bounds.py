@@ -16,6 +16,7 @@ from s3_server import S3Server
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.places import InProcess
+from executors.engines.spark_tasks import pack
 from lake.engines import Task
 from lake.errors import Conflict
 from lake.plan import RewriteOptions
@@ -65,6 +66,17 @@ def measured(inputs: Sequence[str], folder: Path) -> tuple[int, int]:
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     rows, peak_mib = map(int, done.stdout.split())
     return rows, peak_mib
+
+
+def test_spark_is_sent_all_that_tasks_import(tmp_path: Path):
+    pack(tmp_path / "tasks.zip")
+    imports = "import sys; sys.path.insert(0, sys.argv[1]); import executors.engines.spark_tasks, lake; "
+    ours = "[m for n, m in sys.modules.items() if n.split('.')[0] in ('executors', 'lake', 'planner', 'service')]"
+    command = [sys.executable, "-c", f"{imports}print({{m.__file__.split('.zip')[0] for m in {ours}}})"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "tasks.zip")], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.strip(), done.stderr) == (repr({str(tmp_path / "tasks")}), "")
 
 
 def test_files_in_an_object_store_are_rewritten_there(bucket: str, s3_server: S3Server, tmp_path: Path):
