@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache, partial
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -235,32 +236,39 @@ def test_a_provider_that_does_not_answer_is_named(tmp_path):
     context.store.close()
 
 
-KEY, ANOTHER = RSAKey.generate_key(2048), RSAKey.generate_key(2048)
 OF_CLIENT = OctKey.import_key(SECRET)
 
 
-def id_token(key=KEY, alg="RS256", **claims):
+@cache
+def rsa_key(owner):
+    """The owner's key; to make one takes up to a second."""
+    return RSAKey.generate_key(2048)
+
+
+def id_token(key=None, alg="RS256", **claims):
     now = int(time.time())
     known = {"iss": "https://id.example", "aud": "lakefold", "sub": "1", "iat": now, "exp": now + 60, "nonce": "n"}
     said = {name: value for name, value in (known | claims).items() if value is not None}
-    return {"id_token": jwt.encode({"alg": alg}, said, key, algorithms=[alg])}
+    return {"id_token": jwt.encode({"alg": alg}, said, key or rsa_key("provider"), algorithms=[alg])}
 
 
 @pytest.mark.parametrize(
     "token",
     [
-        id_token(iss="https://evil.example"), id_token(aud="another"), id_token(aud=["lakefold", "x"], azp="x"),
-        id_token(exp=int(time.time()) - 120), id_token(exp=None), id_token(nonce="m"), id_token(nonce=None),
-        id_token(sub=None), id_token(ANOTHER), id_token(OF_CLIENT, "HS256"), {"id_token": "no.token.at-all"}, {},
+        partial(id_token, iss="https://evil.example"), partial(id_token, aud="another"),
+        partial(id_token, aud=["lakefold", "x"], azp="x"), lambda: id_token(exp=int(time.time()) - 120),
+        partial(id_token, exp=None), partial(id_token, nonce="m"), partial(id_token, nonce=None),
+        partial(id_token, sub=None), lambda: id_token(rsa_key("another")), partial(id_token, OF_CLIENT, "HS256"),
+        lambda: {"id_token": "no.token.at-all"}, dict,
     ],
     ids=["issuer", "audience", "party", "expired", "endless", "nonce", "no nonce", "nobody", "key", "alg", "torn", ""],
 )  # fmt: skip
 def test_an_id_token_that_does_not_hold_is_refused(token):
     provider = Provider(settings_of("https://id.example"))
-    keys = KeySet([KEY]).as_dict(private=False)
+    keys = KeySet([rsa_key("provider")]).as_dict(private=False)
     assert provider.checked(id_token(), "n", keys)["sub"] == "1"
     with pytest.raises(CommandError, match="does not hold"):
-        provider.checked(token, "n", keys)
+        provider.checked(token(), "n", keys)
 
 
 OIDC = """
