@@ -244,6 +244,7 @@ def test_a_body_that_is_too_large_is_refused_announced_or_not(tmp_path):
     context.store.close()
 
 
+@pytest.mark.slow
 def test_hostile_text_in_any_field_is_refused_and_nothing_is_stored(context):
     writer, before = add_token(context.store, "write"), rows(context)
     schema = new_app(serves_api=True).openapi()
