@@ -33,7 +33,7 @@ CORES = 2
 SPARK = {"spark.master": f"local[{CORES}]", "spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
 FILES_A_GROUP = 100
 #: make files of about 1 MB
-ROWS_A_FILE = 30_000
+ROWS_A_FILE = 40_000
 BAR_TIMES, BAR_MIB = 3.5, 700.0
 
 
