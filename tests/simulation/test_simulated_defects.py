@@ -19,18 +19,20 @@ from simulation.world import World, simulated
 pytestmark = pytest.mark.slow
 
 SEEDS = range(20_000)
-#: where to begin to look for what few seeds find; wherever that is, all of them are gone through
+#: where to begin to look for what few seeds find: the seeds that the last run printed, since a change of the simulation
+#: moves them; wherever that is, all of them are gone through
 _FIRST = {
-    "call-under-way-forgotten": 940,
-    "cancel-before-asking": 730,
-    "clean-forgets-pending": 790,
-    "concurrency-of-the-planning": 2_600,
-    "first-retention-counts": 1_120,
-    "lock-of-one-process": 1_420,
-    "no-epochs": 3_230,
-    "sleeper-withdraws-its-successor": 310,
+    "call-sent-however-late": 760,
+    "call-under-way-forgotten": 2_880,
+    "cancel-before-asking": 1_280,
+    "clean-forgets-pending": 1_570,
+    "concurrency-of-the-planning": 3_530,
+    "first-retention-counts": 2_400,
+    "lock-of-one-process": 3_080,
+    "no-epochs": 3_990,
+    "sleeper-withdraws-its-successor": 580,
     "sweep-takes-live-work": 300,
-    "table-asked-once": 12_750,
+    "table-asked-once": 12_800,
     "withdrawn-without-a-version": 4_080,
 }
 
