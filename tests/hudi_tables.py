@@ -85,6 +85,8 @@ def write(
         settings["hoodie.datasource.write.keygenerator.class"] = "org.apache.hudi.keygen.NonpartitionedKeyGenerator"
     for step in ("bulkinsert", "upsert", "insert", "delete"):
         settings[f"hoodie.{step}.shuffle.parallelism"] = str(files)
+    # As many tasks as the table has files, the default, are a third of what a small upsert costs.
+    settings["hoodie.simple.index.parallelism"] = str(files)
     frame.write.format("hudi").options(**(settings | dict(options or {}))).mode("append").save(str(base))
 
 
