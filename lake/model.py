@@ -119,7 +119,10 @@ _MENDED_BY = "put it back from a backup"
 _REMEDIES = {
     Fault.MISSING: _MENDED_BY,
     Fault.WRONG_SIZE: _MENDED_BY,
-    Fault.UNLISTED: "the table's metadata table or its partition markers are wrong, have its own writer rebuild them",
+    Fault.UNLISTED: (
+        "the table's metadata table or its partition markers are wrong, have its own writer rebuild them; or its "
+        "commit was archived after one that a savepoint keeps, delete that savepoint"
+    ),
     Fault.RESURRECTED: "its rows are read again; lakefold tables repair takes it out",
     Fault.UNOWNED: "move it out of the table",
     Fault.UNKNOWN: _MENDED_BY,

@@ -107,10 +107,11 @@ def _with_archived(
 ) -> tuple[History, dict[Group, Damage]]:
     """``history`` with the archived commits where one of ``slices`` needs them, and groups of which nobody can tell.
 
-    These are the ones that need them where the archived timeline can't be read; the others do not depend on it.
+    These are the ones that need them where the archived timeline can't be read; the others do not depend on it. Where
+    there is a savepoint, commits after it may be archived of which readers, and so ``slices``, have nothing.
     """
     older = _older_than(history, timeline, slices)
-    if not older:
+    if not older and not any(instant.action == "savepoint" for instant in timeline.completed):
         return history, {}
     try:
         return with_archived(timeline, history), {}

@@ -210,9 +210,9 @@ def _slices_in_storage(
     files: dict[Group, list[tuple[DataFile, int]]] = defaultdict(list)
     completed = {i.time: i.completed_at or i.time for i in timeline.commits}
     # Where commits of the active timeline begin: an older clean or rollback may stay long after the commits of its
-    # time were archived, and a commit with a savepoint after those that follow it.
-    saved = {instant.time for instant in timeline.completed if instant.action == "savepoint"}
-    oldest = min(completed.keys() - saved, default="")
+    # time were archived. A commit that a savepoint keeps counts, though those after it may be archived as well: Hudi's
+    # readers miss the files of these.
+    oldest = min(completed, default="")
 
     def is_committed(file: DataFile) -> bool:
         # What is older was archived, and only completed instants are.

@@ -24,6 +24,7 @@ from lake.plan import SupersededVersion
 from lake.units import format_duration
 
 _KEEP_MIN, _KEEP_MIN_DEFAULT = "hoodie.keep.min.commits", 20
+_BEYOND_SAVEPOINTS = "hoodie.archive.beyond.savepoint"
 
 
 def maintain(client: HudiClient, services: Collection[str], retained: Sequence[SupersededVersion]) -> list[str]:
@@ -100,7 +101,10 @@ def _clean(client: HudiClient, retained: Sequence[SupersededVersion]) -> str | N
 
 
 def _archive(client: HudiClient) -> str | None:
-    """Hudi's archival, held back from the oldest commit some of whose replaced files exist."""
+    """Hudi's archival, held back from the oldest commit some of whose replaced files exist, and from savepoints.
+
+    That is whatever the table's writers do: readers miss what was archived after a commit that a savepoint keeps.
+    """
     timeline = client.timeline()
     minimum = int(client.table.write_options.get(_KEEP_MIN, _KEEP_MIN_DEFAULT))
     maximum = int(client.table.write_options.get(KEEP_MAX, KEEP_MAX_DEFAULT))
@@ -109,7 +113,7 @@ def _archive(client: HudiClient) -> str | None:
         commits = [i for i in timeline.completed if i.action in COMMIT_ACTIONS and i.time >= oldest]
         minimum = max(minimum, len(commits))
         maximum = max(maximum, minimum + 1)
-    java = client.unlocked({_KEEP_MIN: str(minimum), KEEP_MAX: str(maximum)})
+    java = client.unlocked({_KEEP_MIN: str(minimum), KEEP_MAX: str(maximum), _BEYOND_SAVEPOINTS: "false"})
     try:
         client.confirm_lock("archiving")
         java.archive()
