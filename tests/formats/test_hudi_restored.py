@@ -2,6 +2,7 @@
 """Superseded files of replacements that were undone, of tables made anew, or that another cleaner deleted."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,8 @@ def test_c5_what_is_written_for_a_table_that_is_made_anew_meanwhile_is_not_read_
         written = {path: (base / path).read_bytes() for path in trips.files_of(prepared.instant)}
         assert written
         shutil.rmtree(base)
-        write(rows(trips.spark, 1000, 1010).coalesce(1), base)
+        with ThreadPoolExecutor() as pool:  # a job of this thread's has the tag of ours, and is cancelled with it
+            pool.submit(write, rows(trips.spark, 1000, 1010).coalesce(1), base).result()
         for path, content in written.items():
             (base / path).write_bytes(content)
         return stats
