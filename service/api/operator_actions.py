@@ -27,7 +27,7 @@ class Cancel(Body):
 
 
 class Pause(Body):
-    """Why nothing more is begun, for whoever wonders."""
+    """Why nothing more is begun, shown to others."""
 
     reason: Reason = ""
 

@@ -205,7 +205,7 @@ def _checked_url(url: str) -> httpx.URL:
     except httpx.InvalidURL as error:
         raise CommandError(problems.USAGE, f"--url {url!r}: {error}") from error
     if parsed.userinfo:
-        raise CommandError(problems.USAGE, f"--url has a login in it; the token belongs into {TOKEN_VARIABLE}")
+        raise CommandError(problems.USAGE, f"--url has a login in it; the token belongs in {TOKEN_VARIABLE}")
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise CommandError(
             problems.USAGE, f"--url {url!r} is not http://HOST or https://HOST, such as http://localhost:9464"

@@ -49,9 +49,11 @@ def answer_text(run: Run, answer: "Answer", *, all_files: bool) -> None:
         out.note(f"{partition_name(partition)} is held by live plan {plan_id}")
     if dry and answer.plans:
         otherwise = (
-            f"nor would it be without -n: {answer.refused}" if answer.refused else "without -n the same is planned."
+            f"without -n it is refused: {answer.refused}"
+            if answer.refused
+            else "run it without -n to create these plans."
         )
-        out.note(f"Nothing was stored; {otherwise}")
+        out.note(f"Nothing was created; {otherwise}")
 
 
 def _group_text(run: Run, place: int, group: Mapping[str, Any], *, all_files: bool) -> None:

@@ -33,7 +33,7 @@ Table = Annotated[str, typer.Argument(metavar="TABLE", help="A table's name, the
 MaybeTable = Annotated[
     str | None, typer.Argument(metavar="TABLE", help="One table instead of all: name, unique end of one, or path.")
 ]
-PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's id, or any part of it that no other plan's has.")]
+PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's id, or any unique part of it.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 __all__ = [
@@ -112,7 +112,7 @@ class Run:
             raise CommandError(USAGE, "--config names a file of this machine; the service at --url has its own")
         http = Connection(url, token_of_environment())
         if http.token_in_clear:
-            self.out.note(f"{http.url} is not encrypted: everybody on the way can read the token")
+            self.out.note(f"{http.url} is not encrypted: anyone on the network path can read the token")
         return RemoteClient(http)
 
 

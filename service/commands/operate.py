@@ -58,12 +58,12 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
         out.line(f"lakefold was paused {age(moment(data['paused_at']), now)} {_by(data)}; to go on: lakefold resume")
     _processes_text(run, data, now)
     if data["oldest_requested_at"]:
-        out.line(f"The oldest waiting plan was stored {age(moment(data['oldest_requested_at']), now)}.")
+        out.line(f"The oldest waiting plan was created {age(moment(data['oldest_requested_at']), now)}.")
     for stretch, words in documents.trend_words(data["trends"]):
         out.line(f"{stretch}: {words}")
     if data["superseded_files"]:
         files = plural(data["superseded_files"], "superseded file")
-        out.line(f"{files}, {size(data['superseded_bytes'])}, wait for their retention; lakefold clean -n lists them.")
+        out.line(f"{files} ({size(data['superseded_bytes'])}) awaiting deletion; lakefold clean -n lists them.")
     if data["notifications_dead"]:
         told = plural(data["notifications_dead"], "notification")
         out.line(f"{told} could not be delivered; lakefold notifications list --state dead")
@@ -155,7 +155,7 @@ def pause(
     """Start no more plans of one table, or of any; what runs goes on to its end."""
     with command(json, config) as run:
         done = run.client.pause(table, reason)
-        run.out.one(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} paused; running plans go on"))
+        run.out.one(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} paused; running plans finish"))
 
 
 def resume(table: MaybeTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:

@@ -117,7 +117,7 @@ def _report(report: "CleanReport") -> dict[str, Any]:
 
 def _reports_text(run: Run, reports: "list[CleanReport]") -> None:
     if not reports:
-        run.out.note("Nothing superseded waits to be deleted.")
+        run.out.note("No superseded files are awaiting deletion.")
     for report in reports:
         run.out.line(f"{report.table}: deleted {plural(report.files, 'file')}, {size(report.bytes_freed)}")
         if report.held:
@@ -127,7 +127,7 @@ def _reports_text(run: Run, reports: "list[CleanReport]") -> None:
         for kept in report.kept:
             run.out.line(f"  kept {kept.version.path}: {kept.reason}")
         for closed in report.closed:
-            run.out.line(f"  waits no longer {closed.version.path}: {closed.reason}")
+            run.out.line(f"  no longer awaiting deletion: {closed.version.path}: {closed.reason}")
 
 
 def verify(

@@ -258,7 +258,7 @@ class _Demo:
         rows, bytes_ = {due.row_id for due in waiting}, sum(due.version.bytes for due in waiting)
         there = self._on_disk(waiting)
         show.happened(
-            f"{plural(len(rows), 'superseded file')}, {format_bytes(bytes_)}, wait for their retention; "
+            f"{plural(len(rows), 'superseded file')}, {format_bytes(bytes_)}, kept until their retention ends; "
             f"{there:,} of them on disk",
             "superseded", files=len(rows), bytes=bytes_, on_disk=there,
         )  # fmt: skip

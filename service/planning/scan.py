@@ -18,6 +18,7 @@ from lake.model import Snapshot
 from lake.optional import Unfinished
 from lake.plan import Plan, PlanKind
 from lake.ports import Capability
+from lake.units import format_bytes
 from planner.candidates import Reason
 from planner.offers import not_offered
 from planner.partitions import select_partitions
@@ -266,7 +267,8 @@ def _made(plans: list[Mapping[str, Any]], *, dry_run: bool) -> str:
     files = sum(plan["input_files"] for plan in clusterings)
     after = sum(plan["output_files"] for plan in clusterings)
     slices = sum(plan["output_files"] for plan in plans) - after
-    done = [f"{files:,} files into {after:,}"] if clusterings else []
+    done = [f"{files:,} files → {after:,}"] if clusterings else []
     done += [f"the logs of {slices:,} slice{'s' if slices != 1 else ''} into new base files"] if slices else []
     count = f"{len(plans)} plan" + ("s" if len(plans) != 1 else "")
-    return f"{'would store' if dry_run else 'stored'} {count}: {', '.join(done)}"
+    size = format_bytes(sum(plan["input_bytes"] for plan in plans))
+    return f"{'would create' if dry_run else 'created'} {count}: {', '.join(done)} ({size} to rewrite)"

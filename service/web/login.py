@@ -17,7 +17,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 #: a form that everybody may send holds a token and an address
 MOST_BODY = {"/login": 16 << 10}
-_WHY = "Asking for plans, cancelling, retrying, pausing and resuming need a token with the write scope."
+_WHY = "Requesting, cancelling and retrying plans, pausing and resuming need the write scope."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

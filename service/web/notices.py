@@ -15,7 +15,8 @@ from service.text import plural, process_name
 class Notice:
     """Something that a person should know or do.
 
-    ``command`` is what to run, ``links`` are words with their address, ``button`` is what sends to ``action``.
+    ``command`` is what to run, ``block`` what to write into a file, ``links`` are words with their address, ``button``
+    is what sends to ``action``.
     """
 
     tone: str
@@ -23,6 +24,7 @@ class Notice:
     text: str
     href: str = ""
     command: str = ""
+    block: str = ""
     links: tuple[tuple[str, str], ...] = ()
     action: str = ""
     button: str = ""

@@ -135,7 +135,7 @@ def notices(lake: Lake, now: datetime) -> list[Notice]:
         found.append(
             Notice(
                 tone="attention", subject=f"{plural(dead, 'notification')} could not be delivered.",
-                text="The webhook's receiver does not know of what they tell.", href="/notifications?state=dead",
+                text="The receiver missed these events.", href="/notifications?state=dead",
                 action="/notifications/retry", button="Send again",
             )
         )  # fmt: skip

@@ -74,7 +74,7 @@ def problem_page(request: Request, error: Exception) -> Response:
     detail = in_words(error)
     if problem is problems.ERROR:  # its text may tell what is nobody's business
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        detail = "Nobody foresaw this error; the log of lakefold has it."
+        detail = "Unexpected error; lakefold's log has the details."
     commands = ("lakefold db check",) if problem is problems.DATABASE else ()
     page = ProblemPage(status=problem.status, title=problem.title, detail=detail, commands=commands)
     response = render(request, "problem.html", page, status=problem.status)

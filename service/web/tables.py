@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One table: its file sizes before and now, its partitions, its plans, its last scans."""
 
+import glob
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -173,7 +175,7 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
     if state.halted:
         found.append(halted("Halted", ago(state.halted_at, now), state.name, state.halted_reason))
     if state.pause is not None:
-        text = f"{ago(state.pause.at, now)} {state.pause.words}. Running plans go on, no other is begun."
+        text = f"{ago(state.pause.at, now)} {state.pause.words}. Running plans finish; no new ones start."
         found.append(Notice(tone="attention", subject="Paused", text=text))
     if last is not None and last.outcome != "ok":
         text = f"{ago(last.taken_at, now)}: {last.error}"
@@ -189,8 +191,9 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
         found.append(Notice(tone="attention", subject="Quarantined", text=f"{path}: {reason}"))
     if table.mode != "compact":
         subject, does = _UNSERVED[table.mode]
-        rule = f'[[tables]] match = "{state.name}" mode = "compact" concurrency = "single_writer" or "occ"'
-        found.append(
-            Notice(tone="", subject=subject, text=f"(mode {table.mode}): {does} To have it compacted:", command=rule)
-        )
+        match = f"match = {json.dumps(glob.escape(state.name), ensure_ascii=False)}"
+        said = '# "single_writer" or "occ", see docs/writers.md', 'concurrency = "?"'
+        rule = ("[[tables]]", match, 'mode = "compact"', *said)
+        text = f"(mode {table.mode}): {does} To compact it, add this to the configuration and restart:"
+        found.append(Notice(tone="", subject=subject, text=text, block="\n".join(rule)))
     return found

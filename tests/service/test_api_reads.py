@@ -225,7 +225,7 @@ def test_a_plan_is_found_by_the_end_of_its_id_and_shows_its_events(lake):
     add_plans(context.store, 2)
     ambiguous = client.get(f"/v1/plans/{plan_id[:2]}")
     assert (ambiguous.status_code, ambiguous.json()["type"]) == (400, "/docs/problems.md#usage")
-    assert client.get("/v1/plans/ffffffff").json()["title"] == "No such thing"
+    assert client.get("/v1/plans/ffffffff").json()["title"] == "Not found"
 
 
 def test_status_and_settings_are_those_of_the_command_line(lake, capsys):

@@ -241,7 +241,7 @@ def test_an_empty_installation_answers_every_reading_command(run):
 
 def test_pause_and_resume_of_everything(run):
     run("db", "upgrade")
-    assert run("pause")[1] == "lakefold paused; running plans go on\n"
+    assert run("pause")[1] == "lakefold paused; running plans finish\n"
     assert "· paused" in run("status")[1].splitlines()[0]
     assert json.loads(run("resume", "--json")[1]) == {"table": None, "paused": False}
 

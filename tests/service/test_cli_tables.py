@@ -157,7 +157,7 @@ def test_a_dry_run_prints_the_exact_plan_and_stores_none(lakefold):
     ]
     text = lakefold("plans", "request", "orders", "--dry-run", "--files")
     assert all(path in text for path in planned)
-    assert "Nothing was stored" in lakefold.error
+    assert "Nothing was created" in lakefold.error
     assert lakefold.json("plans", "list") == []
     lakefold("plans", "request", "orders")
     stored = lakefold.json("plans", "show", lakefold.json("plans", "list")[0]["plan_id"])[0]
@@ -364,7 +364,10 @@ def test_c4_clean_closes_what_the_table_knows_no_replacement_of_and_says_so(lake
     assert path in lakefold("clean", "orders", "-n")
     assert "1 superseded file," in lakefold.error
     text = lakefold("clean", "orders")
-    assert f"waits no longer {path}: instant {undone} that replaced it is not among the table's commits" in text
+    assert (
+        f"no longer awaiting deletion: {path}: instant {undone} that replaced it is not among the table's commits"
+        in text
+    )
     assert (lakefold.base / path).exists()
     assert lakefold.json("clean", "-n") == []
     assert lakefold.json("status")[0]["superseded_files"] == 0

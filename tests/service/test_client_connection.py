@@ -159,7 +159,7 @@ def test_the_token_travels_in_its_header_and_appears_in_no_error():
         ("ftp://lake", "is not http://HOST or https://HOST"),
         ("lake:9464", "is not http://HOST or https://HOST"),
         ("https://", "is not http://HOST or https://HOST"),
-        ("https://me:secret@lake", "has a login in it; the token belongs into LAKEFOLD_TOKEN"),
+        ("https://me:secret@lake", "has a login in it; the token belongs in LAKEFOLD_TOKEN"),
         ("https://lake/?token=secret", "has a query or fragment"),
     ],
 )

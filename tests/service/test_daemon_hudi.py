@@ -311,7 +311,7 @@ def test_a_merge_on_read_table_is_compacted_and_clustered_by_one_daemon(spark, t
     )
     (dry,) = installation.json("plans", "request", "t.trips", "--dry-run")
     assert [(plan["kind"], plan["output_files"], plan["log_files"]) for plan in dry["plans"]] == [("compaction", 4, 8)]
-    assert dry["text"] == "would store 1 plan: the logs of 4 slices into new base files"
+    assert dry["text"].startswith("would create 1 plan: the logs of 4 slices into new base files (")
     (only,) = installation.json("plans", "request", "t.trips", "--dry-run", "--kind", "clustering")
     assert [(plan["kind"], plan["output_files"], plan["log_files"]) for plan in only["plans"]] == [("clustering", 2, 8)]
     log = tmp_path / "serve.log"

@@ -242,7 +242,7 @@ def test_everything_is_paused_with_a_reason_and_resumed_from_the_page_one_is_on(
 
 def test_a_table_is_paused_with_a_reason(fresh, signed_in, desk):
     post(signed_in, f"/tables/{TABLE}/pause", reason="is moved")
-    assert "by token write: is moved. Running plans go on" in signed_in.get(f"/tables/{TABLE}").text
+    assert "by token write: is moved. Running plans finish" in signed_in.get(f"/tables/{TABLE}").text
 
 
 def test_messages_that_were_given_up_are_sent_again_or_forgotten(fresh, signed_in):
@@ -283,7 +283,7 @@ def test_settings_for_one_request_are_asked_for_and_kept_from_the_dry_run_to_the
     assert "--set max_num_groups=3 --set small_file_limit=64MiB" in page
     for key, value in request.overrides.items():
         assert f'name="key" value="{key}"><input type="hidden" name="value" value="{value}">' in page
-    again = re.search(r'href="([^"]+)">Ask differently', page)[1].replace("&amp;", "&")
+    again = re.search(r'href="([^"]+)">Change options', page)[1].replace("&amp;", "&")
     again = signed_in.get(again).text
     assert 'value="64MiB" placeholder="300 MiB"' in again
     assert '<details class="whole" open>' in again
@@ -296,7 +296,7 @@ def test_the_dry_run_of_a_table_that_may_not_be_planned_offers_to_store_nothing(
     planned = Answer(table=TABLE, outcome="dry_run", text="1 plan", plans=(plan,), refused="it is in mode observe")
     fresh.store.answer_request(request.request_id, plan_ids=[], answer=planned.document())
     page = signed_in.get(answer.headers["Location"]).text
-    assert "can&#39;t be stored now: it is in mode observe" in page or "can't be stored now: it is in mode" in page
+    assert "can&#39;t be created now: it is in mode observe" in page or "can't be created now: it is in mode" in page
     assert '<button class="main">Store' not in page
 
 

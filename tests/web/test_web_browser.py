@@ -59,6 +59,7 @@ def pages_of(plans):
         "settings-table": "/settings?table=sales.orders",
         "table-settings-wrong": "/tables/sales.orders?key=small_file_limit&value=lots&key=frobs&value=3#request",
         "notifications": "/notifications",
+        "audit": "/audit",
         "pause": "/pause",
         "login": "/login",
         "problem": "/tables/none",
@@ -174,7 +175,7 @@ def test_without_javascript_everything_can_be_read_and_asked_for(browser, fresh)
         page.get_by_role("button", name="Sign in").click()
         page.get_by_label("Reason for a pause").fill("is moved")
         page.get_by_role("button", name="Pause table").click()
-        expect(page.get_by_text("by token write: is moved. Running plans go on")).to_be_visible()
+        expect(page.get_by_text("by token write: is moved. Running plans finish")).to_be_visible()
         assert fresh.store.table_state("a.b").paused
         page.get_by_role("button", name="Resume table").click()
         assert not fresh.store.table_state("a.b").paused

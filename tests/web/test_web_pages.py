@@ -21,7 +21,7 @@ MIB, HOUR = 1 << 20, timedelta(hours=1)
 SHIPPED = [path for path in Path(service.web.__file__).parent.rglob("*") if path.suffix in (".html", ".css", ".js")]
 PATHS = [
     "/", "/plans", "/processes", "/cleaning", "/settings", "/login", "/settings?table=sales.orders",
-    "/notifications", "/pause", "/nowhere/else",
+    "/notifications", "/audit", "/pause", "/nowhere/else",
 ]  # fmt: skip
 
 
@@ -91,10 +91,10 @@ def test_every_figure_has_its_raw_bytes_in_a_title(page):
 
 def test_filters_are_in_the_url_and_in_the_links_to_more(page):
     found = read(page, "/?name=CONT&state=halted")
-    assert "No table is like that." not in found.words
+    assert "No tables match." not in found.words
     assert [a["value"] for a in found.all("input") if a.get("name") == "name"] == ["CONT"]
     assert "1 of 9 tables" in found.words
-    assert "No table is like that." in read(page, "/?name=nothing-is-called-so").words
+    assert "No tables match." in read(page, "/?name=nothing-is-called-so").words
 
 
 def test_a_plan_says_what_happened_at_each_attempt_and_what_to_type(page, lake):
@@ -186,10 +186,11 @@ def test_tables_go_on_behind_the_fiftieth(fresh):
         assert [a["href"] for a in last.all("a") if a.get("rel") == "prev"] == ["/?name=a."]
 
 
-def test_what_disappears_tomorrow_is_said_first(page):
+def test_what_is_deleted_tomorrow_is_said_first(page):
     words = read(page, "/cleaning").words
     assert re.search(
-        r"Cleaning [\d.]+ GiB in [\d,]+ superseded files disappear tomorrow\. 50\.7 GiB wait in all\.", words
+        r"Cleaning [\d.]+ GiB \([\d,]+ files\) will be deleted tomorrow; 50\.7 GiB are awaiting deletion in total\.",
+        words,
     )
 
 
@@ -266,7 +267,7 @@ def test_without_a_database_there_is_an_honest_page_for_everybody(tmp_path):
 
 def test_what_does_not_exist_is_a_page_with_its_status(page):
     for path in ("/tables/sales.order", "/plans/ffffffff", "/requests/none"):
-        assert "No such thing" in read(page, path, 404).words
+        assert "Not found" in read(page, path, 404).words
     page.headers["Accept"] = "text/html"
     assert "there is nothing at /nowhere" in read(page, "/nowhere", 404).words
     assert page.get("/v1/nowhere").headers["Content-Type"] == "application/problem+json"
@@ -281,10 +282,10 @@ HOSTILE_QUERIES = [
 ]
 
 
-@pytest.mark.parametrize("which", range(31))
+@pytest.mark.parametrize("which", range(32))
 def test_no_string_is_ever_markup(page, lake, which):
     paths = every_page(lake[1]) + [query.format(quote(HOSTILE)) for query in HOSTILE_QUERIES]
-    assert len(paths) == 31
+    assert len(paths) == 32
     answer = page.get(paths[which])
     found = Page(answer.text)
     assert [s.get("src", "").partition("?")[0] for s in found.all("script")] == ["/static/lakefold.js"]
@@ -320,9 +321,7 @@ def test_static_files_are_kept_for_ever_and_nothing_else_is_served(page):
 
 def test_messages_that_were_given_up_are_said_on_the_first_page_and_listed_with_buttons(page):
     first = read(page, "/")
-    assert (
-        "2 notifications could not be delivered. The webhook's receiver does not know of what they tell." in first.words
-    )
+    assert "2 notifications could not be delivered. The receiver missed these events." in first.words
     assert {"action": "/notifications/retry", "method": "post"} in first.all("form")
     dead = read(page, "/notifications?state=dead")
     assert re.search(r"disk full sales\.orders deadanswered 410 Gone 1 \d+ (?:s|min) ago Send again Forget", dead.words)
@@ -358,7 +357,7 @@ def test_a_pause_of_everything_is_said_on_every_page_with_who_when_and_why(fresh
         fresh.store.pause(None, "ada@host-2", f"new metastore {HOSTILE}")
         for path in paths:
             found = read(client, path)
-            said = re.escape(f"by ada@host-2: new metastore {HOSTILE}. Running plans go on")
+            said = re.escape(f"by ada@host-2: new metastore {HOSTILE}. Running plans finish")
             assert re.search(rf"lakefold was paused \d+ s ago {said}", found.words), path
             assert [form["action"] for form in found.all("form") if form["action"] == "/resume"] == ["/resume"]
             assert next(i["value"] for i in found.all("input") if i.get("name") == "next") == path
