@@ -157,6 +157,27 @@ class HasTimeline(Protocol):
 
 
 @runtime_checkable
+class FoundInMetastore(Protocol):
+    """What a ``TableFormat`` adds whose tables a Hive metastore lists; ``TableRef.catalog`` then says which one."""
+
+    def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
+        """The tables of the format in the metastore at ``uri``, called ``database.table``.
+
+        ``databases`` and ``tables`` are shell patterns of their names. Raises Transient where it can't be reached.
+        """
+
+
+@runtime_checkable
+class ObservedOnly(Protocol):
+    """What a ``TableFormat`` adds whose tables are looked at and never changed: no plan of one is stored.
+
+    ``observed_only`` says so in a sentence, for whoever wants more.
+    """
+
+    observed_only: str
+
+
+@runtime_checkable
 class HasIdentity(Protocol):
     """What a ``TableFormat`` adds whose tables carry what tells them from others of their name and place.
 

@@ -8,14 +8,11 @@ value for the whole service. None of the three has slots, since a class has room
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
-from lake.formats import FORMATS
 from lake.plan import AUTO, ReceiptLevel, RewriteOptions
 from planner.choices import BALANCED, PartitionFilter, RewriteFirst
 
 MIB = 1 << 20
 GIB = 1 << 30
-#: the strategies that are called by a format's name
-_NATIVE = ", ".join(f"`{name}`" for name in FORMATS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +50,17 @@ class Sizing:
     # grouping
     strategy: str = field(
         default=BALANCED,
-        metadata={"meaning": f"`{BALANCED}` fills outputs evenly; {_NATIVE} groups as the format itself does"},
+        metadata={"meaning": f"`{BALANCED}` fills outputs evenly; a format's name groups as the format's own service does"},
     )
     max_bytes_per_group: int = field(default=2 * GIB, metadata={"meaning": "bytes of one group"})
-    max_files_per_group: int = field(default=10_000, metadata={"meaning": f"files of one group; not for {_NATIVE}"})
+    max_files_per_group: int = field(default=10_000, metadata={"meaning": f"files of one group; for `{BALANCED}`"})
     max_num_groups: int = field(default=30, metadata={"meaning": "groups of one plan"})
     max_bytes_per_plan: int = field(default=60 * GIB, metadata={"meaning": "bytes rewritten and carried by one plan"})
     file_slices_sort_by: tuple[str, ...] = field(
-        default=("size",), metadata={"meaning": f"for {_NATIVE}: `size`, `instant_time`"}
+        default=("size",), metadata={"meaning": "for a format's own strategy: `size`, `instant_time`"}
     )
     missing_base_bytes: int = field(
-        default=120 * MIB, metadata={"meaning": f"for {_NATIVE}: what a slice of logs only counts as"}
+        default=120 * MIB, metadata={"meaning": "for a format's own strategy: what a slice of logs only counts as"}
     )
 
     # compaction: slices with logs (merge-on-read)

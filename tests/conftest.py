@@ -198,10 +198,16 @@ def spark() -> Iterator["SparkSession"]:
 
 @pytest.fixture(scope="session")
 def metastore() -> Iterator[MetastoreServer]:
-    """A Hive metastore for the tests of a process, with the tables of ``hive_tables.py``."""
+    """A Hive metastore for the tests of a process."""
     with hive_metastore.running() as server_:
-        server_.spark()
         yield server_
+
+
+@pytest.fixture(scope="session")
+def hive(metastore: MetastoreServer) -> MetastoreServer:
+    """The metastore with the tables of ``hive_tables.py``."""
+    metastore.spark()
+    return metastore
 
 
 @pytest.fixture(scope="session")

@@ -88,7 +88,8 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
 
 
 def _none_found(source: "Source") -> str:
-    return "not searched: only a process with Spark lists a catalog" if source.path is None else "none"
+    by_spark = source.path is None and source.metastore is None
+    return "not searched: only a process with Spark lists a catalog" if by_spark else "none"
 
 
 @config_app.command("show", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))

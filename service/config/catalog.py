@@ -9,6 +9,7 @@ import glob
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from typing import Protocol
@@ -17,8 +18,9 @@ from lake.errors import LakefoldError, Rejected
 from lake.formats import FORMATS, load_format
 from lake.locations import canonical_location, is_local, place_of
 from lake.model import CatalogRef, TableRef
+from lake.optional import FoundInMetastore
 from lake.ports import SparkProvider
-from service.config.loader import Config
+from service.config.loader import Config, formats_of
 from service.config.sections import Source
 from service.config.tables import ConfiguredTable, configure
 from service.problems import NOT_FOUND, USAGE, CommandError
@@ -74,8 +76,10 @@ class Catalog:
             place, taken = place_of(ref.location), found.get(ref.name)
             same = by_place.get(place)
             if same is not None:
-                # Sources may overlap, then the first one names the table. Two paths are more likely a mistake.
-                if same.location != ref.location:
+                # Sources may overlap, then the first one names the table. Two paths are more likely a mistake, and so
+                # are two tables of catalogs in one directory.
+                two = None not in (same.catalog, ref.catalog) and same.catalog != ref.catalog
+                if two or same.location != ref.location:
                     self.problems.append(
                         f"{ref.location} ({ref.name!r}) is left out: it is the same directory as {same.location}, "
                         f"which is called {same.name!r}"
@@ -160,12 +164,17 @@ class Catalog:
 
     def covers(self, known: Known) -> bool:
         """Whether a source of the configuration in force still covers a table the store remembers; looks nowhere."""
-        return any(
-            under(known.location, self._path(source.path))
-            if source.path is not None
-            else known.name.startswith(f"{source.prefix}{source.database}.")
-            for source in self.config.sources
-        )
+        return any(self._covered_by(source, known) for source in self.config.sources)
+
+    def _covered_by(self, source: Source, known: Known) -> bool:
+        if source.path is not None:
+            return under(known.location, self._path(source.path))
+        if source.metastore is None:
+            return known.name.startswith(f"{source.prefix}{source.database}.")
+        if known.catalog is None or known.catalog.name != source.metastore:
+            return False
+        found = fnmatchcase(known.catalog.table, f"{source.databases}.{source.tables}")
+        return found and known.name == source.prefix + known.catalog.table
 
     def _path(self, path: str) -> str:
         """Paths of the file are relative to the file."""
@@ -173,11 +182,14 @@ class Catalog:
         return canonical_location(path, start)
 
     def _resolve(self, source: Source) -> Iterator[TableRef]:
+        if source.metastore is not None:
+            yield from self._metastore_tables(source, source.metastore)
+            return
         if source.path is None:
             yield from self._catalog_tables(source)
             return
         path = self._path(source.path)
-        adapters = [load_format(name) for name in ([source.format] if source.format else FORMATS)]
+        adapters = [load_format(name) for name in formats_of(source)]
         pattern = is_local(path) and glob.has_magic(path)
         roots = sorted(filter(os.path.isdir, glob.glob(path))) if pattern else [path]
         if not roots:
@@ -190,6 +202,13 @@ class Catalog:
                     raise Rejected(f"name = {source.name!r} is for one table, but {path} is not a table itself")
                 below = ref.location.removeprefix(base).strip("/").replace("/", ".")
                 yield replace(ref, name=source.name or source.prefix + (ref.name if own else below))
+
+    def _metastore_tables(self, source: Source, uri: str) -> Iterator[TableRef]:
+        for adapter in map(load_format, formats_of(source)):
+            if not isinstance(adapter, FoundInMetastore):
+                raise Rejected(f"format = {adapter.name!r}: such tables are not found in a metastore; unset format")
+            for ref in adapter.in_metastore(uri, source.databases, source.tables):
+                yield replace(ref, name=source.prefix + ref.name)
 
     def _catalog_tables(self, source: Source) -> Iterator[TableRef]:
         start = f"{source.prefix}{source.database}."

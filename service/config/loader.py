@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 import lake.formats
+from lake.optional import FoundInMetastore
 from lake.redaction import is_secret
 from service.config.http import HttpSettings
 from service.config.notify import NotifySettings
@@ -93,6 +94,17 @@ class Layer:
     for_all_tables: bool = True
 
 
+def formats_of(source: Source) -> tuple[str, ...]:
+    """Formats that tables of a source may have, by how they are found there."""
+    if source.format is not None:
+        return (source.format,)
+    if source.path is None and source.metastore is None:
+        return lake.formats.FORMATS
+    in_metastore = source.metastore is not None
+    adapters = map(lake.formats.load_format, lake.formats.FORMATS)
+    return tuple(adapter.name for adapter in adapters if isinstance(adapter, FoundInMetastore) == in_metastore)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Everything the service was told, validated. ``file`` is None where there was no file."""
@@ -115,8 +127,8 @@ class Config:
     @property
     def formats(self) -> tuple[str, ...]:
         """Formats that tables of the sources may have."""
-        named = [source.format for source in self.sources if source.format is not None]
-        return tuple(sorted(set(named))) if named and len(named) == len(self.sources) else lake.formats.FORMATS
+        found = {name for source in self.sources for name in formats_of(source)}
+        return tuple(sorted(found)) if found else lake.formats.FORMATS
 
     @property
     def file_name(self) -> str:

@@ -6,9 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from lake.formats import FORMATS
+from lake.metastore import as_written
 from service.config.values import Duration, Section, Texts, flatten
 
 Mode = Literal["observe", "compact", "off"]
@@ -41,7 +42,7 @@ class DatabaseSettings(Section):
 
 
 class Source(Section):
-    """``[[sources]]``: a table's path, a directory to search, a pattern of paths, or a catalog database."""
+    """``[[sources]]``: a table's path, a directory to search, a pattern, a Hive metastore, or a catalog database."""
 
     path: str | None = Field(
         default=None,
@@ -54,27 +55,57 @@ class Source(Section):
         default=None,
         description=f"{', '.join(f'`{name}`' for name in FORMATS)}; unset: tables of every format are looked for",
     )
+    metastore: str | None = Field(
+        default=None,
+        description="the tables of a Hive metastore, as `thrift://host:9083`; several servers of one metastore with "
+        "commas between them",
+    )
     catalog: str | None = Field(default=None, description="the catalog that `database` is in")
     database: str | None = Field(
         default=None,
-        description="the tables of a catalog database; listed by the processes that have a Spark session, known to "
-        "the others from the database once a process with a session has found them",
+        description="with `metastore`: a pattern for the names of its databases, `*` where it is not set. Without: the "
+        "tables of a catalog database; listed by the processes that have a Spark session, known to the others from the "
+        "database once a process with a session has found them",
+    )
+    table: str | None = Field(
+        default=None, description="with `metastore`: a pattern for the names of tables, `*` where it is not set"
     )
 
     @property
+    def databases(self) -> str:
+        """The pattern for databases of a metastore; such names are in lower case there."""
+        return (self.database or "*").lower()
+
+    @property
+    def tables(self) -> str:
+        """The pattern for tables of a metastore; such names are in lower case there."""
+        return (self.table or "*").lower()
+
+    @property
     def shown(self) -> str:
-        """How people see it: its path, or the catalog database."""
+        """How people see it: its path, the metastore with its patterns, or the catalog database."""
+        if self.metastore is not None:
+            return f"{self.metastore} {self.databases}.{self.tables}"
         return self.path or f"database {'.'.join(filter(None, (self.catalog, self.database)))}"
 
     @model_validator(mode="after")
     def _one_kind(self) -> "Source":
-        if (self.path is None) == (self.database is None):
-            raise ValueError("a source has either path or database (with an optional catalog)")
-        if self.catalog is not None and self.database is None:
-            raise ValueError("catalog needs database")
-        if self.name is not None and (self.prefix or self.database):
+        if (self.path, self.metastore, self.database).count(None) == 3 or (
+            self.path is not None and (self.metastore is not None or self.database is not None)
+        ):
+            raise ValueError("a source has either path, metastore, or database (with an optional catalog)")
+        if self.catalog is not None and (self.database is None or self.metastore is not None):
+            raise ValueError("catalog needs database, and is not for a metastore")
+        if self.table is not None and self.metastore is None:
+            raise ValueError("table needs metastore")
+        if self.name is not None and (self.prefix or self.path is None):
             raise ValueError("name is for one table by its path; use prefix for several")
         return self
+
+    @field_validator("metastore")
+    @classmethod
+    def _one_spelling(cls, uri: str | None) -> str | None:
+        return None if uri is None else as_written(uri)
 
 
 class TableRule(BaseModel):

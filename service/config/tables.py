@@ -13,6 +13,7 @@ from typing import Any
 
 from lake.formats import FORMATS, load_format
 from lake.model import Concurrency, OnConflict, TableRef
+from lake.optional import ObservedOnly
 from planner.aliases import ALIASES
 from planner.knobs import FOR_ALL_TABLES, ForAllTables
 from planner.offers import not_offered
@@ -123,7 +124,9 @@ def check_rules(config: Config) -> None:
 
 def _check_offered(config: Config, place: str, policy: SizingPolicy) -> None:
     """Raise ConfigError for a setting that no format of the sources offers; tables of one that does not say so."""
-    refused = [next(not_offered(policy, load_format(name)), None) for name in config.formats]
+    found = [load_format(name) for name in config.formats]
+    planned = [adapter for adapter in found if not isinstance(adapter, ObservedOnly)]
+    refused = [next(not_offered(policy, adapter), None) for adapter in planned or found]
     if all(refused):
         raise ConfigError(f"{place}: {refused[0]}")
 

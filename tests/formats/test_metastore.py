@@ -26,8 +26,8 @@ ODD_NAMES = [
 
 
 @pytest.fixture
-def client(metastore: MetastoreServer) -> Iterator[Metastore]:
-    with Metastore(metastore.uri) as opened:
+def client(hive: MetastoreServer) -> Iterator[Metastore]:
+    with Metastore(hive.uri) as opened:
         yield opened
 
 
@@ -37,15 +37,13 @@ def partition(client: Metastore, table: str, name: str, database: str = "odd") -
     return one
 
 
-def test_databases_and_tables_are_told_with_where_and_how_they_are_stored(
-    client: Metastore, metastore: MetastoreServer
-):
+def test_databases_and_tables_are_told_with_where_and_how_they_are_stored(client: Metastore, hive: MetastoreServer):
     assert {"default", "odd", "shop"} <= set(client.databases())
     assert {"orders", "clicks", "moved"} <= set(client.table_names("shop"))
     found = client.table("shop", "orders")
     assert found is not None
     assert (found.name, found.database, found.kind) == ("orders", "shop", "MANAGED_TABLE")
-    assert found.storage.location == f"file:{metastore.place}/warehouse/shop.db/orders"
+    assert found.storage.location == f"file:{hive.place}/warehouse/shop.db/orders"
     assert found.partition_columns == (("day", "date"), ("city", "string"))
     assert found.storage.columns == (("id", "bigint"), ("item", "string"), ("price", "decimal(10,2)"))
     assert (found.storage.serde.split(".")[-1], found.storage.buckets) == ("ParquetHiveSerDe", -1)

@@ -103,7 +103,7 @@ def test_a_setting_sets_its_knob(settings: dict[str, object], knob: str, value: 
         ({"quiet_period": -1}, ["quiet_period: -1 is not a duration"]),
         ({"heartbeat": "60s"}, ["heartbeat 60 s", "shorter than lease 60 s"]),
         ({"backoff": "1h"}, ["backoff 60 min", "above backoff_max 30 min"]),
-        ({"strategy": "best"}, ["strategy is 'best' but must be one of balanced, hudi"]),
+        ({"strategy": "best"}, ["strategy is 'best' but must be one of balanced, hive, hudi"]),
         ({"engine": "duck"}, ["engine is 'duck'", "auto, stitch, arrow, spark"]),
         ({"receipt": "none"}, ["'none' is not one of footer, hash"]),
         ({"layout": "zorder"}, ["layout zorder", "sort_columns"]),

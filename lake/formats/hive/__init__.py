@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of a Hive metastore: directories of Parquet or ORC files, one a partition."""
+
+from lake.formats.hive.format import HiveFormat
+
+FORMAT = HiveFormat()
+
+__all__ = ["FORMAT", "HiveFormat"]

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The adapter of Hive tables: everything that looks at them. They are observed; nothing changes them so far."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from lake.engines import Engine
+from lake.errors import Rejected
+from lake.formats.hive import refusals
+from lake.formats.hive.catalog import Place, found_in, identity_of, open_metastore, places_of, table_of
+from lake.formats.hive.counts import rows_of
+from lake.formats.hive.refusals import FileKind
+from lake.formats.hive.slices import File, list_places, slices_of
+from lake.locations import file_at
+from lake.metastore import Table
+from lake.model import Snapshot, TableRef
+from lake.plan import Commit, SupersededVersion
+from lake.ports import Capability, SessionNeeds, SparkProvider, TableWriter, Verification
+
+_OBSERVED_ONLY = "Hive tables are only observed so far: nothing in them is rewritten or deleted"
+
+
+class HiveFormat:
+    """Tables of a Hive metastore with Parquet or ORC files on local file systems, partitioned or not.
+
+    Implements ``lake.ports.TableFormat``, ``FoundInMetastore``, ``HasIdentity`` and ``ObservedOnly``.
+    """
+
+    name = "hive"
+    volatile_columns: frozenset[str] = frozenset()
+    capabilities: frozenset[Capability] = frozenset()
+    services: tuple[str, ...] = ()
+    session = SessionNeeds()
+    observed_only = _OBSERVED_ONLY
+
+    def discover(self, location: str) -> Iterator[TableRef]:
+        """See ``TableFormat``. None: no directory says that it is a table's."""
+        return iter(())
+
+    def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
+        """See ``FoundInMetastore``."""
+        return found_in(uri, databases, tables)
+
+    def check(self, table: TableRef) -> None:
+        """See ``TableFormat``."""
+        with open_metastore(table) as metastore:
+            refusals.check(table.name, table_of(metastore, table))
+
+    def identity(self, table: TableRef) -> str:
+        """See ``HasIdentity``."""
+        with open_metastore(table) as metastore:
+            return identity_of(table_of(metastore, table))
+
+    def snapshot(self, table: TableRef, partitions: Collection[str] | None = None) -> Snapshot:
+        """See ``TableFormat``."""
+        found, places = _look(table, partitions)
+        taken_at = datetime.now(UTC)
+        listings = list_places(table.name, places)
+        slices = slices_of(table.location, listings, refusals.left_alone(found, places))
+        return Snapshot(table=table, instant="", taken_at=taken_at, slices=slices)
+
+    def committed(self, table: TableRef, plan_id: str) -> Commit | None:
+        """See ``TableFormat``. None: no plan of such a table is ever stored."""
+        with open_metastore(table) as metastore:
+            table_of(metastore, table)
+        return None
+
+    def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+        """See ``TableFormat``."""
+        return {}
+
+    def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+        """See ``TableFormat``."""
+        return {version.path: _OBSERVED_ONLY for version in versions}
+
+    def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+        """See ``TableFormat``."""
+        return {}
+
+    def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
+        """See ``TableFormat``. A metastore records no files: what is in a partition's directory is what it holds."""
+        found, places = _look(table)
+        files = [file for listing in list_places(table.name, places) for file in listing.files]
+        paths = {file.path for file in files}
+        replaced = {version.path for version in superseded if file_at(table.location, version.path) in paths}
+        return Verification(
+            files=len(files),
+            bytes=sum(file.bytes for file in files),
+            resurrected=tuple(sorted(replaced)),
+            rows=_rows(found, files) if rows else None,
+        )
+
+    def describe(self, table: TableRef) -> Mapping[str, str]:
+        """See ``TableFormat``."""
+        with open_metastore(table) as metastore:
+            found = table_of(metastore, table)
+            partitions = len(metastore.partition_names(found.database, found.name)) if found.partition_columns else 0
+        columns = ", ".join(f"{name} {kind}" for name, kind in found.partition_columns)
+        return {
+            "type": found.kind.removesuffix("_TABLE").lower(),
+            "made by": "Spark (USING)" if "spark.sql.sources.provider" in found.parameters else "Hive (STORED AS)",
+            "files": str(refusals.kind_of(found.storage) or found.storage.serde),
+            "partitioned by": columns or "nothing",
+            "partitions": str(partitions),
+            "made at": datetime.fromtimestamp(found.made_at, UTC).isoformat(),
+            "metastore": table.catalog.name if table.catalog else "",
+        }
+
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> TableWriter:
+        """See ``TableFormat``."""
+        raise Rejected(f"{table.name}: {_OBSERVED_ONLY}")
+
+
+def _look(ref: TableRef, partitions: Collection[str] | None = None) -> tuple[Table, Sequence[Place]]:
+    """The table and its partitions, or those of these names, as the metastore has them now."""
+    with open_metastore(ref) as metastore:
+        found = table_of(metastore, ref)
+        return found, list(places_of(metastore, found, partitions))
+
+
+def _rows(table: Table, files: Sequence[File]) -> int:
+    kind = refusals.kind_of(table.storage)
+    if kind is None:
+        raise Rejected(f"{table.name}: rows can be counted in {' and '.join(FileKind)} files only")
+    return rows_of([file.path for file in files if file.bytes], kind)

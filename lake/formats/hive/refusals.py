@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that can't be served, and partitions that are left alone; each reason names rule, value and remedy."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from lake.errors import Rejected
+from lake.formats.hive.catalog import Place
+from lake.locations import is_local
+from lake.metastore import Storage, Table
+
+
+class FileKind(StrEnum):
+    """What data files are."""
+
+    PARQUET = "Parquet"
+    ORC = "ORC"
+
+
+#: by the last part of the class that makes rows of what is read, and of the one that reads it
+_KINDS = {
+    ("ParquetHiveSerDe", "MapredParquetInputFormat"): FileKind.PARQUET,
+    ("OrcSerde", "OrcInputFormat"): FileKind.ORC,
+}
+_VIEWS = frozenset({"VIRTUAL_VIEW", "MATERIALIZED_VIEW"})
+
+
+def kind_of(storage: Storage) -> FileKind | None:
+    """What its data files are; None where they are of a kind that is not served."""
+    return _KINDS.get((_last(storage.serde), _last(storage.input_format)))
+
+
+def check(name: str, table: Table) -> None:
+    """Raise Rejected where the table can't be served."""
+    storage, properties = table.storage, table.parameters
+    if table.kind in _VIEWS:
+        raise Rejected(f"{name} is a view ({table.kind}): it has no files of its own; leave it out of the sources")
+    if properties.get("transactional", "").lower() == "true":
+        raise Rejected(
+            f"{name}: transactional is true but must not be set: such tables have a log of changes that Hive compacts "
+            "itself (ALTER TABLE … COMPACT); leave it out"
+        )
+    if handler := properties.get("storage_handler"):
+        raise Rejected(f"{name}: storage_handler is {handler} but must not be set: its rows are not in plain files")
+    buckets = max(storage.buckets, _number(properties.get("spark.sql.sources.schema.numBuckets", "")))
+    if buckets > 0:
+        raise Rejected(
+            f"{name}: it has {buckets} buckets but must have none: a row's file follows from its key, and merging "
+            "files breaks that; leave it out"
+        )
+    if storage.in_subdirectories:
+        raise Rejected(f"{name}: STORED AS DIRECTORIES must not be set: values have directories of their own there")
+    if kind_of(storage) is None:
+        raise Rejected(
+            f"{name}: its files are read by {_last(storage.serde) or 'no SerDe'} from {_last(storage.input_format)} "
+            f"but must be {' or '.join(FileKind)}; leave it out"
+        )
+    provider = properties.get("spark.sql.sources.provider", "").lower()
+    by_catalog = properties.get("spark.sql.partitionProvider") == "catalog"
+    if provider not in ("", "hive") and table.partition_columns and not by_catalog:
+        raise Rejected(
+            f"{name}: spark.sql.partitionProvider is not 'catalog': Spark takes its partitions from the directories, "
+            f"not from the metastore; run MSCK REPAIR TABLE {table.database}.{table.name} in Spark"
+        )
+    check_location(name, storage.location)
+
+
+def check_location(name: str, location: str) -> None:
+    """Raise Rejected where a directory is on a file system that is not served."""
+    if not is_local(location):
+        raise Rejected(f"{name}: it is at {location}, but Hive tables must be on a local or mounted file system so far")
+
+
+def left_alone(table: Table, places: Sequence[Place]) -> Mapping[str, str]:
+    """Partitions whose files are not planned, by name, each with the reason."""
+    kind = kind_of(table.storage)
+    others = {
+        place.name: f"its files are read by {_last(place.storage.serde)}, those of the table by "
+        f"{_last(table.storage.serde)}: set the partition's format, or write it anew"
+        for place in places
+        if kind_of(place.storage) != kind
+    }
+    return _overlapping(places) | others
+
+
+def _overlapping(places: Sequence[Place]) -> dict[str, str]:
+    """Partitions whose directory is also another one's, lies in it, or holds it."""
+    found: dict[str, str] = {}
+    above: list[tuple[str, str]] = []  # directories that the next one may lie in, each with its partition's name
+    for below, name in sorted((f"{place.location}/", place.name) for place in places):
+        while above and not below.startswith(above[-1][0]):
+            above.pop()
+        for directory, other in above:
+            found[name] = f"its directory is that of partition {other} too, or in it: give each one of its own"
+            found.setdefault(
+                other, f"partition {name} is in its directory {directory.rstrip('/')} too: give each one of its own"
+            )
+        above.append((below, name))
+    return found
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

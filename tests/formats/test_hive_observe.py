@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hive tables that Spark has made, in a real metastore: found, listed, refused, and never changed."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from databases import sqlite_at
+from harness import Installation
+from hive_metastore import MetastoreServer
+
+from lake.errors import Rejected, TableGone
+from lake.formats import load_format
+from lake.formats.hive import FORMAT, refusals
+from lake.formats.hive.catalog import Place
+from lake.formats.hive.slices import list_places
+from lake.locations import file_at
+from lake.metastore import Metastore, Table
+from lake.model import SLICES_SCHEMA, CatalogRef, TableRef
+from lake.plan import SupersededVersion
+from lake.ports import Verification
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def tables(hive: MetastoreServer) -> dict[str, TableRef]:
+    return {ref.name: ref for ref in FORMAT.in_metastore(hive.uri, "*", "*")}
+
+
+@pytest.fixture
+def changed(hive: MetastoreServer) -> Iterator[Metastore]:
+    """A client; ``shop.flat`` and the partitions of ``shop.moved`` are afterwards as they were."""
+    with Metastore(hive.uri) as client:
+        flat = client.table("shop", "flat")
+        assert flat is not None
+        moved = [one for _, one in client.partitions("shop", "moved", ["dt=d0", "dt=d1"])]
+        yield client
+        client.alter_table("shop", "flat", flat)
+        client.alter_partitions("shop", "moved", moved)
+
+
+def table(client: Metastore, name: str) -> Table:
+    found = client.table("shop", name)
+    assert found is not None
+    return found
+
+
+def listed(ref: TableRef, *partitions: str) -> dict[str, list[str]]:
+    """The files of each partition, as paths; all partitions unless some are named."""
+    slices = FORMAT.snapshot(ref, partitions or None).slices
+    assert slices.schema.equals(SLICES_SCHEMA)
+    found: dict[str, list[str]] = {}
+    for row in slices.to_pylist():
+        found.setdefault(row["partition"], []).append(row["path"])
+    return found
+
+
+def busy(ref: TableRef) -> dict[str, set[str | None]]:
+    """Why the files of each partition are left alone."""
+    found: dict[str, set[str | None]] = {}
+    for row in FORMAT.snapshot(ref).slices.to_pylist():
+        found.setdefault(row["partition"], set()).add(row["busy_reason"])
+    return found
+
+
+def test_a_metastores_tables_are_found_by_patterns_with_where_they_are_and_no_view_nor_other_format_among_them(
+    hive: MetastoreServer, tables: dict[str, TableRef]
+):
+    assert {name for name in tables if name.startswith("shop.")} == {
+        "shop.orders", "shop.clicks", "shop.events", "shop.flat", "shop.moved",
+    }  # fmt: skip
+    assert not {"odd.view", "odd.json"} & tables.keys()
+    orders = tables["shop.orders"]
+    assert (orders.format, orders.location) == ("hive", f"{hive.place}/warehouse/shop.db/orders")
+    assert orders.catalog == CatalogRef(kind="metastore", name=hive.uri, table="shop.orders")
+    some = FORMAT.in_metastore(hive.uri, "s*", "[ce]*")
+    assert sorted(ref.name for ref in some) == ["shop.clicks", "shop.events"]
+    assert load_format("hive") is FORMAT
+
+
+def test_files_are_listed_by_partition_with_size_and_time_whatever_the_values_are(tables: dict[str, TableRef]):
+    ref = tables["shop.orders"]
+    FORMAT.check(ref)
+    found = listed(ref)
+    assert sorted(found) == [
+        "day=2024-01-01/city=K%2FL", "day=2024-01-02/city=São Paulo", "day=2024-01-03/city=a%3Db c",
+        "day=2024-01-04/city=100%25", "day=2024-01-05/city=__HIVE_DEFAULT_PARTITION__",
+    ]  # fmt: skip
+    assert {len(paths) for paths in found.values()} == {3}
+    rows = FORMAT.snapshot(ref).slices.to_pylist()
+    for row in rows:
+        path = Path(ref.location) / row["path"]
+        assert row["path"].startswith(f"{row['partition']}/part-")
+        assert (row["bytes"], row["busy_reason"]) == (path.stat().st_size, None)
+        assert abs(row["modified_at"].timestamp() - path.stat().st_mtime) < 1e-3
+        assert row["written_order"] == path.stat().st_mtime_ns // 1000
+    on_disk = {path.name for path in Path(ref.location).rglob("part-*")}
+    assert on_disk == {row["path"].rpartition("/")[2] for row in rows}
+    assert listed(ref, "day=2024-01-04/city=100%25") == {
+        "day=2024-01-04/city=100%25": found["day=2024-01-04/city=100%25"]
+    }
+    assert listed(ref, "day=1999-01-01/city=x") == {}
+
+
+def test_tables_of_spark_of_hive_with_orc_and_without_partitions_are_listed_alike(tables: dict[str, TableRef]):
+    assert {name: len(paths) for name, paths in listed(tables["shop.clicks"]).items()} == {"dt=d0": 2, "dt=d1": 2}
+    assert {name: len(paths) for name, paths in listed(tables["shop.events"]).items()} == {"dt=d0": 1}
+    assert {name: len(paths) for name, paths in listed(tables["shop.flat"]).items()} == {"": 1}
+    assert FORMAT.verify(tables["shop.orders"], (), rows=True).rows == 300
+    events = FORMAT.verify(tables["shop.events"], (), rows=True)
+    assert events == Verification(files=1, bytes=events.bytes, rows=7)
+
+
+def test_a_partition_is_listed_where_the_metastore_says_and_one_without_a_directory_is_empty(
+    hive: MetastoreServer, tables: dict[str, TableRef], changed: Metastore
+):
+    ref = tables["shop.moved"]
+    (path,) = listed(ref)["dt=d1"]
+    assert path.startswith(f"{hive.place}/elsewhere/part-")
+    assert file_at(ref.location, path) == path
+    ((_, partition),) = changed.partitions("shop", "moved", ["dt=d1"])
+    nowhere = partition.changed(partition.storage.moved(f"file:{hive.place}/nowhere"), partition.parameters)
+    changed.alter_partitions("shop", "moved", [nowhere])
+    assert listed(ref) == {}
+
+
+def test_what_readers_pass_over_is_not_listed_and_what_they_may_read_or_not_is_left_alone(
+    hive: MetastoreServer, tables: dict[str, TableRef]
+):
+    ref, home = tables["shop.moved"], hive.place / "elsewhere"
+    (home / "_SUCCESS").touch()
+    (home / ".part-1.crc").write_bytes(b"1")
+    (home / "_temporary").mkdir()
+    assert [len(paths) for paths in listed(ref).values()] == [1]
+    (home / "000000_0").touch()
+    assert busy(ref)["dt=d1"] == {None, "empty: readers skip a file without a byte"}
+    (home / "000000_0").unlink()
+    (home / "HIVE_UNION_SUBDIR_1").mkdir()
+    (reason,) = busy(ref)["dt=d1"]
+    assert reason is not None
+    assert "HIVE_UNION_SUBDIR_1" in reason
+    (home / "HIVE_UNION_SUBDIR_1").rmdir()
+    assert busy(ref) == {"dt=d1": {None}}
+
+
+def test_rule_7_partitions_that_share_a_directory_or_lie_in_one_another_are_left_alone(
+    hive: MetastoreServer, tables: dict[str, TableRef]
+):
+    inner = hive.place / "shared" / "inner"
+    inner.mkdir(parents=True, exist_ok=True)
+    for directory in (inner, inner.parent):
+        pq.write_table(pa.table({"id": [1]}), directory / "000000_0")
+    reasons = busy(tables["odd.shared"])
+    assert set(reasons) == {"dt=d0", "dt=d1"}
+    assert all("dt=d1" in str(reason) for reason in reasons["dt=d0"])
+    assert all("dt=d0" in str(reason) for reason in reasons["dt=d1"])
+
+
+def test_a_partition_of_another_kind_of_file_than_its_table_is_left_alone(
+    tables: dict[str, TableRef], changed: Metastore
+):
+    orc = next(one for _, one in changed.partitions("shop", "events", ["dt=d0"]))
+    ((_, before),) = changed.partitions("shop", "moved", ["dt=d1"])
+    changed.alter_partitions(
+        "shop", "moved", [before.changed(orc.storage.moved(before.storage.location), before.parameters)]
+    )
+    (reason,) = busy(tables["shop.moved"])["dt=d1"]
+    assert reason is not None
+    assert "its files are read by OrcSerde, those of the table by ParquetHiveSerDe" in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("odd.bucketed", "it has 4 buckets but must have none"),
+        ("odd.spark_bucketed", "it has 4 buckets but must have none"),
+        ("odd.lines", "read by LazySimpleSerDe from TextInputFormat but must be Parquet or ORC"),
+        ("odd.by_directory", "run MSCK REPAIR TABLE odd.by_directory"),
+    ],
+)
+def test_a_table_that_is_not_ours_is_refused_with_rule_and_value(tables: dict[str, TableRef], name: str, reason: str):
+    with pytest.raises(Rejected, match=reason):
+        FORMAT.check(tables[name])
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"transactional": "true"}, "transactional is true but must not be set"),
+        ({"storage_handler": "org.a.Handler"}, "storage_handler is org.a.Handler but must not be set"),
+    ],
+)
+def test_a_table_whose_rows_are_not_in_plain_files_is_refused(
+    changed: Metastore, properties: dict[str, str], reason: str
+):
+    flat = table(changed, "flat")
+    with pytest.raises(Rejected, match=reason):
+        refusals.check("t", flat.changed(flat.storage, {**flat.parameters, **properties}))
+
+
+def test_a_table_or_a_partition_elsewhere_than_on_a_local_file_system_is_refused(changed: Metastore):
+    flat = table(changed, "flat")
+    reason = "at hdfs://nn/flat, but Hive tables must be on a local or mounted file system"
+    with pytest.raises(Rejected, match=reason):
+        refusals.check("t", flat.changed(flat.storage.moved("hdfs://nn/flat"), flat.parameters))
+    place = Place(name="dt=d0", storage=flat.storage.moved("hdfs://nn/flat"), parameters={}, made_at=0)
+    with pytest.raises(Rejected, match=f"t, partition dt=d0: it is {reason}"):
+        list_places("t", [place])
+
+
+def test_a_view_that_took_a_tables_name_and_a_table_that_is_gone_are_told_apart(
+    hive: MetastoreServer, tables: dict[str, TableRef]
+):
+    catalog = CatalogRef(kind="metastore", name=hive.uri, table="odd.view")
+    with pytest.raises(Rejected, match="is a view"):
+        FORMAT.check(replace(tables["odd.lines"], name="odd.view", catalog=catalog))
+    for ask in (FORMAT.check, FORMAT.snapshot, FORMAT.identity, lambda ref: FORMAT.committed(ref, "p")):
+        with pytest.raises(TableGone):
+            ask(replace(tables["odd.lines"], catalog=replace(catalog, table="odd.gone")))
+    with pytest.raises(Rejected, match="found through its metastore"):
+        FORMAT.check(TableRef(name="t", format="hive", location="/t"))
+
+
+def test_a_table_says_who_it_is_and_what_it_is(tables: dict[str, TableRef]):
+    ref = tables["shop.orders"]
+    made, _, where = FORMAT.identity(ref).partition(" ")
+    assert (where, time.time() - int(made) < 3600) == (ref.location, True)
+    facts = FORMAT.describe(ref)
+    assert (facts["type"], facts["made by"], facts["files"]) == ("managed", "Hive (STORED AS)", "Parquet")
+    assert (facts["partitioned by"], facts["partitions"]) == ("day date, city string", "5")
+    assert FORMAT.describe(tables["shop.clicks"])["made by"] == "Spark (USING)"
+    assert FORMAT.describe(tables["shop.moved"])["type"] == "external"
+
+
+def test_files_that_can_not_be_listed_or_read_are_named(hive: MetastoreServer, tables: dict[str, TableRef]):
+    broken = hive.place / "elsewhere" / "part-broken"
+    broken.write_bytes(b"no Parquet")
+    with pytest.raises(Rejected, match="part-broken can't be read as Parquet"):
+        FORMAT.verify(tables["shop.moved"], (), rows=True)
+    version = SupersededVersion(partition="dt=d1", path=str(broken), bytes=10, instant="1")
+    assert FORMAT.verify(tables["shop.moved"], [version], rows=False).resurrected == (str(broken),)
+    broken.unlink()
+
+
+def test_from_a_source_to_an_explanation_and_no_plan_whatever_the_mode(hive: MetastoreServer, tmp_path: Path):
+    home = Installation(home=tmp_path, url=sqlite_at(tmp_path))
+    home.config.write_text(
+        f'[database]\nurl = "{home.url}"\n[[sources]]\nmetastore = "{hive.uri}"\ndatabase = "SHOP"\n'
+        'prefix = "hms."\n[[tables]]\nmatch = "*.orders"\nmode = "compact"\nconcurrency = "single_writer"\n'
+        'min_input_files = 2\nquiet_period = "0s"\n'
+    )
+    names = ["hms.shop.clicks", "hms.shop.events", "hms.shop.flat", "hms.shop.moved", "hms.shop.orders"]
+    before = {path: path.stat().st_mtime_ns for path in hive.place.rglob("*")}
+    checked = json.loads(home.run("config", "check", "--json", expect=None).stdout)
+    assert checked["sources"] == [{"source": f"{hive.uri} shop.*", "tables": names}]
+    assert list(checked["refused"]) == ["hms.shop.orders"]
+    assert "only observed so far" in checked["refused"]["hms.shop.orders"]
+    explained = home.run("tables", "explain", "hms.shop.orders", "--json").stdout
+    assert json.loads(explained.splitlines()[0])["reason"] == "chosen"
+    refused = home.run("plans", "request", "hms.shop.orders", expect=None)
+    assert refused.returncode != 0
+    assert "Hive tables are only observed so far: nothing in them is rewritten or deleted" in refused.stderr
+    assert home.run("plans", "list", "--json").stdout.strip() in ("", "[]")
+    assert {path: path.stat().st_mtime_ns for path in hive.place.rglob("*")} == before
