@@ -50,7 +50,9 @@ class Sizing:
     # grouping
     strategy: str = field(
         default=BALANCED,
-        metadata={"meaning": f"`{BALANCED}` fills outputs evenly; a format's name groups as the format's own service does"},
+        metadata={
+            "meaning": f"`{BALANCED}` fills outputs evenly; a format's name groups as the format's own service does"
+        },
     )
     max_bytes_per_group: int = field(default=2 * GIB, metadata={"meaning": "bytes of one group"})
     max_files_per_group: int = field(default=10_000, metadata={"meaning": f"files of one group; for `{BALANCED}`"})

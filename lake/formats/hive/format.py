@@ -1,29 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adapter of Hive tables: everything that looks at them. They are observed; nothing changes them so far."""
+"""The adapter of Hive tables: everything that looks at them. No plan is made for them so far (``observed_only``)."""
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from lake.engines import Engine
 from lake.errors import Rejected
-from lake.formats.hive import refusals
+from lake.formats.hive import commits, refusals
 from lake.formats.hive.catalog import Place, found_in, identity_of, open_metastore, places_of, table_of
 from lake.formats.hive.counts import rows_of
 from lake.formats.hive.refusals import FileKind
 from lake.formats.hive.slices import File, list_places, slices_of
+from lake.formats.hive.superseded import in_use, live_again
+from lake.formats.hive.writer import HiveWriter
 from lake.locations import file_at
 from lake.metastore import Table
 from lake.model import Snapshot, TableRef
-from lake.plan import Commit, SupersededVersion
+from lake.plan import Commit, Staged, SupersededVersion
 from lake.ports import Capability, SessionNeeds, SparkProvider, TableWriter, Verification
-
-_OBSERVED_ONLY = "Hive tables are only observed so far: nothing in them is rewritten or deleted"
 
 
 class HiveFormat:
     """Tables of a Hive metastore with Parquet or ORC files on local file systems, partitioned or not.
 
-    Implements ``lake.ports.TableFormat``, ``FoundInMetastore``, ``HasIdentity`` and ``ObservedOnly``.
+    Implements ``lake.ports.TableFormat``, ``FoundInMetastore``, ``FindsStaged``, ``HasIdentity`` and
+    ``ObservedOnly``.
     """
 
     name = "hive"
@@ -31,7 +33,7 @@ class HiveFormat:
     capabilities: frozenset[Capability] = frozenset()
     services: tuple[str, ...] = ()
     session = SessionNeeds()
-    observed_only = _OBSERVED_ONLY
+    observed_only = "Hive tables are only observed so far: nothing in them is rewritten or deleted"
 
     def discover(self, location: str) -> Iterator[TableRef]:
         """See ``TableFormat``. None: no directory says that it is a table's."""
@@ -60,22 +62,31 @@ class HiveFormat:
         return Snapshot(table=table, instant="", taken_at=taken_at, slices=slices)
 
     def committed(self, table: TableRef, plan_id: str) -> Commit | None:
-        """See ``TableFormat``. None: no plan of such a table is ever stored."""
-        with open_metastore(table) as metastore:
-            table_of(metastore, table)
-        return None
+        """See ``TableFormat``."""
+        return self.landed(table, [plan_id]).get(plan_id)
 
     def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
         """See ``TableFormat``."""
-        return {}
+        with open_metastore(table) as metastore:
+            found = table_of(metastore, table)
+            made = {plan_id: commits.find(metastore, found, table, plan_id) for plan_id in plan_ids}
+        return {plan_id: commit for plan_id, commit in made.items() if commit is not None}
+
+    def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
+        """See ``FindsStaged``."""
+        with open_metastore(table) as metastore:
+            return commits.withdrawable(metastore, table, [one.token for one in staged], time.time())
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``TableFormat``."""
-        return {version.path: _OBSERVED_ONLY for version in versions}
+        _, places = _look(table)
+        used = in_use(table, versions, places)
+        return {version.path: used.get(version.path) for version in versions}
 
     def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         """See ``TableFormat``."""
-        return {}
+        _, places = _look(table)
+        return live_again(table, versions, places)
 
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
         """See ``TableFormat``. A metastore records no files: what is in a partition's directory is what it holds."""
@@ -108,7 +119,7 @@ class HiveFormat:
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> TableWriter:
         """See ``TableFormat``."""
-        raise Rejected(f"{table.name}: {_OBSERVED_ONLY}")
+        return HiveWriter(table, engines)
 
 
 def _look(ref: TableRef, partitions: Collection[str] | None = None) -> tuple[Table, Sequence[Place]]:

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes one Hive table: new files beside the old ones, then one call of the metastore that moves the partitions."""
+
+import os
+import shutil
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import cast
+
+from lake.engines import Engine, Task, Written, choose, notes
+from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
+from lake.failpoints import failpoint
+from lake.formats.hive import commits, refusals
+from lake.formats.hive.catalog import identity_of, open_metastore, places_of, table_of
+from lake.formats.hive.commits import EPOCH, PLAN, VERSION, Record, home_of, new_version
+from lake.formats.hive.evidence import Seen, look, still_there
+from lake.formats.hive.owners import check_owner, take_after
+from lake.formats.hive.slices import File, list_places
+from lake.formats.hive.superseded import in_use
+from lake.locations import file_at
+from lake.metastore import TIMEOUT, Metastore, Partition, Table
+from lake.model import TableRef
+from lake.optional import made_anew
+from lake.plan import Commit, OutputFile, Plan, Progress, Staged, SupersededVersion
+from lake.ports import Deletion, Journal, Prepared, Report, Rewrite
+
+_LOOK = timedelta(seconds=30)
+"""How long after the last look at the inputs the call that commits may begin."""
+
+ATTEMPTS = "_attempts"
+"""Where in a version engines write: a task that outlives its attempt never reaches what readers read."""
+
+Evidence = Mapping[str, Seen]
+
+
+class HiveWriter:
+    """See ``lake.ports.TableWriter`` and ``Fenced``."""
+
+    commit_takes = _LOOK + TIMEOUT
+
+    def __init__(self, table: TableRef, engines: Sequence[Engine]) -> None:
+        self._ref, self._engines = table, engines
+        self._cancelled = threading.Event()
+        self.journal: Journal = lambda staged: None
+        self.fence: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> "HiveWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        return None
+
+    def start(self) -> None:
+        """See ``TableWriter``. The metastore is spoken to without a JVM, and engines start what they need."""
+
+    def cancel(self) -> None:
+        """See ``TableWriter``."""
+        self._cancelled.set()
+
+    # Staging.
+
+    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+        """See ``TableWriter``."""
+        with open_metastore(self._ref) as metastore:
+            table, seen = look(metastore, self._ref, plan.partitions)
+        self._same_table(table)
+        refusals.check(self._ref.name, table)
+        if not table.partition_columns:
+            raise Rejected(f"{self._ref.name} has no partitions: only partitioned Hive tables can be compacted so far")
+        groups, left_out = still_there(plan, seen)
+        if not groups:
+            raise Conflict(f"no group is left: {left_out[0].reason}", left_out)
+        partitions = sorted({plan.groups[index].partition for index in groups})
+        check_owner(self._ref.name, self._ref.location)
+        for name in partitions:
+            check_owner(f"{self._ref.name}, partition {name}", seen[name].place.location)
+        version = new_version(plan.plan_id, epoch, time.time_ns())
+        chosen = choose(self._tasks(plan, groups, version), self._engines, plan.options, self._ref.name)
+        self.fence()
+        self.journal(Staged(token=version, paths=(f"{commits.HOME}/{version}/",)))
+        self._make_version(version, {name: seen[name] for name in partitions})
+        return Prepared(
+            plan=plan, epoch=epoch, instant=version, groups=groups, left_out=left_out, notes=notes(chosen),
+            evidence={name: seen[name] for name in partitions},
+        )  # fmt: skip
+
+    def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
+        """See ``TableWriter``."""
+        plan, version = prepared.plan, prepared.instant
+        tasks = self._tasks(plan, prepared.groups, version)
+        choices = choose(tasks, self._engines, plan.options, self._ref.name)
+        by_engine: dict[str, list[Task]] = defaultdict(list)
+        for task in tasks:
+            by_engine[choices[task.group].engine.name].append(task)
+        outputs, done = [], 0
+        for one in by_engine.values():
+            engine = choices[one[0].group].engine
+
+            def told(progress: Progress, before: int = done) -> None:
+                report(replace(progress, bytes_done=before + progress.bytes_done, bytes_total=plan.bytes))
+
+            for file in self._written(engine, one, plan, told):
+                path = os.path.relpath(file.path, self._ref.location)
+                partition = plan.groups[file.group].partition
+                outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
+            done += sum(task.bytes for task in one)
+        if self._cancelled.is_set():
+            raise Transient("the rewrite was cancelled")
+        return Rewrite(prepared=prepared, outputs=tuple(outputs))
+
+    # The commit.
+
+    def commit(self, rewrite: Rewrite) -> Commit:
+        """See ``TableWriter``."""
+        evidence = cast(Evidence, rewrite.prepared.evidence)
+        with open_metastore(self._ref) as metastore:
+            published = self._published(rewrite, evidence)
+            looked = time.monotonic()
+            self.fence()
+            table, now = look(metastore, self._ref, evidence.keys())
+            self._same_table(table)
+            self._compare(evidence, now)
+            for version in {
+                seen.place.parameters[VERSION] for seen in now.values() if VERSION in seen.place.parameters
+            }:
+                commits.file_away(self._ref, version)
+            commit = self._commit_of(rewrite, now)
+            commits.write(self._ref, Record(commit=commit, partitions=tuple(evidence)))
+            changed = [self._moved(seen, rewrite.prepared, published[name]) for name, seen in now.items()]
+            if time.monotonic() - looked > _LOOK.total_seconds():
+                commits.take_back(self._ref, commit.instant)
+                raise Transient("looking at the partitions took too long for a safe commit")
+            failpoint("in_commit")
+            self._swap(metastore, table, changed, commit)
+        return commit
+
+    def discard(
+        self,
+        plan_id: str,
+        instants: Collection[str] | None,
+        *,
+        staged: Collection[Staged] = (),
+        epoch: int | None = None,
+    ) -> int:
+        """See ``TableWriter``."""
+        wanted = {one.token for one in staged if instants is None or one.token in instants}
+        with open_metastore(self._ref) as metastore:
+            left = commits.withdrawable(metastore, self._ref, wanted, time.time())
+        for version in left:
+            shutil.rmtree(home_of(self._ref) / version, ignore_errors=True)
+        return len(left)
+
+    # Deleting.
+
+    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+        """See ``TableWriter``."""
+        self.fence()
+        with open_metastore(self._ref) as metastore:
+            table = table_of(metastore, self._ref)
+            self._same_table(table)
+            places = list(places_of(metastore, table))
+        for reason in in_use(self._ref, versions, places).values():
+            raise Conflict(reason)
+        freed, left, emptied = 0, {}, set()
+        for index, version in enumerate(versions):
+            path = Path(file_at(self._ref.location, version.path))
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            other = version.differs(status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+            if other is not None:
+                left[index] = other
+                continue
+            path.unlink()
+            freed += status.st_size
+            emptied.add(path.parent)
+        for directory in emptied:
+            # A partition's own directory stays, for whoever drops the partition and adds it again.
+            if directory.is_relative_to(home_of(self._ref)):
+                with suppress(OSError):
+                    directory.rmdir()
+        return Deletion(bytes_freed=freed, left=left)
+
+    # Its parts.
+
+    def _same_table(self, table: Table) -> None:
+        another = made_anew(replace(self._ref, identity=identity_of(table)), self._ref.identity)
+        if another is not None:
+            raise Conflict(another)
+
+    def _tasks(self, plan: Plan, groups: Sequence[int], version: str) -> list[Task]:
+        attempts = home_of(self._ref) / version / ATTEMPTS
+        return [
+            Task(
+                group=index,
+                inputs=tuple(file_at(self._ref.location, str(item.path)) for item in plan.groups[index].slices),
+                outputs=tuple(
+                    str(attempts / f"part-{version}-{index}-{number}.{_suffix(plan.groups[index].slices[0].path)}")
+                    for number in range(plan.groups[index].output_files)
+                ),
+                bytes=plan.groups[index].bytes,
+            )
+            for index in groups
+        ]
+
+    def _make_version(self, version: str, seen: Evidence) -> None:
+        """Make the directories of a version; they belong to whom the partitions' own belong to."""
+        home = home_of(self._ref)
+        for directory in (home, home / version, home / version / ATTEMPTS):
+            directory.mkdir(exist_ok=directory == home)
+            take_after(directory, self._ref.location)
+        for name, one in seen.items():
+            directory = home / version / name
+            for parent in reversed([directory, *directory.parents]):
+                if not parent.is_relative_to(home / version) or parent.exists():
+                    continue
+                parent.mkdir()
+                take_after(parent, one.place.location)
+
+    def _written(self, engine: Engine, tasks: Sequence[Task], plan: Plan, report: Report) -> Iterator[Written]:
+        """What ``engine`` writes; of inputs that it can't read the slices' own names are told."""
+        try:
+            yield from engine.rewrite(tasks, plan.options, report, self._cancelled)
+        except Conflict as error:
+            unreadable = error.args[1] if len(error.args) > 1 else ()
+            names = {
+                file_at(self._ref.location, str(item.path)): str(item.path)
+                for task in tasks
+                for item in plan.groups[task.group].slices
+            }
+            named = [
+                replace(one, quarantine=tuple(names.get(path, path) for path in one.quarantine)) for one in unreadable
+            ]
+            raise Conflict(error.args[0], tuple(named)) from error
+
+    def _published(self, rewrite: Rewrite, evidence: Evidence) -> Mapping[str, Sequence[File]]:
+        """Bring what was written, and what is not rewritten, into the version's partitions; what is there then."""
+        prepared = rewrite.prepared
+        version = home_of(self._ref) / prepared.instant
+        expected: dict[str, dict[str, int]] = {name: {} for name in evidence}
+        rewritten = {
+            file_at(self._ref.location, str(item.path))
+            for index in prepared.groups
+            for item in prepared.plan.groups[index].slices
+        }
+        for partition, seen in evidence.items():
+            for path, (size, _) in seen.files.items():
+                if path not in rewritten:
+                    target = version / partition / os.path.basename(path)
+                    _bring_along(path, target)
+                    expected[partition][str(target)] = size
+        model = {partition: next(iter(seen.files)) for partition, seen in evidence.items()}
+        for output in rewrite.outputs:
+            source = Path(file_at(self._ref.location, output.path))
+            target = version / output.partition / source.name
+            try:
+                take_after(source, model[output.partition])
+                _sync(source)
+                source.rename(target)
+            except FileNotFoundError as error:
+                raise Conflict(f"what was written of {prepared.instant} was taken back") from error
+            expected[output.partition][str(target)] = output.bytes
+        places = [
+            replace(seen.place, storage=seen.place.storage.moved(f"file:{version}/{name}"))
+            for name, seen in evidence.items()
+        ]
+        found = {listing.place.name: listing.files for listing in list_places(self._ref.name, places)}
+        for partition, files in found.items():
+            if {file.path: file.bytes for file in files} != expected[partition]:
+                raise Integrity(f"{version}/{partition} does not hold exactly what was written for it")
+            commits.sync_directory(version / partition)
+        return found
+
+    def _compare(self, evidence: Evidence, now: Evidence) -> None:
+        for name, before in evidence.items():
+            difference = before.difference(now.get(name))
+            if difference is not None:
+                raise Conflict(f"partition {name} changed before the commit: {difference}")
+
+    def _commit_of(self, rewrite: Rewrite, now: Evidence) -> Commit:
+        prepared = rewrite.prepared
+        return Commit(
+            plan_id=prepared.plan.plan_id,
+            instant=prepared.instant,
+            epoch=prepared.epoch,
+            outputs=tuple(replace(one, path=_final(one, prepared.instant)) for one in rewrite.outputs),
+            superseded=tuple(
+                SupersededVersion(
+                    partition=name,
+                    path=path.removeprefix(f"{self._ref.location}/"),
+                    bytes=size,
+                    instant=prepared.instant,
+                    modified_at=datetime.fromtimestamp(nanoseconds / 1e9, UTC),
+                )
+                for name, seen in now.items()
+                for path, (size, nanoseconds) in sorted(seen.files.items())
+            ),
+        )
+
+    def _moved(self, seen: Seen, prepared: Prepared, files: Sequence[File]) -> Partition:
+        """The partition at its new place, with the commit's name and true counts; others are not told what they had."""
+        place = seen.place
+        assert place.partition is not None, "tables without partitions are refused"
+        kept = {name: value for name, value in place.parameters.items() if name not in _UNKNOWN_NOW}
+        location = f"file:{home_of(self._ref)}/{prepared.instant}/{place.name}"
+        return place.partition.changed(
+            place.storage.moved(location),
+            kept
+            | {PLAN: prepared.plan.plan_id, EPOCH: str(prepared.epoch), VERSION: prepared.instant}
+            | {"numFiles": str(len(files)), "totalSize": str(sum(file.bytes for file in files))},
+        )
+
+    def _swap(self, metastore: Metastore, table: Table, changed: Sequence[Partition], commit: Commit) -> None:
+        """The call; where it answers with an error, the metastore is asked what it did."""
+        try:
+            metastore.alter_partitions(table.database, table.name, changed)
+        except CommitUnknown:
+            raise
+        except Transient as error:
+            try:
+                made = commits.landed(metastore, table, self._ref, [commit.instant])
+            except Transient as unknown:
+                raise CommitUnknown(f"{error}; and then: {unknown}") from error
+            if not made:
+                commits.take_back(self._ref, commit.instant)
+                raise Conflict(f"the metastore refused the commit: {error}") from error
+
+
+#: properties that are wrong for what a rewrite has written: readers answer counts from them
+_UNKNOWN_NOW = frozenset({"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"})
+
+
+def _final(output: OutputFile, version: str) -> str:
+    return f"{commits.HOME}/{version}/{output.partition}/{os.path.basename(output.path)}"
+
+
+def _suffix(path: str | None) -> str:
+    return "orc" if str(path).endswith(".orc") else "parquet"
+
+
+def _bring_along(path: str, target: Path) -> None:
+    """A file that is not rewritten, under a second name; copied where the file system can't."""
+    try:
+        os.link(path, target)
+    except FileNotFoundError as error:
+        raise Conflict(f"{path} or the version is gone") from error
+    except FileExistsError as error:
+        raise Conflict(f"{target} is there already") from error
+    except OSError:
+        scratch = target.with_name(f".{target.name}")
+        shutil.copy2(path, scratch)
+        _sync(scratch)
+        scratch.rename(target)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hazards of moving a partition's location in one call, each by the number of its rule.
+
+The rules are those of docs/decisions/0013-moving-a-partition.md.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from contract.plans import plan_all
+from contract.port import attempt, run
+from hive_case import DATABASE, HiveCase, Owner, table_name
+from hive_metastore import MetastoreServer
+from waiting import wait_for
+
+from lake.errors import Conflict, Integrity, Rejected
+from lake.formats.hive import commits
+from lake.metastore import Partition
+from lake.model import TableRef
+from lake.plan import Commit, Plan
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def case(metastore: MetastoreServer) -> HiveCase:
+    return HiveCase(uri=metastore.uri)
+
+
+@pytest.fixture
+def table(case: HiveCase, tmp_path: Path) -> TableRef:
+    return case.create(tmp_path / "lake" / "t", name="t")
+
+
+def altered(case: HiveCase, table: TableRef, partition: str, location: str = "", **parameters: str) -> None:
+    """What ``ALTER TABLE … PARTITION … SET LOCATION``, or one of its properties, does."""
+    before = case.partitions(table)[partition]
+    storage = before.storage.moved(location) if location else before.storage
+    with Owner(case.uri) as owner:
+        owner.alter_partitions(
+            DATABASE, table_name(table), [before.changed(storage, {**before.parameters, **parameters})]
+        )
+
+
+def of_two_files(plan: Plan) -> Plan:
+    """The plan without the last file of each group, which so has to come along."""
+    return replace(plan, groups=tuple(replace(group, slices=group.slices[:2]) for group in plan.groups))
+
+
+def counts(partition: Partition) -> Mapping[str, str]:
+    names = ("COLUMN_STATS_ACCURATE", "numFiles", "numRows", "rawDataSize", "totalSize")
+    return {name: value for name, value in partition.parameters.items() if name in names}
+
+
+def test_what_is_not_rewritten_comes_along_as_the_same_file_and_is_superseded_at_its_old_place(
+    case: HiveCase, table: TableRef
+):
+    rows, files = case.rows(table), dict(case.stored(table))
+    plan = of_two_files(plan_all(case.format, table, "p", partitions=["dt=0"]))
+    (kept,) = {path for path in files if path.startswith("dt=0/")} - {str(one.path) for one in plan.groups[0].slices}
+    commit = run(case, plan)
+    place = case.places(table)["dt=0"]
+    assert os.path.samefile(Path(table.location) / kept, place / os.path.basename(kept))
+    assert (len(commit.outputs), len(list(place.iterdir()))) == (1, 2)
+    assert {one.path for one in commit.superseded} == {path for path in files if path.startswith("dt=0/")}
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        writer.delete(commit.superseded)
+    assert case.rows(table) == rows
+    assert (Path(table.location) / "dt=0").is_dir(), "whoever drops the partition and adds it finds its directory"
+
+
+def test_rule_1_a_version_is_not_deleted_while_a_partition_is_read_from_it_or_from_below_it(
+    case: HiveCase, table: TableRef
+):
+    run(case, plan_all(case.format, table, "p"))
+    version = case.places(table)["dt=0"]
+    later = run(case, plan_all(case.format, table, "q"))
+    of_the_version = [one for one in later.superseded if one.partition == "dt=0"]
+    stored = dict(case.stored(table))
+    for location in (version, version / "below"):
+        altered(case, table, "dt=1", f"file:{location}")
+        reasons = case.format.superseded_deletable(table, later.superseded)
+        assert [reasons[one.path] is not None for one in later.superseded if one.partition == "dt=0"] == [True]
+        with case.format.writer(table, case.spark, case.engines) as writer, pytest.raises(Conflict):
+            writer.delete(of_the_version)
+        assert case.stored(table) == stored
+    altered(case, table, "dt=0", f"file:{version}")
+    closed = case.format.superseded_closed(table, later.superseded)
+    assert [later.superseded[index].partition for index in closed] == ["dt=0"]
+
+
+def test_rule_1_what_a_sleeper_makes_the_tables_after_its_withdrawal_is_there_whole_and_says_whose_it_is(
+    case: HiveCase, table: TableRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rows, gate = case.rows(table), tmp_path / "gate"
+    monkeypatch.setenv("LAKEFOLD_FAILPOINTS", f"in_commit=wait:{gate}")
+    plan = plan_all(case.format, table, "p")
+    with attempt(case, plan) as sleeper, attempt(case, plan, 2) as successor, ThreadPoolExecutor(1) as pool:
+        late = pool.submit(sleeper.committed)
+        wait_for(gate.with_name("gate.reached").exists, "no commit began")
+        successor.journal = sleeper.journal
+        assert successor.discarded(None) == 0
+        assert case.format.left_of(table, sleeper.journal) == set()
+        gate.touch()
+        commit = late.result()
+        assert (case.rows(table), case.commits(table)) == (rows, [("p", 1)])
+        found = case.format.committed(table, "p")
+        assert found is not None
+        assert (found.epoch, found.instant) == (1, commit.instant)
+
+
+def test_rule_1_a_version_whose_commit_was_begun_and_never_made_goes_after_days(case: HiveCase, table: TableRef):
+    rows, files = case.rows(table), dict(case.stored(table))
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        rewrite = one.rewritten()
+        (version,) = (staged.token for staged in one.journal)
+        written = Commit(plan_id="p", instant=version, epoch=1, outputs=rewrite.outputs, superseded=())
+        commits.write(table, commits.Record(commit=written, partitions=("dt=0", "dt=1")))
+        assert (one.discarded(None), case.format.committed(table, "p")) == (0, None)
+        document = Path(table.location, "_lakefold", version, "commit.json")
+        then = time.time() - timedelta(days=6, minutes=1).total_seconds()
+        os.utime(document, (then, then))
+        assert case.format.left_of(table, one.journal) == {version}
+        assert (one.discarded(None), case.rows(table), case.stored(table)) == (1, rows, files)
+
+
+def test_rule_9_what_a_late_task_writes_is_not_read_and_what_nobody_knows_of_is_not_committed(
+    case: HiveCase, table: TableRef
+):
+    rows, some = case.rows(table), next(Path(table.location).rglob("*.parquet"))
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        rewrite = one.rewritten()
+        stranger = Path(table.location) / "_lakefold" / rewrite.prepared.instant / "dt=0" / "part-stranger.parquet"
+        shutil.copy(some, stranger)
+        with pytest.raises(Integrity, match="exactly what was written"):
+            one.writer.commit(rewrite)
+        assert (one.discarded(None), case.rows(table)) == (1, rows)
+    with attempt(case, plan_all(case.format, table, "p"), 2) as one:
+        rewrite = one.rewritten()
+        late = Path(table.location) / rewrite.outputs[0].path
+        one.writer.commit(rewrite)
+        shutil.copy(some, late)
+        assert case.rows(table) == rows
+        assert case.format.left_of(table, one.journal) == set(), "it is a commit's"
+
+
+def test_rule_10_one_changed_file_leaves_out_every_group_of_its_partition(case: HiveCase, table: TableRef):
+    plan = plan_all(case.format, table, "p")
+    (first, *others), (second, *_) = plan.groups[0].slices, plan.groups[1].slices
+    assert second.partition == "dt=1"
+    halves = (replace(plan.groups[0], slices=(first,)), replace(plan.groups[0], slices=tuple(others)), plan.groups[1])
+    os.truncate(Path(table.location) / str(first.path), 10)
+    with attempt(case, replace(plan, groups=halves)) as one:
+        prepared = one.prepared()
+        assert (prepared.groups, [left.group for left in prepared.left_out]) == ((2,), [0, 1])
+        one.discarded(None)
+
+
+def test_rule_10_a_partition_that_is_dropped_before_the_commit_keeps_all_as_it_was(case: HiveCase, table: TableRef):
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        rewrite = one.rewritten()
+        with Owner(case.uri) as owner:
+            owner.drop(table_name(table), "0")
+        rows = case.rows(table)
+        with pytest.raises(Conflict, match="dt=0 changed before the commit: it is not in the metastore any more"):
+            one.writer.commit(rewrite)
+        one.discarded(None)
+    assert (case.rows(table), case.commits(table)) == (rows, [])
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ({"owner.says": "keep"}, "its properties changed"),
+        ({"location": "file:/elsewhere"}, "it was moved to /elsewhere"),
+    ],
+)
+def test_rule_11_what_its_owner_changes_meanwhile_is_not_written_over(
+    case: HiveCase, table: TableRef, what: dict[str, str], reason: str
+):
+    with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
+        rewrite = one.rewritten()
+        altered(case, table, "dt=0", **what)
+        before = case.partitions(table)["dt=0"]
+        with pytest.raises(Conflict, match=reason):
+            one.writer.commit(rewrite)
+        one.discarded(None)
+    assert case.partitions(table)["dt=0"] == before
+
+
+def test_rule_11_a_commit_changes_a_partitions_place_and_its_own_properties_only(case: HiveCase, table: TableRef):
+    altered(case, table, "dt=0", **{"owner.says": "keep"})
+    before = case.partitions(table)["dt=0"]
+    run(case, plan_all(case.format, table, "p"))
+    after = case.partitions(table)["dt=0"]
+    assert after.parameters["owner.says"] == "keep"
+    assert after.storage.moved(before.storage.location) == before.storage
+    assert (after.made_at, after.values) == (before.made_at, before.values)
+
+
+def test_rule_12_counts_that_readers_trust_are_true_or_gone_after_a_commit(case: HiveCase, table: TableRef):
+    trusted = {"COLUMN_STATS_ACCURATE": '{"BASIC_STATS":"true"}', "numRows": "7", "rawDataSize": "7", "numFiles": "7"}
+    altered(case, table, "dt=0", **trusted)
+    commit = run(case, plan_all(case.format, table, "p"))
+    (output,) = [one for one in commit.outputs if one.partition == "dt=0"]
+    assert counts(case.partitions(table)["dt=0"]) == {"numFiles": "1", "totalSize": str(output.bytes)}
+
+
+def test_rule_13_new_directories_and_files_are_their_owners_as_the_old_ones_were(case: HiveCase, table: TableRef):
+    me = os.geteuid()
+    user = group = 65534 if me == 0 else me
+    group = group if me == 0 else os.getegid()
+    for path in (Path(table.location), *Path(table.location).rglob("*")):
+        os.chown(path, user, group)
+        path.chmod(0o2775 if path.is_dir() else 0o640)
+    commit = run(case, plan_all(case.format, table, "p"))
+    place = case.places(table)["dt=0"]
+    for path, mode in ((place, 0o2775), (place.parent, 0o2775), (Path(table.location, commit.outputs[0].path), 0o640)):
+        status = path.stat()
+        assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (user, group, mode), path
+
+
+def test_a_table_without_partitions_is_refused_before_anything_is_staged(case: HiveCase, hive: MetastoreServer):
+    flat = next(case.format.in_metastore(hive.uri, "shop", "flat"))
+    with attempt(case, plan_all(case.format, flat, "p")) as one:
+        with pytest.raises(Rejected, match="has no partitions"):
+            one.prepared()
+        assert one.journal == []

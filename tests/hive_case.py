@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hive tables as a case of the contract's suite: made, written to and read as others do, past the adapter."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from toys.cases import FILES, PARTITIONS, ROWS_EACH, no_spark, with_other_values, without_first_row
+from toys.engine import CopyRows
+from toys.files import read, rows, told
+
+from lake.engines import Engine
+from lake.formats.hive import FORMAT, HiveFormat
+from lake.metastore import Metastore, Partition
+from lake.metastore.thrift import BOOL, I32, LIST, STRING, STRUCT, Items, Struct, string_map, strings
+from lake.model import CatalogRef, TableRef
+from lake.ports import Capability
+
+DATABASE = "contract"
+_HIVE = "org.apache.hadoop.hive.ql.io.parquet"
+
+
+class Owner(Metastore):
+    """A client that makes, changes and drops, as the owner of tables does."""
+
+    def make_table(self, name: str, location: Path) -> None:
+        """An external table of Parquet files, partitioned by ``dt``, made in another second than an earlier one."""
+        if DATABASE not in self.databases():
+            self._call("create_database", {1: (STRUCT, {1: (STRING, DATABASE)})})
+        before = self.table(DATABASE, name)
+        if before is not None:
+            self._call("drop_table", {1: (STRING, DATABASE), 2: (STRING, name), 3: (BOOL, False)})
+            while int(time.time()) <= before.made_at:
+                time.sleep(0.05)
+        raw: Struct = {
+            1: (STRING, name),
+            2: (STRING, DATABASE),
+            7: (STRUCT, _storage(location)),
+            8: (LIST, Items(STRUCT, [_column("dt", "string")])),
+            9: string_map({"EXTERNAL": "TRUE"}),
+            12: (STRING, "EXTERNAL_TABLE"),
+        }
+        self._call("create_table", {1: (STRUCT, raw)})
+
+    def add(self, name: str, value: str, location: Path) -> None:
+        """Add a partition at a directory."""
+        raw: Struct = {
+            1: strings([value]),
+            2: (STRING, DATABASE),
+            3: (STRING, name),
+            6: (STRUCT, _storage(location)),
+            7: string_map({}),
+        }
+        self._call("add_partition", {1: (STRUCT, raw)})
+
+    def drop(self, name: str, value: str) -> None:
+        """Drop a partition; of an external table its files stay."""
+        self._call(
+            "drop_partition",
+            {1: (STRING, DATABASE), 2: (STRING, name), 3: strings([value]), 4: (BOOL, False)},
+        )
+
+
+@dataclass(kw_only=True)
+class HiveCase:
+    """Writers add files to a partition's directory, or overwrite what is in it. See ``contract.case.Case``."""
+
+    uri: str
+    format: HiveFormat = FORMAT
+    engines: Sequence[Engine] = field(default_factory=lambda: (CopyRows(),))
+    lacks: Mapping[Capability, str] = field(default_factory=dict)
+    spark = staticmethod(no_spark)
+
+    def create(self, location: Path, *, name: str) -> TableRef:
+        table = f"t{sha256(str(location).encode()).hexdigest()[:12]}"
+        with Owner(self.uri) as owner:
+            owner.make_table(table, location)
+            for number in range(PARTITIONS):
+                (location / f"dt={number}").mkdir(parents=True)
+                owner.add(table, str(number), location / f"dt={number}")
+        ref = TableRef(
+            name=name, format="hive", location=str(location),
+            catalog=CatalogRef(kind="metastore", name=self.uri, table=f"{DATABASE}.{table}"),
+        )  # fmt: skip
+        for number in range(PARTITIONS * FILES):
+            self.append(ref, f"dt={number // FILES}", number * ROWS_EACH, (number + 1) * ROWS_EACH)
+        return ref
+
+    def partitions(self, table: TableRef) -> dict[str, Partition]:
+        """What the metastore says of the partitions."""
+        with Owner(self.uri) as owner:
+            name = table_name(table)
+            return dict(owner.partitions(DATABASE, name, owner.partition_names(DATABASE, name)))
+
+    def places(self, table: TableRef) -> dict[str, Path]:
+        """Where the partitions are."""
+        return {name: Path(one.storage.location.removeprefix("file:")) for name, one in self.partitions(table).items()}
+
+    def append(self, table: TableRef, partition: str, low: int, high: int) -> bool:
+        pq.write_table(rows(low, high), self.places(table)[partition] / f"part-{uuid.uuid4().hex}.parquet")
+        return True
+
+    def update(self, table: TableRef, partition: str) -> bool:
+        return self._overwrite(table, partition, with_other_values)
+
+    def delete(self, table: TableRef, partition: str) -> bool:
+        return self._overwrite(table, partition, without_first_row)
+
+    def _overwrite(self, table: TableRef, partition: str, change: Callable[[pa.Table], pa.Table]) -> bool:
+        place = self.places(table)[partition]
+        for path in list(place.glob("*.parquet")):
+            pq.write_table(change(read(path)), place / f"part-{uuid.uuid4().hex}.parquet")
+            path.unlink()
+        return True
+
+    def rows(self, table: TableRef) -> Sequence[str]:
+        files = [path for place in self.places(table).values() for path in place.glob("*.parquet")]
+        return sorted(row for path in files for row in told(read(path)))
+
+    def stored(self, table: TableRef) -> Mapping[str, int]:
+        base = Path(table.location)
+        return {str(path.relative_to(base)): path.stat().st_size for path in base.rglob("*.parquet")}
+
+    def commits(self, table: TableRef) -> Sequence[tuple[str, int | None]]:
+        named = [one.parameters for one in self.partitions(table).values()]
+        found = {(one["lakefold.plan"], int(one["lakefold.epoch"])) for one in named if "lakefold.plan" in one}
+        filed = [json.loads(path.read_text()) for path in Path(table.location).glob("_lakefold/_commits/*.json")]
+        return sorted(found | {(one["plan"], one["epoch"]) for one in filed})
+
+
+def table_name(table: TableRef) -> str:
+    """What the metastore calls it."""
+    assert table.catalog is not None
+    return table.catalog.table.partition(".")[2]
+
+
+def _column(name: str, kind: str) -> Struct:
+    return {1: (STRING, name), 2: (STRING, kind)}
+
+
+def _storage(location: Path) -> Struct:
+    return {
+        1: (LIST, Items(STRUCT, [_column("id", "bigint"), _column("value", "bigint")])),
+        2: (STRING, f"file:{location}"),
+        3: (STRING, f"{_HIVE}.MapredParquetInputFormat"),
+        4: (STRING, f"{_HIVE}.MapredParquetOutputFormat"),
+        5: (BOOL, False),
+        6: (I32, -1),
+        7: (STRUCT, {2: (STRING, f"{_HIVE}.serde.ParquetHiveSerDe"), 3: string_map({})}),
+        8: strings([]),
+        9: (LIST, Items(STRUCT, [])),
+        10: string_map({}),
+    }
