@@ -430,7 +430,9 @@ def test_d4_what_a_scan_refuses_is_refused_alike_by_config_check_explain_and_a_d
     properties = lakefold.base / ".hoodie/hoodie.properties"
     assert len(lakefold.json("config", "check")) == 1
     if why == "setting":
-        lakefold.config.write_text(lakefold.config.read_text() + 'concurrency = "occ"\n')
+        text = lakefold.config.read_text()
+        assert 'concurrency = "single_writer"' in text
+        lakefold.config.write_text(text.replace('concurrency = "single_writer"', 'concurrency = "occ"'))
         expected = 'concurrency = "occ" needs the lock that the writers use'
     elif why == "index":
         properties.write_text(properties.read_text() + "hoodie.index.type=BUCKET\n")
