@@ -54,15 +54,18 @@ CROWD_BAR_BYTES = 100_000_000
 DAY_MS = 86_400_000
 MIB = 1 << 20
 #: path, what it asks for besides, and what the bar holds for; a scrape asks for gzip
-ADDRESSES: tuple[tuple[str, dict[str, str], Literal["first byte", "whole"]], ...] = (
+ADDRESSES: tuple[tuple[str, dict[str, str], Literal["first byte", "whole", "none"]], ...] = (
     ("/metrics", {"Accept-Encoding": "gzip"}, "whole"),
     ("/metrics", {}, "whole"),
-    ("/v1/status", {}, "whole"),
-    ("/v1/tables", {}, "whole"),
-    ("/v1/tables?limit=100", {}, "whole"),
-    ("/v1/plans", {}, "whole"),
-    ("/v1/plans?state=failed&limit=50", {}, "whole"),
+    ("/v1/status", {}, "none"),  # no older than a second, so that it waits for the figures of a large lake
+    ("/v1/tables?limit=100", {}, "first byte"),
+    ("/v1/tables?limit=50&sort=-files", {}, "first byte"),
+    ("/v1/plans", {}, "first byte"),
+    ("/v1/plans?state=failed&limit=50", {}, "first byte"),
+    ("/v1/plans?name=db1&error=transient", {}, "first byte"),
     ("/", {"Accept": "text/html"}, "first byte"),
+    ("/?sort=-rewrite&name=db1", {"Accept": "text/html"}, "first byte"),
+    ("/plans?state=failed", {"Accept": "text/html"}, "first byte"),
 )
 
 
@@ -147,6 +150,7 @@ def plan_rows(names: Sequence[str], plans: int, now: int, chance: random.Random)
             "partition_count": 1, "input_files": 50, "input_bytes": size, "output_files": 2,
             "not_before_ms": made, "created_at_ms": made, "instant": f"{made}000" if done else None,
             "error": None if done or state == "requested" else "executor lost",
+            "error_class": {"failed": "transient", "cancelled": "conflict"}.get(state),
             "milliseconds": {"ask": 40, "prepare": 900, "rewrite": 40_000, "commit": 2000} if done else {},
             "figures": [["dt=2026-01-31", 50, size, 2, size]] if done else [], "files_before": 50 * done,
             "bytes_before": size * done, "files_after": 2 * done, "bytes_after": size * done,
@@ -234,7 +238,7 @@ def measure(port: int, path: str, headers: dict[str, str], seconds: float) -> tu
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     first, whole, length = [], [], 0
     end = time.perf_counter() + seconds
-    while (begun := time.perf_counter()) < end:
+    while (begun := time.perf_counter()) < end or len(whole) < 2:  # of one answer nothing can be told
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         first.append(time.perf_counter() - begun)
@@ -266,7 +270,7 @@ def measured(port: int, seconds: float, bar: float, percent: int) -> list[str]:
             flush=True,
         )
         times = whole if part == "whole" else first
-        if (max(times) if percent == 100 else percentile(times, percent)) > bar:
+        if part != "none" and (max(times) if percent == 100 else percentile(times, percent)) > bar:
             missed.append(f"{name} over {bar * 1000:.0f} ms")
     return missed
 
@@ -355,7 +359,7 @@ def main() -> int:
         print(f" of SQLite in {time.perf_counter() - begun:.0f} s; ", end="")
         print(f"a refresh of the metrics takes {refresh_seconds(url):.2f} s", flush=True)
         token, store = new_token(), Store(url)
-        store.add_token("guest", digest=digest(token), scope="write", expires_in=None, actor="bench")
+        store.add_token(f"guest-{time.time_ns()}", digest=digest(token), scope="write", expires_in=None, actor="bench")
         store.close()
         with serving(home, url) as (port, pid):
             missed = measured(port, arguments.seconds, BAR_SECONDS, 99)
