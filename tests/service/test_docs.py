@@ -18,6 +18,8 @@ from kept_tables import kept
 from pages import ROOT, Block, blocks_of, missing_line
 from waiting import wait_for
 
+from service.store import Store
+
 BIN = Path(sys.executable).parent
 #: pages with a test of their own; of the runbook it runs what clears the alerts that can be provoked, and checks that
 #: every other command and option exists
@@ -113,14 +115,18 @@ class Reader:
         ).stdout
 
     def settle(self) -> None:
-        """Wait, as a reader would, until nothing is waiting or running."""
+        """Wait, as a reader would, until no request is unanswered and no plan is waiting or running."""
+        store = Store(f"sqlite:///{self.home / 'data' / 'lakefold' / 'lakefold.db'}")
 
         def settled() -> bool:
+            # In this order: whatever plans a request leads to are stored before its answer.
+            if store.open_requests():
+                return False
             status = json.loads(self.lakefold("status", "--json"))
             return bool(status["requested"] + status["inflight"] == 0)
 
         if self.daemon is not None:
-            wait_for(settled, "the plans taken and done", 120)
+            wait_for(settled, "the requests answered, the plans taken and done", 120)
 
     def serve(self) -> None:
         log = self.home / "serve.log"
