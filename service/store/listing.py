@@ -6,20 +6,29 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Unpack
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, Select, case, func, select
 
 from lake.plan import LIVE_STATES, PlanKind, PlanState
 from service.store.base import StorePart
-from service.store.clock import db_now, milliseconds, moment
+from service.store.clock import db_now, moment
 from service.store.errors import Ambiguous, NotFound
 from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTotalRow, SupersededRow, TableRow
 from service.store.notifications import counted
-from service.store.plan_terms import newest
+from service.store.plan_terms import conditions, newest
 from service.store.pruning import SUMS
 from service.store.rows import group_view, plan_view, table_state
 from service.store.staged import staged_by, tokens_of
 from service.store.tables import service_pause
-from service.store.views import Contest, Figures, PlanEvent, PlanFigures, PlanTerms, PlanView, SupersededFigures
+from service.store.views import (
+    Contest,
+    ErrorClass,
+    Figures,
+    PlanEvent,
+    PlanFigures,
+    PlanTerms,
+    PlanView,
+    SupersededFigures,
+)
 
 _GROUP_COLUMNS = tuple(column for column in GroupRow.__table__.c if column.name != "files")
 
@@ -92,18 +101,17 @@ class Listing(StorePart):
     def contested(self, within: timedelta) -> dict[str, Contest]:
         """The newest of the plans that were made ``within`` a time and have ended, of each table that lost some.
 
-        A plan is lost that was cancelled after an executor had begun it, and by no person: a writer came first.
+        A plan is lost whose executor met a conflict: a writer came first.
         """
         ended = (PlanRow.state.not_in(LIVE_STATES), PlanRow.claimed_at_ms.is_not(None))
-        lost = and_(PlanRow.state == PlanState.CANCELLED, PlanRow.cancel_requested_by.is_(None))
+        lost = PlanRow.error_class == ErrorClass.CONFLICT
         with self._database.read() as connection:
-            since = connection.execute(select(db_now())).scalar_one() - milliseconds(within)
-            # Ids begin with the time at which they were made, so an index leads to the newest of millions.
-            of_late = PlanRow.id >= f"{since >> 16:08x}-{since & 0xFFFF:04x}"
-            tables = select(PlanRow.table_name).where(lost, of_late).distinct()
+            now = moment(connection.execute(select(db_now())).scalar_one())
+            of_late = conditions({"since": now - within})
+            tables = select(PlanRow.table_name).where(lost, *of_late).distinct()
             rows = connection.execute(
                 select(PlanRow.table_name, case((lost, 1), else_=0).label("lost"))
-                .where(PlanRow.table_name.in_(tables), of_late, *ended)
+                .where(PlanRow.table_name.in_(tables), *of_late, *ended)
                 .order_by(PlanRow.id.desc())
             ).all()
         found: dict[str, list[int]] = {}

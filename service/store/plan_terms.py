@@ -16,7 +16,7 @@ _CLOCKS_APART = timedelta(days=1)
 
 def newest(connection: Connection, which: PlanTerms, seen: Any, limit: int, after: str | None) -> list[str]:
     """The ids of the newest ``limit`` plans that are ``seen`` behind ``after``, newest first."""
-    terms = [seen, *_conditions(which)]
+    terms = [seen, *conditions(which)]
     if after is not None:
         terms.append(PlanRow.id < after)
     if not which.get("name"):
@@ -44,7 +44,8 @@ def _newest_of(table: Any, terms: list[Any], limit: int) -> Any:
     return query.order_by(PlanRow.id.desc()).limit(limit)
 
 
-def _conditions(which: PlanTerms) -> list[Any]:
+def conditions(which: PlanTerms) -> list[Any]:
+    """What the rows of the plans that are meant have, but for a part of a name, which is a matter of their tables."""
     equal = (
         (PlanRow.table_name, which.get("table")), (PlanRow.state, which.get("state")),
         (PlanRow.error_class, which.get("error_class")), (PlanRow.request_id, which.get("request_id")),
