@@ -197,6 +197,27 @@ class StagedWriter(ModelWriter):
                 self.world.watch.withdrawn(self.table, self.table.tokens[one.token])
             self.table.remove(path)
 
+    @port("discard")
+    def discard(
+        self,
+        plan_id: str,
+        instants: Collection[str] | None,
+        *,
+        staged: Collection[Staged] = (),
+        epoch: int | None = None,
+    ) -> int:
+        """See the port."""
+        wanted = self.wanted(staged, instants)
+        done = self.withdraw(wanted) if wanted else ()
+        gone = [one for one in wanted if one.token not in done]
+        for one in gone:
+            self.take_back(one)
+        return len(gone)
+
+    def withdraw(self, wanted: Collection[Staged]) -> Collection[str]:
+        """Have the table refuse these from now on, where it can; the tokens that were committed by then."""
+        return ()
+
     @port("delete")
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
         """See the port. No lock is there to keep others away, so each file is looked at right before it goes."""

@@ -115,18 +115,3 @@ class LocationsWriter(StagedWriter):
                     if file is not None:
                         name = path.rpartition("/")[2]
                         self.table.link(file, f"new/{prepared.instant}/{partition}/c-{name}", prepared.instant)
-
-    @port("discard")
-    def discard(
-        self,
-        plan_id: str,
-        instants: Collection[str] | None,
-        *,
-        staged: Collection[Staged] = (),
-        epoch: int | None = None,
-    ) -> int:
-        """See the port."""
-        wanted = self.wanted(staged, instants)
-        for one in wanted:
-            self.take_back(one)
-        return len(wanted)

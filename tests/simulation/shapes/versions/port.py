@@ -94,23 +94,6 @@ class VersionsWriter(StagedWriter):
         assert made.commit is not None
         return made.commit
 
-    @port("discard")
-    def discard(
-        self,
-        plan_id: str,
-        instants: Collection[str] | None,
-        *,
-        staged: Collection[Staged] = (),
-        epoch: int | None = None,
-    ) -> int:
-        """See the port."""
-        wanted = self.wanted(staged, instants)
-        done = self.withdraw(wanted) if wanted else ()
-        gone = [one for one in wanted if one.token not in done]
-        for one in gone:
-            self.take_back(one)
-        return len(gone)
-
     def withdraw(self, wanted: Collection[Staged]) -> Collection[str]:
         """Create the version from which on nobody can commit these; the tokens that were committed by then."""
         done: Collection[str] = ()
