@@ -11,7 +11,6 @@ both are compared with what was read. Exits 1 where a bar is missed.
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -158,16 +157,10 @@ def content(folder: Path) -> tuple[int, int, int, int]:
     return total.rows, total.first, total.second, len(files)
 
 
-def _child(*arguments: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip() else {}
-    return answer
-
-
 def main() -> int:
     """Write the files, measure, print; 1 where a bar is missed."""
+    from bench.trips import child
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=2_000, help="of about 1 MB; groups have 100 of them")
     parser.add_argument("--keep", type=Path, help="keep (or find again) the files in this directory")
@@ -184,7 +177,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="lakefold-bench-") as temporary:
         source = (arguments.keep or Path(temporary)).absolute() / f"{arguments.files}_files"
         if not source.exists():
-            _child("--write", str(source), "--files", str(arguments.files))
+            child(__file__, "--write", str(source), "--files", str(arguments.files))
         size = sum(path.stat().st_size for path in source.glob("*.parquet"))
         before = content(source)
         print(f"{before[3]:,} files of {size / before[3] / 1e6:.2f} MB, {before[0]:,} rows")
@@ -193,7 +186,7 @@ def main() -> int:
         runs = {}
         for kind, label in (("arrow", "arrow"), ("spark", "Spark SQL coalesce")):
             work = Path(temporary) / kind
-            runs[kind] = run = _child("--measure", kind, str(source), str(work))
+            runs[kind] = run = child(__file__, "--measure", kind, str(source), str(work))
             after = content(work / "new")
             written = sum(path.stat().st_size for path in (work / "new").rglob("*.parquet") if path.is_file())
             used = f"{run['seconds']:>8.1f} {run['cpu_seconds']:>7.1f} {run['peak_mib']:>9.0f}"

@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -228,16 +227,10 @@ def plan_groups(table: Path) -> dict[str, Any]:
 # --- the whole run -----------------------------------------------------------------------------------------------
 
 
-def _child(*arguments: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip() else {}
-    return answer
-
-
 def compare(lake: Path, repeats: int, bars: dict[str, float]) -> bool:
     """Print a line for each table and kind; whether every bar was met."""
+    from bench.trips import child
+
     met = True
     print(f"{'table':<12} {'by':<22} {'seconds':>8} {'ratio':>6} {'CPU s':>6} {'peak MiB':>9} {'files':>6}")
     for table, kinds in KINDS.items():
@@ -246,7 +239,7 @@ def compare(lake: Path, repeats: int, bars: dict[str, float]) -> bool:
             for kind in ("hudi", *kinds):
                 with tempfile.TemporaryDirectory(dir=lake) as work:
                     source, warm = lake / _directory(table), lake / _directory(WARM)
-                    runs[kind].append(_child("--measure", kind, str(source), str(warm), work))
+                    runs[kind].append(child(__file__, "--measure", kind, str(source), str(warm), work))
         theirs = median(run["seconds"] for run in runs["hudi"])
         for kind, results in runs.items():
             seconds = median(run["seconds"] for run in results)
@@ -268,6 +261,8 @@ def compare(lake: Path, repeats: int, bars: dict[str, float]) -> bool:
 
 def main() -> int:
     """Write the tables, measure, print; 1 where a bar is missed."""
+    from bench.trips import child
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3, help="measurements of each kind; medians are printed")
     parser.add_argument("--keep", type=Path, help="keep (or find again) the tables in this directory")
@@ -290,9 +285,9 @@ def main() -> int:
         lake = (arguments.keep or Path(temporary)).absolute() / arguments.shape
         lake.mkdir(parents=True, exist_ok=True)
         if not (lake / "groups").exists():
-            _child("--write", str(lake), "--shape", arguments.shape)
+            child(__file__, "--write", str(lake), "--shape", arguments.shape)
         met = compare(lake, arguments.repeats, BARS[arguments.shape])
-        planned = _child("--plan", str(lake / "groups"))
+        planned = child(__file__, "--plan", str(lake / "groups"))
     print(
         f"\n{planned['slices']:,} file groups listed and planned: {planned['cold']:.2f} s cold, "
         f"{planned['warm']:.2f} s warm, {planned['chosen']:,} chosen, peak {planned['peak_mib']:.0f} MiB, no JVM"

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that rewriting is measured with: the 19 columns of a taxi company, each narrow."""
+"""What the benchmarks of rewriting share: 19 narrow columns of a taxi company, and runs in processes of their own."""
 
-from typing import TYPE_CHECKING
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,3 +42,12 @@ def trips(rows: "DataFrame") -> "DataFrame":
         (money(60, 11) + money(15, 13) + 1.5).alias("total"),
         f.when(upto(10, 15) == 0, 0.0).otherwise(2.5).alias("congestion"),
     )
+
+
+def child(program: str, *arguments: str) -> dict[str, Any]:
+    """What ``program`` prints as JSON when it is run with ``arguments``; SystemExit with its output where it fails."""
+    done = subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip() else {}
+    return answer
