@@ -8,7 +8,7 @@ from fastapi import HTTPException
 from starlette.types import Message, Receive, Send
 
 #: bytes of an answer that are handed to the connection at once; it takes no more before the client has read most of it
-_PIECE_BYTES = 64 << 10
+PIECE_BYTES = 64 << 10
 
 
 def too_large(most: int) -> HTTPException:
@@ -93,9 +93,10 @@ def in_pieces(send: Send) -> Send:
 
     async def sending(message: Message) -> None:
         body = message.get("body", b"")
-        while len(body) > _PIECE_BYTES:
-            await send({"type": "http.response.body", "body": body[:_PIECE_BYTES], "more_body": True})
-            body = body[_PIECE_BYTES:]
-        await send({**message, "body": body} if "body" in message else message)
+        rest = max(0, len(body) - 1) // PIECE_BYTES * PIECE_BYTES
+        for begin in range(0, rest, PIECE_BYTES):
+            piece = body[begin : begin + PIECE_BYTES]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({**message, "body": body[rest:]} if "body" in message else message)
 
     return sending

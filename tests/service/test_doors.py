@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What strangers try at the door, byte by byte on real connections: odd names, two lengths, silence, floods."""
 
+import asyncio
 import json
+import random
 import socket
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +17,8 @@ from waiting import wait_for
 from service.config.http import HttpSettings
 from service.http import guard
 from service.http.app import create_app
-from service.http.bodies import Held
+from service.http.bodies import PIECE_BYTES as PIECE
+from service.http.bodies import Held, in_pieces
 from service.http.server import HttpServer
 
 
@@ -202,6 +205,19 @@ def test_one_body_alone_may_be_as_large_as_its_route_takes():
     held.take(100, own=0)
     with pytest.raises(HTTPException):
         held.take(1, own=0)
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 7])
+def test_an_answer_is_handed_over_in_pieces_that_are_all_of_it_and_no_more(size):
+    body, sent = random.Random(size).randbytes(size), []
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(in_pieces(send)({"type": "http.response.body", "body": body}))
+    assert b"".join(message["body"] for message in sent) == body
+    assert max(len(message["body"]) for message in sent) <= PIECE
+    assert [message.get("more_body", False) for message in sent] == [True] * (len(sent) - 1) + [False]
 
 
 @pytest.mark.parametrize(("trusted", "told_apart"), [((), False), (("127.0.0.0/8",), True)])
