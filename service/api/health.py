@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """``/metrics``, ``/-/healthy``, ``/-/ready`` and what problems mean: what every role serves."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from service.api.context import Here
 
@@ -50,4 +52,20 @@ async def scrape(here: Here, request: Request) -> Response:
     """The metrics as they were at the last refresh."""
     gzipped = "gzip" in request.headers.get("accept-encoding", "")
     headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if gzipped else {})
-    return Response(here.page.body(gzipped=gzipped), headers=headers, media_type=here.page.content_type)
+    return _Parts(here.page.body(gzipped=gzipped), headers, here.page.content_type)
+
+
+class _Parts(Response):
+    """An answer of many megabytes that nobody ever puts together."""
+
+    def __init__(self, parts: Sequence[bytes], headers: Mapping[str, str], media_type: str) -> None:
+        length = sum(map(len, parts))
+        super().__init__(headers={**headers, "Content-Length": str(length)}, media_type=media_type)
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for part in self._parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body"})

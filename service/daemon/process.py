@@ -76,7 +76,7 @@ class Daemon:
         self._schedules, self._executes = role in ("all", "scheduler"), role in ("all", "executor")
         settings, knobs = config.daemon, for_all_tables(config)
         self.metrics = Metrics(role)
-        self._page = MetricsPage(self.metrics.registry)
+        self._page = MetricsPage(self.metrics.few, self.metrics.of_tables)
         self._telemetry = Telemetry(config, self.name)
         self._observer = self._telemetry.beside(self.metrics)
         webhook = open_webhook(config) if self._schedules else None

@@ -24,6 +24,7 @@ from planner.candidates import Reason
 from service.leadership import CLEAN_ROLE, SCAN_ROLE, SWEEP_ROLE
 from service.observability.metric_specs import SPECS
 from service.observability.stored_metrics import StoredFigures
+from service.observability.table_series import TableCounts, TableSeries
 
 #: the results with which a plan is at its end
 OUTCOMES = (Result.COMPLETED, Result.FAILED, Result.CANCELLED)
@@ -33,12 +34,16 @@ _LEFT_ALONE = tuple(reason for reason in Reason if reason is not Reason.CHOSEN)
 class Metrics(Observer):
     """The registry of one process; an ``executors.observer.Observer``, and what the daemon's loops report to."""
 
-    def __init__(self, role: str, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, role: str) -> None:
         if os.environ.get("PROMETHEUS_DISABLE_CREATED_SERIES", "true").lower() in ("true", "1", "t"):
             prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = registry = registry or CollectorRegistry()
+        #: what is of no single table, and all there is
+        self.few, self.registry = CollectorRegistry(), CollectorRegistry()
+        registry = self.few
         self.stored = StoredFigures()
-        own = [spec for spec in SPECS.values() if not spec.stored]
+        counted = [spec for spec in SPECS.values() if not spec.stored and "table" in spec.labels]
+        own = [spec for spec in SPECS.values() if not spec.stored and spec not in counted]
+        self._tables = TableCounts(counted)
         self._counters = {
             s.name: Counter(s.name, s.meaning, s.labels, registry=registry) for s in own if s.type == "counter"
         }
@@ -54,6 +59,10 @@ class Metrics(Observer):
         )
         registry.register(self.stored)
         ProcessCollector(registry=registry)
+        self.of_tables: tuple[TableSeries, ...] = (self.stored.tables, self._tables)
+        self.registry.register(self.few)
+        for series in self.of_tables:
+            self.registry.register(series)
         self._formats: dict[str, str] = {}
         self._started: set[str] = set()
         self._start_at_zero()
@@ -87,6 +96,9 @@ class Metrics(Observer):
         counter = self._counters[f"lakefold_{name}"]
         return counter.labels(**labels) if labels else counter
 
+    def _count(self, name: str, more: float, *, table: str, format: str, **labels: str) -> None:
+        self._tables.count(f"lakefold_{name}", more, table=table, format=format, **labels)
+
     def _gauge(self, name: str, **labels: str) -> Gauge:
         gauge = self._gauges[f"lakefold_{name}"]
         return gauge.labels(**labels) if labels else gauge
@@ -96,10 +108,10 @@ class Metrics(Observer):
 
     def _plans_start_at_zero(self, *, table: str, format: str, kind: str, engine: str) -> None:
         for outcome in OUTCOMES:
-            self._counter("plans_finished_total", table=table, format=format, kind=kind, outcome=outcome)
+            self._count("plans_finished_total", 0, table=table, format=format, kind=kind, outcome=outcome)
         for name in ("input_bytes", "output_bytes", "input_files", "output_files"):
-            self._counter(f"rewrite_{name}_total", table=table, format=format, kind=kind, engine=engine)
-        self._counter("plan_commit_conflicts_total", table=table, format=format)
+            self._count(f"rewrite_{name}_total", 0, table=table, format=format, kind=kind, engine=engine)
+        self._count("plan_commit_conflicts_total", 0, table=table, format=format)
 
     # What the loops of the daemon report.
 
@@ -110,9 +122,9 @@ class Metrics(Observer):
             self._started.add(table)
             where = {"table": table, "format": tables[table]}
             self._plans_start_at_zero(**where, kind=PlanKind.CLUSTERING, engine=AUTO)
-            self._counter("cleaner_deleted_bytes_total", **where)
-            self._counter("cleaner_deleted_files_total", **where)
-            self._counter("cleaner_failures_total", **where, reason=Transient.__name__)
+            self._count("cleaner_deleted_bytes_total", 0, **where)
+            self._count("cleaner_deleted_files_total", 0, **where)
+            self._count("cleaner_failures_total", 0, **where, reason=Transient.__name__)
 
     def scanned(self, format_: str, outcome: str, seconds: float, skipped_partitions: Mapping[str, int]) -> None:
         """One table was scanned and planned: outcome ok or error, partitions left alone by reason."""
@@ -180,27 +192,27 @@ class Metrics(Observer):
         if outcome.result not in OUTCOMES:
             self._counter("plan_retries_total", format=plan.table.format, reason=outcome.reason).inc()
             return
-        self._counter("plans_finished_total", **where, kind=plan.kind, outcome=outcome.result).inc()
+        self._count("plans_finished_total", 1, **where, kind=plan.kind, outcome=outcome.result)
         if outcome.reason == "Conflict":
-            self._counter("plan_commit_conflicts_total", **where).inc()
+            self._count("plan_commit_conflicts_total", 1, **where)
         if outcome.result is Result.COMPLETED:
             figures = outcome.figures
             work = {**where, "kind": plan.kind, "engine": plan.options.engine}
-            self._counter("rewrite_input_files_total", **work).inc(sum(f.files_before for f in figures))
-            self._counter("rewrite_input_bytes_total", **work).inc(sum(f.bytes_before for f in figures))
-            self._counter("rewrite_output_files_total", **work).inc(sum(f.files_after for f in figures))
-            self._counter("rewrite_output_bytes_total", **work).inc(sum(f.bytes_after for f in figures))
+            self._count("rewrite_input_files_total", sum(f.files_before for f in figures), **work)
+            self._count("rewrite_input_bytes_total", sum(f.bytes_before for f in figures), **work)
+            self._count("rewrite_output_files_total", sum(f.files_after for f in figures), **work)
+            self._count("rewrite_output_bytes_total", sum(f.bytes_after for f in figures), **work)
 
     def lease_expired(self, claim: Claim) -> None:
         self._counter("plan_leases_expired_total", format=claim.plan.table.format).inc()
 
     def deleted(self, table: str, files: int, bytes_: int) -> None:
         where = {"table": table, "format": self._formats.get(table, "")}
-        self._counter("cleaner_deleted_files_total", **where).inc(files)
-        self._counter("cleaner_deleted_bytes_total", **where).inc(bytes_)
+        self._count("cleaner_deleted_files_total", files, **where)
+        self._count("cleaner_deleted_bytes_total", bytes_, **where)
 
     def clean_failed(self, table: str, reason: str) -> None:
-        self._counter("cleaner_failures_total", table=table, format=self._formats.get(table, ""), reason=reason).inc()
+        self._count("cleaner_failures_total", 1, table=table, format=self._formats.get(table, ""), reason=reason)
 
     def clean_succeeded(self) -> None:
         self._gauge("cleaner_last_success_timestamp_seconds").set_to_current_time()

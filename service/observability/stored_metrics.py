@@ -5,18 +5,19 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import GaugeHistogramMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.plan import LIVE_STATES, PlanKind, PlanState
 from service.documents import backlog_seconds
-from service.observability.metric_specs import SPECS
+from service.observability.metric_specs import SPECS, Spec
+from service.observability.table_series import Column, Table, TableSeries
 
 if TYPE_CHECKING:
     from service.documents.lake_cache import Lake
-    from service.store import Figures, ScanRecord
+    from service.store import Figures, ScanRecord, TableState
 
 #: Every second edge of the scans' histogram, 1 KiB to 16 GiB by fours: half the series, still telling small from good.
 BUCKET_EDGES_BYTES = HISTOGRAM_EDGES_BYTES[::2]
@@ -31,7 +32,7 @@ _LAYOUT: Mapping[str, Callable[["ScanRecord"], float | None]] = {
     "lakefold_table_partitions": lambda scan: scan.partitions,
     "lakefold_table_damaged_slices": lambda scan: scan.damaged,
     "lakefold_table_overlapping_commits": lambda scan: scan.overlaps,
-    "lakefold_table_not_planned": lambda scan: scan.not_planned is not None,
+    "lakefold_table_not_planned": lambda scan: int(scan.not_planned is not None),
     "lakefold_table_reducible_files": lambda scan: scan.reducible_files,
     "lakefold_table_residual_files": lambda scan: scan.residual_files,
     "lakefold_table_reducible_bytes": lambda scan: scan.reducible_bytes,
@@ -52,28 +53,30 @@ def _doing(lake: "Lake", role: str) -> int:
     return sum(role != "executor" or process.problem is None for process in living)
 
 
-def buckets(counts: Sequence[int]) -> list[tuple[str, float]]:
+def buckets(counts: Sequence[int]) -> list[int]:
     """Cumulative buckets at ``BUCKET_EDGES_BYTES`` and +Inf of a ``lake.model.SizeHistogram``'s ``counts``."""
     sums = list(itertools.accumulate(counts))
-    return [*((str(float(edge)), sums[2 * n]) for n, edge in enumerate(BUCKET_EDGES_BYTES)), ("+Inf", sums[-1])]
+    return [*sums[: 2 * len(BUCKET_EDGES_BYTES) : 2], sums[-1]]
 
 
 class StoredFigures(Collector):
-    """Yields the reading given to ``publish`` last; nothing before the first time."""
+    """Yields what is of no single table in the reading given to ``publish`` last; nothing before the first time.
+
+    ``tables`` has what is of each.
+    """
 
     def __init__(self) -> None:
         self._lake: Lake | None = None
+        self.tables = StoredTables(spec for spec in SPECS.values() if spec.stored and "table" in spec.labels)
 
     def publish(self, lake: "Lake") -> None:
         """Show this reading from now on."""
-        self._lake = lake
+        self._lake = self.tables.lake = lake
 
     def describe(self) -> Iterator[Metric]:
         """The stored metrics' names, so that the registry refuses a second metric of such a name."""
         for spec in SPECS.values():
-            if spec.type == "gaugehistogram":
-                yield GaugeHistogramMetricFamily(spec.name, spec.meaning, labels=spec.labels)
-            elif spec.stored:
+            if spec.stored and "table" not in spec.labels:
                 yield _gauge(spec.name, ())
 
     def collect(self) -> Iterator[Metric]:
@@ -81,50 +84,122 @@ class StoredFigures(Collector):
         lake = self._lake
         if lake is None:
             return
-        figures, last = lake.figures, lake.last
-        yield from self._layout(figures, lake.good)
-        scans = (((t.name, t.format), last[t.name].outcome != "ok") for t in figures.tables if t.name in last)
-        yield _gauge("lakefold_table_scan_failed", scans)
-        yield _gauge("lakefold_table_mode", (((t.name, t.format, t.mode), 1) for t in figures.tables))
-        yield _gauge("lakefold_table_paused", (((t.name, t.format), t.paused) for t in figures.tables))
-        yield _gauge("lakefold_table_halted", (((t.name, t.format), t.halted) for t in figures.tables))
-        yield from self._plans(figures)
-        lasts = backlog_seconds(lake)
+        figures = lake.figures
+        lasts, oldest = backlog_seconds(lake), figures.oldest_requested_at
         yield _gauge("lakefold_plan_backlog_seconds", [] if lasts is None else [((), lasts)])
-        tables = {(t.name, t.format): (0, 0) for t in figures.tables if t.mode == "compact"}
-        superseded = tables | {(s.table, s.format): (s.files, s.bytes) for s in figures.superseded}
-        yield _gauge("lakefold_superseded_files", ((labels, files) for labels, (files, _) in superseded.items()))
-        yield _gauge("lakefold_superseded_bytes", ((labels, bytes_) for labels, (_, bytes_) in superseded.items()))
+        yield _gauge(
+            "lakefold_plan_oldest_requested_timestamp_seconds", [((), oldest.timestamp())] if oldest is not None else ()
+        )
         messages = {"waiting": figures.notifications_waiting, "dead": figures.notifications_dead}
         yield _gauge("lakefold_notifications", (((state,), count) for state, count in messages.items()))
         yield _gauge("lakefold_processes", (((role,), _doing(lake, role)) for role in ("scheduler", "executor", "api")))
         yield _gauge("lakefold_paused", [((), figures.paused)])
         yield _gauge("lakefold_figures_timestamp_seconds", [((), figures.taken_at.timestamp())])
 
-    def _layout(self, figures: "Figures", scans: Mapping[str, "ScanRecord"]) -> Iterator[Metric]:
-        readable = [((t.name, t.format), scans[t.name]) for t in figures.tables if t.name in scans]
-        for name, value in _LAYOUT.items():
-            found = ((labels, value(scan)) for labels, scan in readable)
-            yield _gauge(name, ((labels, number) for labels, number in found if number is not None))
-        spec = SPECS["lakefold_table_file_size_bytes"]
-        sizes = GaugeHistogramMetricFamily(spec.name, spec.meaning, labels=spec.labels)
-        for labels, scan in readable:
-            if scan.histogram:
-                sizes.add_metric(labels, buckets(scan.histogram), scan.bytes)
-        yield sizes
 
-    def _plans(self, figures: "Figures") -> Iterator[Metric]:
-        kinds = {(t.name, t.format, PlanKind.CLUSTERING) for t in figures.tables if t.mode == "compact"}
-        kinds |= {(row.table, row.format, row.kind) for row in figures.plans}
-        plans = {(*labels, state): 0 for labels in sorted(kinds) for state in PlanState}
-        backlog = dict.fromkeys(sorted(kinds), 0)
-        for row in figures.plans:
-            plans[row.table, row.format, row.kind, row.state] += row.plans
-            if row.state in LIVE_STATES:
-                backlog[row.table, row.format, row.kind] += row.input_bytes
-        yield _gauge("lakefold_plans", plans.items())
-        yield _gauge("lakefold_plan_backlog_bytes", backlog.items())
-        oldest = figures.oldest_requested_at
-        yield _gauge(
-            "lakefold_plan_oldest_requested_timestamp_seconds", [((), oldest.timestamp())] if oldest is not None else ()
+class StoredTables(TableSeries):
+    """The series of each table in a reading of the ``lake``; none before the first."""
+
+    lake: "Lake | None" = None
+
+    def families(self) -> Iterator[tuple[Spec, Sequence[Column]]]:
+        """See TableSeries."""
+        lake = self.lake
+        if lake is None:
+            return
+        tables = lake.figures.tables
+        names = [(table.name, table.format) for table in tables]
+        yield from _layout(tables, lake.good)
+        scanned = [(table.name, table.format) for table in tables if table.name in lake.last]
+        failed = [int(lake.last[name].outcome != "ok") for name, _ in scanned]
+        yield _family("lakefold_table_scan_failed", scanned, failed)
+        yield _modes(tables)
+        yield _family("lakefold_table_paused", names, [int(table.paused) for table in tables])
+        yield _family("lakefold_table_halted", names, [int(table.halted) for table in tables])
+        yield from _plans(lake.figures)
+        waiting: dict[Table, tuple[int, int]] = {_key(table): (0, 0) for table in tables if table.mode == "compact"}
+        waiting |= {(entry.table, entry.format): (entry.files, entry.bytes) for entry in lake.figures.superseded}
+        whose = list(waiting)
+        yield _family("lakefold_superseded_files", whose, [files for files, _ in waiting.values()])
+        yield _family("lakefold_superseded_bytes", whose, [bytes_ for _, bytes_ in waiting.values()])
+
+
+_Family = tuple[Spec, Sequence[Column]]
+
+
+def _key(table: "TableState") -> Table:
+    return table.name, table.format
+
+
+def _family(name: str, tables: Sequence[Table], values: Sequence[float]) -> _Family:
+    return SPECS[name], [Column(sample=name, tables=tables, values=values)]
+
+
+def _layout(tables: "Iterable[TableState]", found: "Mapping[str, ScanRecord]") -> Iterator[_Family]:
+    readable = [(_key(table), found[table.name]) for table in tables if table.name in found]
+    names, scans = [name for name, _ in readable], [scan for _, scan in readable]
+    for name, value in _LAYOUT.items():
+        values = [value(scan) for scan in scans]
+        told = [number for number in values if number is not None]
+        whose = names if len(told) == len(values) else [n for n, v in zip(names, values, strict=True) if v is not None]
+        yield _family(name, whose, told)
+    spec = SPECS["lakefold_table_file_size_bytes"]
+    sized = [(name, scan) for name, scan in readable if scan.histogram]
+    whose = [name for name, _ in sized]
+    counts = [buckets(scan.histogram) for _, scan in sized]
+    edges = [{"le": edge} for edge in (*(str(float(edge)) for edge in BUCKET_EDGES_BYTES), "+Inf")]
+    yield (
+        spec,
+        [
+            Column(
+                sample=f"{spec.name}_bucket",
+                tables=whose,
+                more=edges,
+                values=list(itertools.chain.from_iterable(counts)),
+            ),
+            Column(sample=f"{spec.name}_gcount", tables=whose, values=[sums[-1] for sums in counts]),
+            Column(sample=f"{spec.name}_gsum", tables=whose, values=[scan.bytes for _, scan in sized]),
+        ],
+    )
+
+
+def _modes(tables: "Iterable[TableState]") -> _Family:
+    by_mode: dict[str, list[Table]] = {}
+    for table in tables:
+        by_mode.setdefault(table.mode, []).append(_key(table))
+    name = "lakefold_table_mode"
+    return SPECS[name], [
+        Column(sample=name, tables=found, more=({"mode": mode},), values=[1] * len(found))
+        for mode, found in sorted(by_mode.items())
+    ]
+
+
+def _plans(figures: "Figures") -> Iterator[_Family]:
+    states = {state: place for place, state in enumerate(PlanState)}
+    compacted = {_key(table) for table in figures.tables if table.mode == "compact"}
+    kinds: dict[PlanKind, set[Table]] = {PlanKind.CLUSTERING: compacted}
+    for row in figures.plans:
+        kinds.setdefault(row.kind, set()).add((row.table, row.format))
+    plans = {kind: {table: [0] * len(states) for table in sorted(tables)} for kind, tables in sorted(kinds.items())}
+    backlog = {kind: dict.fromkeys(counts, 0) for kind, counts in plans.items()}
+    for row in figures.plans:
+        table = row.table, row.format
+        plans[row.kind][table][states[row.state]] += row.plans
+        if row.state in LIVE_STATES:
+            backlog[row.kind][table] += row.input_bytes
+    name = "lakefold_plans"
+    yield SPECS[name], [
+        Column(
+            sample=name, tables=list(counts), values=list(itertools.chain.from_iterable(counts.values())),
+            more=[{"kind": kind, "state": state} for state in states],
         )
+        for kind, counts in plans.items()
+    ]  # fmt: skip
+    name = "lakefold_plan_backlog_bytes"
+    yield (
+        SPECS[name],
+        [
+            Column(sample=name, tables=list(sums), values=list(sums.values()), more=({"kind": kind},))
+            for kind, sums in backlog.items()
+        ],
+    )

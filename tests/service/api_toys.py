@@ -29,7 +29,7 @@ def context_at(home: Path, role: str = "all", rules: str = '[[tables]]\nmatch = 
         config=load(path),
         store=store,
         metrics=metrics,
-        page=MetricsPage(metrics.registry),
+        page=MetricsPage(metrics.few, metrics.of_tables),
         lake_cache=LakeCache(store),
         not_ready=lambda: None,
         role=role,

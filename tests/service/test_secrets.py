@@ -108,7 +108,7 @@ def test_no_page_and_no_answer_over_http_tells_a_secret(home):
     store.upgrade()
     store.register(daemon_toys_ref(config), "compact")
     metrics = Metrics("all")
-    page = MetricsPage(metrics.registry)
+    page = MetricsPage(metrics.few, metrics.of_tables)
     context = Context(
         config=config, store=store, metrics=metrics, page=page, lake_cache=LakeCache(store), not_ready=lambda: None,
         role="all", tokens=TokenCache(store),
