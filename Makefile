@@ -40,7 +40,7 @@ test: $(READY) ## the whole suite (slice lengths), in two processes
 	@$(MAKE) -s -j 2 servers $(CLASSES)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-test-fast: $(READY) ## the inner loop: the tests that need no JVM, no server and no second of time each
+test-fast: $(READY) ## the inner loop: the tests that need no JVM, no server and less than half a second each
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not spark and not server and not slow and not soak" $(PYTEST_ARGS)
 
 soak: $(READY) servers ## the long runs; writes docs/reliability.md

@@ -117,6 +117,7 @@ def test_any_table_keeps_its_rows_their_order_and_all_that_its_files_say_of_them
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.none() | st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999), min_size=1, max_size=9))
+@pytest.mark.slow
 def test_int96_stays_int96_from_year_1_to_9999_and_other_timestamps_what_they_are(tmp_path_factory, moments):
     folder = tmp_path_factory.mktemp("int96")
     old = pa.table(
@@ -138,6 +139,7 @@ def test_int96_stays_int96_from_year_1_to_9999_and_other_timestamps_what_they_ar
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.none() | st.integers(-(2**63) + 10**9, 2**63 - 1), min_size=1, max_size=9))
+@pytest.mark.slow
 def test_int96_of_other_writers_keeps_its_nanoseconds(tmp_path_factory, moments):
     folder = tmp_path_factory.mktemp("int96")
     kind = pa.timestamp("ns")
@@ -358,6 +360,7 @@ def test_a_file_that_changed_since_the_engine_was_chosen_is_a_conflict(tmp_path:
     assert list((tmp_path / "new").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_rewrite_that_is_cancelled_or_has_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     paths = [write(tmp_path / f"{n}.parquet", table(range(5000))) for n in range(4)]
     tasks = [task_of([path], tmp_path, group=number) for number, path in enumerate(paths)]

@@ -195,6 +195,7 @@ def test_the_proof_ends_when_the_lease_says_so(tmp_path: Path):
         case.prove(check=check)
 
 
+@pytest.mark.slow
 def test_two_thousand_footers_cost_less_than_two_seconds_of_one_core(tmp_path: Path):
     case = Case(tmp_path, ReceiptLevel.FOOTER)
     rows = table(range(5))

@@ -32,6 +32,7 @@ _STRUCTS = st.recursive(
 
 
 @given(_STRUCTS)
+@pytest.mark.slow
 def test_any_struct_is_decoded_to_itself_and_a_part_of_one_is_refused_or_another(value):
     data = encode(value)
     assert decode(data) == value

@@ -137,6 +137,7 @@ def test_after_a_plan_that_did_not_complete_the_session_is_looked_at(bench: Benc
     assert looked == [1]
 
 
+@pytest.mark.slow
 def test_two_workers_share_one_queue_without_running_a_plan_twice(bench: Bench):
     tables = [bench.add_table(f"t{n}") for n in range(4)]
     plans = [bench.request(table, partitions=[f"dt={p}"]) for table in tables for p in range(2)]

@@ -208,6 +208,7 @@ def options_of(*columns: str, layout: str = "linear") -> dict[str, str]:
     return plan_options(plan, replace(COPY, copies=False), SCHEMA)
 
 
+@pytest.mark.slow
 def test_a_curve_through_one_column_is_a_sort() -> None:
     assert options_of("v", layout="hilbert") == options_of("v")
     assert options_of("v")[SORT_COLUMNS] == "v"

@@ -69,6 +69,7 @@ def test_what_is_no_partition_is_not_listed(tmp_path: Path, monkeypatch: pytest.
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=GROUPS, hive=st.booleans(), data=st.data())
+@pytest.mark.slow
 def test_a_look_finds_exactly_what_a_whole_listing_finds_in_these_partitions(
     tmp_path_factory: pytest.TempPathFactory, groups: dict[tuple[str, str], set[str]], hive: bool, data: st.DataObject
 ) -> None:

@@ -267,6 +267,7 @@ def test_the_backup_is_read_while_hudi_replaces_the_properties(tmp_path: Path) -
     assert table_properties(storage)["hoodie.table.name"] == "t"
 
 
+@pytest.mark.slow
 def test_a_location_is_a_path_or_a_file_uri_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a b").mkdir()
     monkeypatch.chdir(tmp_path)

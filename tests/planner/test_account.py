@@ -7,6 +7,7 @@ from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_inputs import GIB, MIB, NOW, File, plan, snapshot
@@ -68,6 +69,7 @@ def check_lines(lines: list[dict[str, Any]], files: list[dict[str, Any]], *key: 
 
 @settings(max_examples=60, deadline=None)
 @given(files=tables(), held=st.sets(st.sampled_from(["", "a"])), chunks=st.integers(1, 4))
+@pytest.mark.slow
 def test_every_sum_is_that_of_the_files_one_by_one(files: list[File], held: set[str], chunks: int) -> None:
     policy = SizingPolicy.from_settings({})
     shot = snapshot(files, chunks=chunks)

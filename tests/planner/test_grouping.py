@@ -249,6 +249,7 @@ def hudi_by_hand(files: list[File], policy: SizingPolicy, single_groups: bool = 
     most=st.integers(1, 5),
     single_groups=st.booleans(),
 )
+@pytest.mark.slow
 def test_the_hudi_strategy_groups_as_hudi_does_and_then_leaves_out_groups_without_gain(
     sizes: list[tuple[str, int, bool, int]],
     limit: int,
@@ -372,6 +373,7 @@ def test_a_full_tie_is_broken_by_the_file_id() -> None:
     assert formed.partition.tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_times_and_sizes_too_wide_to_pack_are_still_sorted() -> None:
     files = [
         File(id="new", bytes=1, partition="a"),

@@ -31,6 +31,8 @@ from service.planning.adoption import DeadWork, abandoned, adopt
 from service.problems import CommandError
 from service.store import Store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> TableRef:

@@ -100,6 +100,7 @@ def test_a_running_plan_is_asked_to_stop_and_what_comes_later_is_not_meant(conte
     assert states == [PlanState.INFLIGHT, PlanState.CANCELLED, PlanState.REQUESTED]
 
 
+@pytest.mark.slow
 def test_more_than_one_call_may_hold_goes_on_behind_the_last(context, client, monkeypatch):
     monkeypatch.setattr(bulk, "MOST_PLANS", 2)
     plans = [add(context.store, f"dt={n}", table=SALES).plan_id for n in range(5)]

@@ -209,6 +209,7 @@ def test_a_location_is_the_same_however_its_uri_is_spelled():
     assert same_location("hdfs://name/lake/t") != same_location("/lake/t")
 
 
+@pytest.mark.slow
 def test_on_the_real_daemon_a_report_becomes_a_plan_that_is_followed_to_its_end(toys, tmp_path):
     table = create(tmp_path / "lake" / "t1", name="t1", partitions=5, files=1)
     with socket.create_server(("127.0.0.1", 0)) as free:

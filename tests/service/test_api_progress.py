@@ -118,6 +118,7 @@ def test_a_stream_taken_up_again_tells_only_what_is_new_whatever_the_id(context,
     assert [data["state"] for _, data in strange.events] == ["requested", "cancelled"]
 
 
+@pytest.mark.slow
 def test_all_listeners_cost_one_query_a_round_and_none_when_they_have_gone(context, server, monkeypatch):
     asked = []
     real = type(context.store).plans_by_id

@@ -74,6 +74,7 @@ def test_a_request_is_accepted_at_once_and_answered_where_its_location_says(toys
     assert {p for plan in plans for p in context.store.plan(plan.plan_id).partitions} == {"dt=1", "dt=2"}
 
 
+@pytest.mark.slow
 def test_a_request_waits_for_its_answer_where_it_is_told_to(toys, tmp_path, context, client):
     context.store.pause(None, "test")
     with scheduler(tmp_path):
@@ -141,6 +142,7 @@ def test_a_dry_run_says_why_its_plans_would_not_be_stored(toys, tmp_path, contex
     assert answer["refused"].startswith("t1 is in mode observe")
 
 
+@pytest.mark.slow
 def test_nothing_is_planned_in_mode_compact_before_somebody_says_how_writers_work(
     toys, tmp_path, context, client, token
 ):

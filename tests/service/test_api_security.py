@@ -101,6 +101,7 @@ def test_the_walk_knows_the_routes():
     assert {"/v1/requests", "/v1/plans/{plan_id}/cancel", "/v1/events/commit", "/v1/pause"} <= set(WRITES)
 
 
+@pytest.mark.slow
 def test_every_write_route_demands_the_write_scope(context):
     reader, writer, before = add_token(context.store, "read"), add_token(context.store, "write"), rows(context)
     with client_of(context) as client:

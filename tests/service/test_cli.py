@@ -225,6 +225,7 @@ def test_config_show_of_a_table_prints_each_value_with_its_origin(run, home, mon
     assert re.search(r"^small_file_limit +64\.0 MiB +lakefold\.toml \[\[tables\]\] #1", out, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_an_empty_installation_answers_every_reading_command(run):
     run("db", "upgrade")
     assert run("db", "check")[0] == 0

@@ -342,6 +342,7 @@ def load_nothing():
     return load()
 
 
+@pytest.mark.slow
 def test_each_policy_setting_is_read_by_something_that_acts_on_it():
     root = Path(service.__file__).parents[1]
     only_checked = {root / "planner" / name for name in ("knobs.py", "rules.py")}

@@ -153,6 +153,7 @@ def test_a_writer_that_can_not_start_is_one_clear_line_with_the_end_of_its_log(t
     assert gone(home), processes_of(home)
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_not_empty_is_refused_and_left_alone(tmp_path):
     (tmp_path / "somebody's").write_text("file")
     done = subprocess.run(
@@ -165,6 +166,7 @@ def test_a_directory_that_is_not_empty_is_refused_and_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["somebody's"]
 
 
+@pytest.mark.slow
 def test_the_demos_errors_are_problem_objects_for_scripts(tmp_path):
     (tmp_path / "file").write_text("")
     done = subprocess.run(

@@ -20,6 +20,9 @@ from service.daemon.process import Daemon
 from service.planning import rounds, scan
 from service.planning.account import explanation
 
+pytestmark = pytest.mark.slow
+
+
 UNREADABLE = "the table's merger can't be run"
 
 

@@ -50,6 +50,7 @@ def test_a_fresh_reading_is_shared(reading, clock):
     assert [shared.lake(), shared.lake(), shared.refresh(), shared.lake()] == [1, 1, 2, 2]
 
 
+@pytest.mark.slow
 def test_an_older_reading_is_handed_out_at_once_and_read_anew_behind_it(reading, clock):
     shared = LakeCache(None)
     shared.lake()

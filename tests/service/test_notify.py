@@ -303,6 +303,7 @@ def test_a_heartbeat_that_hangs_delays_nobody_and_one_that_fails_is_told_once(re
     assert len(receiver.requests) == 3
 
 
+@pytest.mark.slow
 def test_the_daemon_tells_of_its_plans_and_beats_after_scans_and_cleanings(toys, tmp_path, receiver):
     create(tmp_path / "lake" / "t1", name="t1")
     path = write_config(tmp_path)

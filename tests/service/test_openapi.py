@@ -5,12 +5,10 @@ import copy
 import json
 
 import pytest
-import schemathesis
 from api_toys import add_token, client_of, context_at
 from fastapi.openapi.utils import get_openapi
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import one_of
-from schemathesis import GenerationMode
 
 from lake.model import TableRef
 from service.http.openapi import PAGE, render
@@ -58,6 +56,9 @@ def test_every_route_is_described_with_its_problems_and_no_other_kind_of_error()
 
 @pytest.mark.slow
 def test_calls_made_up_from_the_description_find_no_fault_of_the_server(served):
+    # Half a second to import, which nobody but these two should wait for.
+    import schemathesis
+
     context, token = served
     schema = schemathesis.openapi.from_dict(json.loads(PAGE.read_text()))
     operations = [result.ok() for result in schema.get_all_operations()]
@@ -73,6 +74,8 @@ def test_calls_made_up_from_the_description_find_no_fault_of_the_server(served):
 
 @pytest.mark.slow
 def test_calls_of_the_page_made_up_from_its_routes_find_no_fault_of_the_server_either(served):
+    import schemathesis
+
     context, token = served
     schema = schemathesis.openapi.from_dict(described_pages())
     operations = [result.ok() for result in schema.get_all_operations()]
@@ -99,6 +102,8 @@ def made_up_calls(client, operation, *, fine, wrong):
 
     ``fine`` and ``wrong`` are the types of its answers.
     """
+    from schemathesis import GenerationMode
+
     calls = []
 
     @settings(

@@ -87,6 +87,7 @@ def address(path, values):
     return re.sub("/progress$", "/events", filled)
 
 
+@pytest.mark.slow
 def test_no_answer_of_any_route_tells_of_a_table_that_the_token_may_not_see(lake, client):
     _, made = lake
     secrets = {HIDDEN, made[HIDDEN]["plan_id"], made[HIDDEN]["request_id"]}
@@ -174,6 +175,7 @@ names = st.text(alphabet="ab.*?[]_%\\-AÄ\n", max_size=6)
 
 @given(name=names, pattern=st.text(alphabet="ab.*?_%\\-AÄ\n", min_size=1, max_size=4))
 @settings(max_examples=300, deadline=None)
+@pytest.mark.slow
 def test_python_and_sqlite_see_the_same_tables(name, pattern):
     reach = Reach((pattern,))
     with create_engine("sqlite://").connect() as connection:

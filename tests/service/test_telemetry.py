@@ -34,6 +34,9 @@ from service.observability.background import Background
 from service.observability.lineage import dataset_of, run_id
 from service.observability.observers import Telemetry
 
+pytestmark = pytest.mark.slow
+
+
 ASKED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

@@ -32,6 +32,9 @@ from service.store.engine import Database
 from service.store.schema import alembic_config
 from service.store.views import StoreSettings
 
+pytestmark = pytest.mark.slow
+
+
 FOUND = json.loads((Path(__file__).parent / "database_0003.json").read_text())
 ENDS = {
     "completed and cleaned": "completed",

@@ -80,6 +80,7 @@ def test_of_earlier_plans_the_kind_of_error_is_read_from_what_is_known_of_them(d
     store.close()
 
 
+@pytest.mark.slow
 def test_plans_are_found_by_table_name_state_error_and_time_as_if_one_looked_at_each(
     store: Store, database_url: str
 ) -> None:

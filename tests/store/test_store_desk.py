@@ -314,6 +314,7 @@ def test_a_plan_view_tells_what_was_planned(store: Store) -> None:
     assert store.events(plan.plan_id)[0].reason == f"planned for request {request_id}"
 
 
+@pytest.mark.slow
 def test_ten_thousand_slices_survive_storing_in_a_small_blob(store: Store) -> None:
     many = (
         *slices("dt=1", 9_998),

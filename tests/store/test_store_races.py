@@ -132,6 +132,7 @@ def test_a_completion_and_a_take_over_at_once_leave_one_owner(stores: list[Store
     assert len(stores[0].superseded(TRIPS)) == 20
 
 
+@pytest.mark.slow
 def test_one_store_serves_many_threads(stores: list[Store]) -> None:
     store = stores[0]
 

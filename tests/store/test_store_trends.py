@@ -125,6 +125,7 @@ def test_what_somebody_else_deleted_was_not_freed_by_the_cleaner(store: Store) -
     assert store.totals(TRIPS.name)[1] == 0
 
 
+@pytest.mark.slow
 def test_points_thin_out_with_age_and_are_never_more_than_67(store: Store, database_url: str) -> None:
     scanned(store, TRIPS.name, 40, 12)
     most = 0

@@ -67,6 +67,7 @@ def test_numbers_of_before_and_now_that_would_touch_are_not_both_written():
 
 
 @given(now=COUNTS, before=st.none() | COUNTS, width=st.sampled_from([360.0, 960.0]))
+@pytest.mark.slow
 def test_whatever_the_sizes_everything_is_inside_the_picture(now, before, width):
     chart = histogram(now, before, LIMITS, width=width, height=250)
     if chart is None:
@@ -83,6 +84,7 @@ def test_whatever_the_sizes_everything_is_inside_the_picture(now, before, width)
 
 
 @given(now=COUNTS)
+@pytest.mark.slow
 def test_labels_of_the_axes_never_touch(now):
     chart = histogram(now, None, LIMITS, width=360, height=250)
     if chart is None:
