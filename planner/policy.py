@@ -6,7 +6,6 @@ A policy is made from settings under lakefold's own names or under those of othe
 """
 
 import difflib
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import timedelta
@@ -22,6 +21,7 @@ from planner.knobs import GIB, MIB, Knobs
 from planner.rules import problems
 from planner.rules import setting_name as setting_name
 from planner.values import (
+    flattened,
     read_bytes,
     read_count,
     read_flag,
@@ -33,6 +33,7 @@ from planner.values import (
     read_text,
     read_word,
     read_words,
+    without_remark,
 )
 
 Dialect = Literal["spark", "flink"]
@@ -81,9 +82,8 @@ class SizingPolicy(Knobs):
             values["small_file_limit_bytes"] = 600 * MIB
         origins: dict[str, str] = {}
         leftover: dict[str, Any] = {}
-        for key, raw in _flatten(settings):
-            remark = _REMARK.fullmatch(raw) if isinstance(raw, str) else None
-            value = remark.group(1).strip() if remark else raw
+        for key, raw in flattened(settings):
+            value = without_remark(raw)
             knob, parse = _resolve(key)
             if knob is None:
                 note = _ignored(key)
@@ -113,9 +113,6 @@ class SizingPolicy(Knobs):
             if f.name in KNOBS and getattr(self, f.name) not in (None, ())
         }  # fmt: skip
 
-
-#: a plain value with a remark behind it, as documents print them: ``125829120 ( 120MB )``
-_REMARK = re.compile(r"\s*([0-9.]+\s*[a-zA-Z]*|true|false)\s*\([^()]*\)\s*")
 
 _PARSERS_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
     int: read_count,
@@ -147,14 +144,6 @@ def _parsers() -> Iterator[tuple[str, Callable[[Any], Any]]]:
 
 KNOBS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(dict(_parsers()))
 """Every knob (field of SizingPolicy) and how its value is read; a reader raises ValueError."""
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _resolve(key: str) -> tuple[str | None, Callable[[Any], Any]]:

@@ -2,14 +2,31 @@
 """How the value of a setting is read, by what it means. Every reader raises ValueError in one line."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
 from lake.units import is_bare, parse_bytes, parse_duration
 
+#: a plain value with a remark behind it, as documents print them: ``125829120 ( 120MB )``, in Chinese ones too
+_REMARK = re.compile(r"\s*([0-9.]+\s*[a-zA-Z]*|true|false)\s*[(（][^()（）]*[)）]\s*")
 _DECIMAL_UNIT = re.compile(r"(?<=[kmgtKMGT])[bB]\s*$")
+
+
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their dotted keys; a nested mapping is read as what its keys begin with."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def without_remark(value: Any) -> Any:
+    """A value without what stands in parentheses behind it."""
+    remark = _REMARK.fullmatch(value) if isinstance(value, str) else None
+    return remark.group(1).strip() if remark else value
 
 
 def read_size(value: Any) -> int:

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hudi's copy-on-write files: small ones are filled, what is left makes new ones (``UpsertPartitioner``)."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from planner.writers.model import (
+    Action,
+    Batch,
+    Change,
+    Operation,
+    SimulationError,
+    Table,
+    Write,
+    WrittenFile,
+    check_batch,
+    check_count,
+    spread,
+    spread_over_tasks,
+)
+from planner.writers.row_size import RowSize
+from planner.writers.settings import above_zero
+
+
+class CopyOnWrite:
+    """The files of a copy-on-write table. Implements ``planner.writers.model.Writer``."""
+
+    def __init__(self, settings: Mapping[str, Any], files: Sequence[WrittenFile] = ()) -> None:
+        above_zero(
+            settings, "hoodie.parquet.max.file.size", "hoodie.copyonwrite.record.size.estimate",
+            "hoodie.copyonwrite.insert.split.size", "hoodie.bulkinsert.shuffle.parallelism",
+        )  # fmt: skip
+        self.small_file_limit_bytes: int = settings["hoodie.parquet.small.file.limit"]
+        self.target_bytes: int = settings["hoodie.parquet.max.file.size"]
+        self._closed_above = self.target_bytes + round(self.target_bytes * settings["hoodie.parquet.compression.ratio"])
+        self._split_rows: int | None = (
+            None
+            if settings["hoodie.copyonwrite.insert.auto.split"]
+            else settings["hoodie.copyonwrite.insert.split.size"]
+        )
+        self._tasks: int = settings["hoodie.bulkinsert.shuffle.parallelism"]
+        self._table = Table(files)
+        self._row_size = RowSize(
+            default_bytes=settings["hoodie.copyonwrite.record.size.estimate"],
+            threshold_bytes=settings["hoodie.record.size.estimation.threshold"] * self.small_file_limit_bytes,
+        )
+
+    @property
+    def files(self) -> list[WrittenFile]:
+        return self._table.all()
+
+    @property
+    def row_bytes_estimate(self) -> int:
+        return self._row_size.bytes
+
+    def write(self, batch: Batch) -> Iterator[Change]:
+        check_batch(batch)
+        estimate = self._row_size.bytes
+        changes: list[Change] = []
+        for partition in dict.fromkeys(write.partition for write in batch.writes):
+            changes += self._partition([w for w in batch.writes if w.partition == partition], estimate, batch.tasks)
+        self._commit(changes)
+        yield from changes
+
+    def _commit(self, changes: Sequence[Change]) -> None:
+        """Let a commit tell how large a row is: by base files only."""
+        based = [change.file for change in changes if change.action in (Action.CREATED, Action.REWRITTEN)]
+        self._row_size.committed(sum(file.bytes for file in based), sum(file.rows for file in based))
+
+    def _partition(self, writes: Sequence[Write], estimate: int, tasks: int | None) -> Iterator[Change]:
+        """What a batch does to one partition: inserts are assigned to its files as they were before."""
+        first = writes[0]
+        if first.operation is Operation.OVERWRITE:
+            for file in self._table.of(first.partition):
+                self._table.remove(file)
+                yield Change(action=Action.REMOVED, file=file)
+        if first.operation is Operation.BULK_INSERT:
+            yield from self._created(first, spread_over_tasks(first.rows, tasks or self._tasks))
+            return
+        updated: dict[int, int] = {}
+        filled: dict[int, tuple[int, int]] = {}
+        takers: set[int] = set()
+        new: list[tuple[Write, list[int]]] = []
+        for write in writes:
+            if write.operation is Operation.UPDATE:
+                updated = dict(self._updated(write))
+            else:
+                small = self._small(write.partition)
+                takers = {file.name for file in small}
+                filled, rest = self._assigned(write, small, estimate)
+                new.append((write, self._new_files(rest, estimate)))
+        for file in self._table.of(first.partition):
+            rows, size = filled.get(file.name, (0, 0))
+            change = self._changed(file, rows, size, updated.get(file.name), takes=file.name in takers)
+            if change is not None:
+                yield change
+        for write, files in new:
+            yield from self._new(write, files)
+
+    def _updated(self, write: Write) -> Iterator[tuple[int, int]]:
+        """The names of files that rows of ``write`` fall on, and the bytes of those. Raises SimulationError."""
+        files = self._table.of(write.partition)
+        weights = [file.rows + file.waiting_rows for file in files]
+        if not sum(weights):
+            where = f"partition {write.partition!r}" if write.partition else "the table"
+            raise SimulationError(f"update of {write.rows} rows, but {where} has none; insert some first")
+        done = 0
+        for file, rows in zip(files, spread(write.rows, weights), strict=True):
+            if rows:
+                yield file.name, write.part(done, done + rows)
+            done += rows
+
+    def _small(self, partition: str) -> list[WrittenFile]:
+        """The files that inserts go into, in the order in which they are filled."""
+        return [file for file in self._table.of(partition) if file.bytes < self.small_file_limit_bytes]
+
+    def _size_to_fill(self, file: WrittenFile) -> int:
+        """What a small file counts for when room in it is looked for."""
+        return file.bytes
+
+    def _assigned(
+        self, write: Write, small: Sequence[WrittenFile], estimate: int
+    ) -> tuple[dict[int, tuple[int, int]], int]:
+        """Rows and bytes that go into each small file, and the rows that are left."""
+        taken: dict[int, tuple[int, int]] = {}
+        done = 0
+        for file in small:
+            rows = min((self.target_bytes - self._size_to_fill(file)) // estimate, write.rows - done)
+            if rows > 0:
+                taken[file.name] = (rows, write.part(done, done + rows))
+                done += rows
+        return taken, write.rows - done
+
+    def _new_files(self, rows: int, estimate: int) -> list[int]:
+        """Rows of each new file: all have as many as fit, the last one has the rest."""
+        if not rows:
+            return []
+        each = self._split_rows or math.ceil(self.target_bytes / estimate)
+        count = -(-rows // each)
+        check_count(count)
+        return [each] * (count - 1) + [rows - (count - 1) * each]
+
+    def _changed(
+        self, file: WrittenFile, rows: int, size: int, updated_bytes: int | None, *, takes: bool
+    ) -> Change | None:
+        """What becomes of a file that gets new rows or updates; ``takes``: it is one that inserts may go into."""
+        return self._rewritten(file, rows, size) if rows or updated_bytes is not None else None
+
+    def _new(self, write: Write, files: Sequence[int]) -> Iterator[Change]:
+        """New files for the last rows of ``write``."""
+        return self._created(write, files)
+
+    def _rewritten(self, file: WrittenFile, rows: int, size: int) -> Change:
+        made = replace(file, rows=file.rows + rows, bytes=file.bytes + size)
+        self._table.put(made)
+        return Change(action=Action.REWRITTEN, file=made, added_rows=rows, written_bytes=made.bytes)
+
+    def _created(self, write: Write, files: Sequence[int]) -> Iterator[Change]:
+        """New files for the last rows of ``write``; one that gets too large goes on in another one."""
+        done = write.rows - sum(files)
+        for rows in files:
+            for part in self._closed_in_time(rows, write.bytes / write.rows):
+                made = self._table.add(write.partition, part, write.part(done, done + part))
+                yield Change(action=Action.CREATED, file=made, added_rows=part, written_bytes=made.bytes)
+                done += part
+
+    def _closed_in_time(self, rows: int, row_bytes: float) -> Iterator[int]:
+        """The rows of each file that the writer makes of those meant for one: it is closed when it is full."""
+        most = rows
+        if row_bytes:
+            most = max(math.floor(self._closed_above / row_bytes) - 1, 1)
+        while rows > 0:
+            yield min(rows, most)
+            rows -= most

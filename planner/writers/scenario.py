@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scenario as people write it: a TOML file, a list of batches as CSV, or a few words on the command line.
+
+All of them are first one document, which is also the body of ``POST /v1/simulate``.
+"""
+
+import csv
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.values import flattened, read_bytes, read_count, read_one_of, read_ratio
+from planner.writers.model import Batch, Operation, SimulationError, Write, WrittenFile
+from planner.writers.simulation import Scenario, WriterKind
+
+#: bytes of a row where nothing says them: what Hudi takes it for
+_ROW_BYTES = 1024.0
+_MOST_ROWS = 10**15
+_MOST_BATCHES = 10_000
+_AMOUNT = ("rows", "bytes", "row_bytes")
+_PLACES = ("partition", "partitions")
+_WRITE = ("operation", *_PLACES, *_AMOUNT)
+COLUMNS = ("batch", "operation", "partition", *_AMOUNT, "tasks")
+"""The columns of a CSV file; only ``operation`` and one of the amounts are needed."""
+
+
+def of_toml(text: str) -> dict[str, Any]:
+    """The document of a TOML file. Raises SimulationError."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SimulationError(f"the scenario is no TOML: {error}") from None
+
+
+def of_csv(text: str) -> dict[str, Any]:
+    """The document of a CSV file with a header: a line is a write, lines with the same ``batch`` are one commit."""
+    lines = csv.DictReader(text.splitlines(), restkey="", skipinitialspace=True)
+    unknown = [name for name in lines.fieldnames or () if name not in COLUMNS]
+    if unknown or not lines.fieldnames:
+        raise SimulationError(f"column {unknown[0]!r} is none of {', '.join(COLUMNS)}" if unknown else "no columns")
+    batches: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(lines, 2):
+        if "" in line:
+            raise SimulationError(f"line {number} has more values than columns")
+        cells = {name: value for name, value in line.items() if value}
+        batch = batches.setdefault(cells.pop("batch", f"line {number}"), {"writes": []})
+        batch |= {"tasks": cells.pop("tasks")} if "tasks" in cells else {}
+        batch["writes"].append(cells)
+    return {"batches": list(batches.values())}
+
+
+def of_words(words: Sequence[str]) -> list[dict[str, Any]]:
+    """Batches of words such as ``insert=96MB`` or ``update=5000``, a bare number being rows. Raises SimulationError."""
+    batches = []
+    for word in words:
+        operation, equals, amount = word.partition("=")
+        if not equals:
+            raise SimulationError(f"{word!r} is no batch; write insert=96MB, or insert=577564 for rows")
+        batches.append({"operation": operation, "rows" if amount.strip().isdigit() else "bytes": amount})
+    return batches
+
+
+def read_scenario(document: Mapping[str, Any]) -> Scenario:
+    """What a document means. Raises SimulationError with the place, the value and the rule."""
+    _only(document, ("writer", "row_bytes", "settings", "files", "batches"), "the scenario")
+    if "writer" not in document:
+        raise SimulationError(f"no writer; it is one of {', '.join(WriterKind)}")
+    row_bytes = _row_bytes(document, "the scenario") or _ROW_BYTES
+    batches = [
+        batch
+        for number, entry in enumerate(_entries(document, "batches"), 1)
+        for batch in _batches(entry, f"batch {number}", row_bytes)
+    ]
+    if not batches:
+        raise SimulationError("no batches; name at least one")
+    if len(batches) > _MOST_BATCHES:
+        raise SimulationError(f"{len(batches):,} batches; simulate at most {_MOST_BATCHES:,}")
+    settings = document.get("settings", {})
+    if not isinstance(settings, Mapping):
+        raise SimulationError("settings is no table of keys and values")
+    return Scenario(
+        writer=_read("writer", document["writer"], read_one_of(WriterKind)),
+        settings=dict(flattened(settings)),
+        files=tuple(_files(_entries(document, "files"), row_bytes)),
+        batches=tuple(batches),
+    )
+
+
+def _files(entries: Sequence[Mapping[str, Any]], row_bytes: float) -> Iterator[WrittenFile]:
+    name = 0
+    for number, entry in enumerate(entries, 1):
+        where = f"file {number}"
+        _only(entry, (*_PLACES, *_AMOUNT), where)
+        amount = _amount(entry, where, row_bytes)
+        for partition in _partitions(entry, where):
+            name += 1
+            yield WrittenFile(name=name, partition=partition, rows=amount.rows, bytes=amount.bytes)
+
+
+def _batches(entry: Mapping[str, Any], where: str, row_bytes: float) -> Iterator[Batch]:
+    """A batch as often as it says."""
+    if "writes" in entry:
+        _only(entry, ("writes", "tasks", "repeat"), where)
+        parts = _entries(entry, "writes")
+    else:
+        _only(entry, (*_WRITE, "tasks", "repeat"), where)
+        parts = [{key: value for key, value in entry.items() if key in _WRITE}]
+    writes: dict[tuple[Operation, str], Write] = {}
+    for part in parts:
+        for write in _writes(part, where, row_bytes):
+            key = write.operation, write.partition
+            same = writes.get(key)
+            writes[key] = replace(same, rows=same.rows + write.rows, bytes=same.bytes + write.bytes) if same else write
+    tasks = _read(f"{where}: tasks", entry["tasks"], read_count) if "tasks" in entry else None
+    if tasks is not None and tasks < 1:
+        raise SimulationError(f"{where}: tasks is {tasks} but must be at least 1")
+    repeat = _read(f"{where}: repeat", entry.get("repeat", 1), read_count)
+    if not 1 <= repeat <= _MOST_BATCHES:
+        raise SimulationError(f"{where}: repeat is {repeat} but must be from 1 to {_MOST_BATCHES:,}")
+    for _ in range(repeat):
+        yield Batch(writes=tuple(writes.values()), tasks=tasks)
+
+
+def _writes(part: Mapping[str, Any], where: str, row_bytes: float) -> Iterator[Write]:
+    _only(part, _WRITE, where)
+    if "operation" not in part:
+        raise SimulationError(f"{where} has no operation; it is one of {', '.join(Operation)}")
+    operation = _read(f"{where}: operation", part["operation"], read_one_of(Operation))
+    amount = _amount(part, where, row_bytes)
+    if not amount.rows:
+        raise SimulationError(f"{where} has no rows; leave it out, or give it some")
+    for partition in _partitions(part, where):
+        yield Write(operation=operation, partition=partition, rows=amount.rows, bytes=amount.bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Amount:
+    rows: int
+    bytes: int
+
+
+def _amount(entry: Mapping[str, Any], where: str, row_bytes: float) -> _Amount:
+    """Rows and bytes from two of the three words for them, or from one and what a row has otherwise."""
+    if all(key in entry for key in _AMOUNT):
+        raise SimulationError(f"{where} says rows, bytes and row_bytes; two of them say it all")
+    each = _row_bytes(entry, where) or row_bytes
+    rows = _read(f"{where}: rows", entry["rows"], read_count) if "rows" in entry else None
+    size = _read(f"{where}: bytes", entry["bytes"], read_bytes) if "bytes" in entry else None
+    if rows is None and size is None:
+        raise SimulationError(f"{where} says neither rows nor bytes")
+    if rows is None:
+        assert size is not None
+        rows = max(round(size / each), 1) if size else 0
+    if not 0 <= rows <= _MOST_ROWS:
+        raise SimulationError(f"{where}: rows is {rows} but must be from 0 to {_MOST_ROWS:,}")
+    return _Amount(rows=rows, bytes=round(rows * each) if size is None else size)
+
+
+def _row_bytes(entry: Mapping[str, Any], where: str) -> float | None:
+    if "row_bytes" not in entry:
+        return None
+    found: float = _read(f"{where}: row_bytes", entry["row_bytes"], read_ratio)
+    if not 0 < found < 1 << 40:
+        raise SimulationError(f"{where}: row_bytes is {found:g} but must be above 0 and no more than a row may have")
+    return found
+
+
+def _partitions(entry: Mapping[str, Any], where: str) -> list[str]:
+    if all(key in entry for key in _PLACES):
+        raise SimulationError(f"{where} says partition and partitions; one of them says it all")
+    found = entry.get("partitions", [entry.get("partition", "")])
+    if not isinstance(found, list) or not found or not all(isinstance(path, str) for path in found):
+        raise SimulationError(f"{where}: partitions is no list of paths")
+    return [path.strip("/") for path in found]
+
+
+def _entries(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    found = document.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
+        raise SimulationError(f"{key} is no list of tables; write [[{key}]] above each")
+    return found
+
+
+def _only(entry: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    unknown = next((key for key in entry if key not in known), None)
+    if unknown is not None:
+        raise SimulationError(f"{where}: {unknown!r} is none of {', '.join(known)}")
+
+
+def _read(where: str, value: Any, reader: Any) -> Any:
+    try:
+        return reader(value)
+    except ValueError as error:
+        raise SimulationError(f"{where}: {error}") from None

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scenario and its simulation: a writer, its settings, what lies there, and batch after batch."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from planner.writers import settings
+from planner.writers.hive import HiveWriter
+from planner.writers.hudi import CopyOnWrite
+from planner.writers.hudi_mor import MergeOnRead
+from planner.writers.model import Batch, SimulationError, Step, Writer, WrittenFile, check_count
+
+
+class WriterKind(StrEnum):
+    """The writers that there are models of."""
+
+    HUDI_COW = "hudi-cow"
+    HUDI_MOR = "hudi-mor"
+    HIVE = "hive"
+
+
+KNOWN: Mapping[WriterKind, Mapping[str, settings.Setting]] = {
+    WriterKind.HUDI_COW: settings.HUDI_COW,
+    WriterKind.HUDI_MOR: settings.HUDI_MOR,
+    WriterKind.HIVE: settings.HIVE,
+}
+"""The settings of each writer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What is simulated; ``settings`` as a person wrote them, ``files`` lie there before the first batch."""
+
+    writer: WriterKind
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[WrittenFile, ...] = ()
+    batches: tuple[Batch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """What comes of a scenario; ``notes`` are settings without effect, a line each."""
+
+    scenario: Scenario
+    steps: tuple[Step, ...]
+    small_file_limit_bytes: int
+    target_bytes: int
+    notes: tuple[str, ...]
+
+
+def make_writer(
+    kind: WriterKind, given: Mapping[str, Any], files: Sequence[WrittenFile] = ()
+) -> tuple[Writer, list[str]]:
+    """A writer with these settings, and a line for each that it has no use for. Raises SimulationError."""
+    values, notes = settings.read_settings(KNOWN[kind], given)
+    if kind is WriterKind.HIVE:
+        enabled = values["spark.hive.automerge.enabled"]
+        asked = any(key.startswith("spark.hive.automerge.") for key in given)
+        return HiveWriter(values, files, merges=asked if enabled is None else enabled), notes
+    model = CopyOnWrite if kind is WriterKind.HUDI_COW else MergeOnRead
+    return model(values, files), notes
+
+
+def simulate(scenario: Scenario) -> Simulation:
+    """All batches, one after the other. Raises SimulationError."""
+    writer, notes = make_writer(scenario.writer, scenario.settings, scenario.files)
+    return Simulation(
+        scenario=scenario,
+        steps=tuple(_steps(writer, scenario.batches)),
+        small_file_limit_bytes=writer.small_file_limit_bytes,
+        target_bytes=writer.target_bytes,
+        notes=tuple(notes),
+    )
+
+
+def _steps(writer: Writer, batches: Sequence[Batch]) -> Iterator[Step]:
+    listed = 0
+    for number, batch in enumerate(batches, 1):
+        estimate = writer.row_bytes_estimate
+        try:
+            changes = []
+            for change in writer.write(batch):
+                changes.append(change)
+                listed += 1
+                check_count(listed)
+        except SimulationError as error:
+            raise SimulationError(f"batch {number}: {error}") from None
+        files = tuple(writer.files)
+        listed += len(files)
+        check_count(listed)
+        yield Step(number=number, batch=batch, changes=tuple(changes), files=files, row_bytes_estimate=estimate)
