@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lake.errors import Rejected
-from lake.plan import AUTO, Progress, RewriteOptions
+from lake.errors import Conflict, Rejected
+from lake.plan import AUTO, LeftOut, Progress, RewriteOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Task:
     """One group of a plan as an engine sees it: full paths of what to read and of what to write, in that order of rows.
 
     Nothing is at ``outputs`` yet. ``bytes`` is what is read. ``schema`` are the table's columns without those of its
-    partitions, as Spark's DDL or, where the table has that, as Spark's JSON; None where the format does not tell.
+    partitions, as Spark's JSON; None where the format does not tell.
     """
 
     group: int
@@ -74,10 +74,11 @@ class Choice:
 def choose(tasks: Sequence[Task], engines: Sequence[Engine], options: RewriteOptions, table: str) -> dict[int, Choice]:
     """The engine of each group: the one that ``options`` names, or of ``engines`` the first that can rewrite it.
 
-    Raises Rejected where the setting names none of them, or where no engine can.
+    Raises Rejected where the setting names none of them, or one that can't; Conflict with the groups left out that no
+    engine can rewrite, and with their inputs to be left alone, as ``Engine.rewrite`` does.
     """
     if options.engine == AUTO:
-        return {task.group: _first(task, engines, options, table) for task in tasks}
+        return _first_of_each(tasks, engines, options, table)
     named = next((engine for engine in engines if engine.name == options.engine), None)
     if named is None:
         known = ", ".join([AUTO, *(engine.name for engine in engines)])
@@ -90,15 +91,26 @@ def choose(tasks: Sequence[Task], engines: Sequence[Engine], options: RewriteOpt
     return {task.group: Choice(engine=named, reason="as set") for task in tasks}
 
 
-def _first(task: Task, engines: Sequence[Engine], options: RewriteOptions, table: str) -> Choice:
-    obstacles: list[str] = []
-    for engine in engines:
-        obstacle = engine.obstacle(task, options)
-        if obstacle is None:
-            return Choice(engine=engine, reason="; ".join(obstacles) or "the fastest that there is")
-        obstacles.append(f"{engine.name} can't: {obstacle}")
-    why = "; ".join(obstacles) or "there is none"
-    raise Rejected(f"{table}: no engine can rewrite group {task.group} ({why})")
+def _first_of_each(
+    tasks: Sequence[Task], engines: Sequence[Engine], options: RewriteOptions, table: str
+) -> dict[int, Choice]:
+    if not engines:
+        raise Rejected(f"{table}: there is no engine to rewrite its files")
+    chosen, left_out = {}, []
+    for task in tasks:
+        obstacles: list[str] = []
+        for engine in engines:
+            obstacle = engine.obstacle(task, options)
+            if obstacle is None:
+                chosen[task.group] = Choice(engine=engine, reason="; ".join(obstacles) or "the fastest that there is")
+                break
+            obstacles.append(f"{engine.name} can't: {obstacle}")
+        else:
+            reason = f"no engine can rewrite its files ({'; '.join(obstacles)})"
+            left_out.append(LeftOut(group=task.group, reason=reason, quarantine=task.inputs))
+    if left_out:
+        raise Conflict(f"{table}: {left_out[0].reason}", tuple(left_out))
+    return chosen
 
 
 def notes(choices: Mapping[int, Choice]) -> tuple[str, ...]:

@@ -9,12 +9,13 @@ has no settings for does not survive: key-value metadata other than its own, fie
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
@@ -22,6 +23,7 @@ from pyarrow import fs as pafs
 from executors.datafiles import open_data_file
 from executors.engines.concat import reading
 from executors.engines.inputs import Input, NoParquet, Unfit, has_foreign_int96, read_footers
+from executors.engines.spark_schema import lost
 from lake.engines import Task, Written
 from lake.errors import CancelRequested, Conflict, LakefoldError, Transient, one_line
 from lake.filesystems import filesystem_of
@@ -59,9 +61,11 @@ class SparkEngine:
         if options.sort_columns:
             return f"it does not sort by {', '.join(options.sort_columns)} yet; unset sort_columns"
         try:
-            return next(filter(None, map(_changed, read_footers(task.inputs))), None)
+            found = read_footers(task.inputs)
+            changed = next(filter(None, map(_changed, found)), None)
+            return changed or _lost(task.schema, [(one.path, one.metadata.schema.to_arrow_schema()) for one in found])
         except NoParquet:
-            return None
+            return _lost(task.schema, _orc_schemas(task.inputs))
         except Unfit as error:
             return str(error)
 
@@ -112,6 +116,27 @@ def _changed(one: Input) -> str | None:
         if column.logical_type.type in ("TIME", "FLOAT16") or unsigned or '"timeUnit":"nanoseconds"' in said:
             return f"{one.path}: column {column.path} is a {column.logical_type}, which Spark does not read as such"
     return None
+
+
+def _lost(schema: str, columns: Iterable[tuple[str, pa.Schema]]) -> str | None:
+    """What files have and the table's schema does not."""
+    lacking = ((path, lost(schema, one)) for path, one in columns)
+    return next(
+        (
+            f"{path} has a column {column}, which is not in the table's schema, and it would not write it"
+            for path, column in lacking
+            if column is not None
+        ),
+        None,
+    )
+
+
+def _orc_schemas(paths: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
+    """The columns of those ORC files that can be read."""
+    for path in paths:
+        filesystem, place = filesystem_of(path)
+        with suppress(OSError, pa.ArrowException), filesystem.open_input_file(place) as file:
+            yield path, orc.ORCFile(file).schema
 
 
 class _Watch:
@@ -218,8 +243,7 @@ def _write(spark: "SparkSession", task: Task, seen: Sequence[_Seen], options: Re
     own = spark.newSession()  # of this group alone, whose settings differ from another's
     for key, value in (_SETTINGS | dict(first.settings)).items():
         own.conf.set(key, value)
-    schema = task.schema if not str(task.schema).startswith("{") else _struct(str(task.schema))
-    reader = own.read.schema(schema)
+    reader = own.read.schema(_struct(str(task.schema)))
     # No directory on the way to a file is a column.
     reader = reader.option("recursiveFileLookup", "true")
     rows = _together(

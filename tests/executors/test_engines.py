@@ -13,7 +13,7 @@ from toys.engine import CopyRows
 
 from executors.outcome import Result
 from lake.engines import Task, choose, notes
-from lake.errors import Rejected
+from lake.errors import Conflict, Rejected
 from lake.plan import RewriteOptions
 from service.store.views import StoreSettings
 
@@ -41,10 +41,20 @@ def test_p1_an_engine_that_is_set_rewrites_all_or_the_plan_is_refused():
         choose(TASKS, engines, replace(OPTIONS, engine="spark"), "t")
 
 
-@pytest.mark.parametrize(("engines", "why"), [([STITCH], "stitch can't: .* is not for it"), ([], "there is none")])
-def test_p1_a_group_that_no_engine_can_rewrite_refuses_the_plan(engines, why):
-    with pytest.raises(Rejected, match=rf"t: no engine can rewrite group [01] \({why}\)"):
-        choose(TASKS, engines, OPTIONS, "t")
+def test_p1_groups_that_no_engine_can_rewrite_are_left_out_together_and_their_files_left_alone():
+    with pytest.raises(
+        Conflict, match=r"t: no engine can rewrite its files \(stitch can't: .* is not for it\)"
+    ) as raised:
+        choose(TASKS, [CopyRows("stitch", refuses=["1.parquet", "2.parquet"])], OPTIONS, "t")
+    assert [(one.group, one.quarantine) for one in raised.value.args[1]] == [
+        (1, ("/lake/1.parquet",)),
+        (2, ("/lake/2.parquet",)),
+    ]
+
+
+def test_p1_without_any_engine_a_plan_is_refused():
+    with pytest.raises(Rejected, match="t: there is no engine to rewrite its files"):
+        choose(TASKS, [], OPTIONS, "t")
 
 
 def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(tmp_path: Path):

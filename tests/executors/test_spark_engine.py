@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine ``spark``: what pyarrow can't concatenate, rewritten by the table's schema."""
 
+import json
 import os
 import threading
 from collections import Counter
@@ -14,7 +15,7 @@ import pytest
 
 from executors.engines import engines
 from lake.engines import Engine, Task, choose, notes
-from lake.errors import CancelRequested, Conflict, Rejected
+from lake.errors import CancelRequested, Conflict
 from lake.plan import Progress, RewriteOptions
 
 pytestmark = pytest.mark.spark
@@ -39,7 +40,24 @@ def files(spark: Any, folder: Path, kind: str = "parquet", **options: str) -> li
     return sorted(map(str, folder.glob("*/part-*")))
 
 
-def task_of(paths: list[str], folder: Path, outputs: int = 1, group: int = 0, schema: str | None = SCHEMA) -> Task:
+AS_JSON = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in {
+                "id": "long", "name": "string", "at": "timestamp", "amount": "decimal(12,2)",
+                "extra": {"type": "array", "containsNull": True, "elementType": {"type": "struct", "fields": [
+                    {"name": "x", "type": "integer", "nullable": True, "metadata": {}},
+                    {"name": "y", "type": "string", "nullable": True, "metadata": {}},
+                ]}},
+            }.items()
+        ],
+    }
+)  # fmt: skip
+
+
+def task_of(paths: list[str], folder: Path, outputs: int = 1, group: int = 0, schema: str | None = AS_JSON) -> Task:
     folder.mkdir(exist_ok=True)
     names = tuple(str(folder / f"{group}-{number}") for number in range(outputs))
     size = sum(map(os.path.getsize, paths))
@@ -51,11 +69,9 @@ def rows(spark: Any, kind: str, paths: list[str] | tuple[str, ...]) -> list[str]
     return [row.t for row in frame.selectExpr("cast(struct(*) AS string) AS t").collect()]
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-def test_files_of_an_older_schema_get_the_columns_of_the_table_and_lose_none(spark, both, tmp_path, as_json):
+def test_files_of_an_older_schema_get_the_columns_of_the_table_and_lose_none(spark, both, tmp_path):
     paths = files(spark, tmp_path / "t", compression="zstd")
-    schema = spark.createDataFrame([], SCHEMA).schema.json() if as_json else SCHEMA
-    task = task_of(paths, tmp_path / "new", outputs=3, schema=schema)
+    task = task_of(paths, tmp_path / "new", outputs=3)
     choices = choose([task], both, OPTIONS, "t")
     (note,) = notes(choices)
     assert note.startswith("engine spark (1 group): arrow can't: ")
@@ -101,8 +117,18 @@ def test_outputs_without_rows_are_written_too(spark, both, tmp_path):
 
 def test_a_group_whose_schema_is_not_told_or_that_is_to_be_sorted_is_refused(spark, both, tmp_path):
     task = task_of(files(spark, tmp_path / "t"), tmp_path / "new", schema=None)
-    with pytest.raises(Rejected, match=r"arrow can't: .* another schema .*; spark can't: it would hide columns"):
+    with pytest.raises(Conflict, match=r"arrow can't: .* another schema .*; spark can't: it would hide columns"):
         choose([task], both, OPTIONS, "t")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_files_with_a_column_or_a_field_that_the_table_does_not_have_are_refused(spark, both, tmp_path, kind):
+    paths = files(spark, tmp_path / "t", kind)
+    for gone in ("extra", "y"):
+        task = task_of(paths, tmp_path / "new", schema=AS_JSON.replace(f'"{gone}"', f'"{gone}2"'))
+        why = both[1].obstacle(task, OPTIONS)
+        assert why is not None
+        assert f"{gone}, which is not in the table's schema" in why
 
 
 @pytest.mark.parametrize(

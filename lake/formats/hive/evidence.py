@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a plan saw of its partitions, to be compared with what is there right before its commit."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from lake.engines import Choice, Task
 from lake.formats.hive.catalog import Place, places_of, table_of
 from lake.formats.hive.refusals import left_alone
 from lake.formats.hive.slices import Listing, list_places
@@ -45,6 +46,15 @@ class Seen:
             return f"{min(new)} is new"
         changed = [path for path, identity in self.files.items() if now.files[path] != identity]
         return f"{min(changed)} is another file now" if changed else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a plan was prepared on: its partitions as they were, and what rewrites each of its groups."""
+
+    seen: Mapping[str, Seen]
+    tasks: Sequence[Task]
+    choices: Mapping[int, Choice]
 
 
 def look(metastore: Metastore, ref: TableRef, partitions: Collection[str]) -> tuple[Table, Mapping[str, Seen]]:

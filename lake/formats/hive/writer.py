@@ -7,20 +7,21 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import cast
 
-from lake.engines import Engine, Task, Written, choose, notes
+from lake.engines import Engine, Task, choose, notes
 from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.failpoints import failpoint
 from lake.formats.hive import commits, refusals
 from lake.formats.hive.catalog import identity_of, open_metastore, places_of, table_of
+from lake.formats.hive.columns import schema_of
 from lake.formats.hive.commits import EPOCH, PLAN, VERSION, Record, home_of, new_version
-from lake.formats.hive.evidence import Seen, look, still_there
+from lake.formats.hive.evidence import Evidence, Seen, look, still_there
 from lake.formats.hive.owners import check_owner, take_after
 from lake.formats.hive.slices import File, list_places
 from lake.formats.hive.superseded import in_use
@@ -36,8 +37,6 @@ _LOOK = timedelta(seconds=30)
 
 ATTEMPTS = "_attempts"
 """Where in a version engines write: a task that outlives its attempt never reaches what readers read."""
-
-Evidence = Mapping[str, Seen]
 
 
 class HiveWriter:
@@ -82,22 +81,24 @@ class HiveWriter:
         for name in partitions:
             check_owner(f"{self._ref.name}, partition {name}", seen[name].place.location)
         version = new_version(plan.plan_id, epoch, time.time_ns())
-        chosen = choose(self._tasks(plan, groups, version), self._engines, plan.options, self._ref.name)
+        tasks = self._tasks(plan, groups, version, table)
+        with self._told_by_slices(plan, tasks):
+            choices = choose(tasks, self._engines, plan.options, self._ref.name)
+        evidence = Evidence(seen={name: seen[name] for name in partitions}, tasks=tasks, choices=choices)
         self.fence()
         self.journal(Staged(token=version, paths=(f"{commits.HOME}/{version}/",)))
-        self._make_version(version, {name: seen[name] for name in partitions})
+        self._make_version(version, evidence.seen)
         return Prepared(
-            plan=plan, epoch=epoch, instant=version, groups=groups, left_out=left_out, notes=notes(chosen),
-            evidence={name: seen[name] for name in partitions},
+            plan=plan, epoch=epoch, instant=version, groups=groups, left_out=left_out, notes=notes(choices),
+            evidence=evidence,
         )  # fmt: skip
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         """See ``TableWriter``."""
-        plan, version = prepared.plan, prepared.instant
-        tasks = self._tasks(plan, prepared.groups, version)
-        choices = choose(tasks, self._engines, plan.options, self._ref.name)
+        plan, evidence = prepared.plan, cast(Evidence, prepared.evidence)
+        choices = evidence.choices
         by_engine: dict[str, list[Task]] = defaultdict(list)
-        for task in tasks:
+        for task in evidence.tasks:
             by_engine[choices[task.group].engine.name].append(task)
         outputs, done = [], 0
         for one in by_engine.values():
@@ -106,10 +107,11 @@ class HiveWriter:
             def told(progress: Progress, before: int = done) -> None:
                 report(replace(progress, bytes_done=before + progress.bytes_done, bytes_total=plan.bytes))
 
-            for file in self._written(engine, one, plan, told):
-                path = os.path.relpath(file.path, self._ref.location)
-                partition = plan.groups[file.group].partition
-                outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
+            with self._told_by_slices(plan, one):
+                for file in engine.rewrite(one, plan.options, told, self._cancelled):
+                    path = os.path.relpath(file.path, self._ref.location)
+                    partition = plan.groups[file.group].partition
+                    outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
             done += sum(task.bytes for task in one)
         if self._cancelled.is_set():
             raise Transient("the rewrite was cancelled")
@@ -119,7 +121,7 @@ class HiveWriter:
 
     def commit(self, rewrite: Rewrite) -> Commit:
         """See ``TableWriter``."""
-        evidence = cast(Evidence, rewrite.prepared.evidence)
+        evidence = cast(Evidence, rewrite.prepared.evidence).seen
         with open_metastore(self._ref) as metastore:
             published = self._published(rewrite, evidence)
             looked = time.monotonic()
@@ -196,22 +198,24 @@ class HiveWriter:
         if another is not None:
             raise Conflict(another)
 
-    def _tasks(self, plan: Plan, groups: Sequence[int], version: str) -> list[Task]:
-        attempts = home_of(self._ref) / version / ATTEMPTS
+    def _tasks(self, plan: Plan, groups: Sequence[int], version: str, table: Table) -> list[Task]:
+        attempts, schema = home_of(self._ref) / version / ATTEMPTS, schema_of(table)
+        suffix = str(refusals.kind_of(table.storage)).lower()
         return [
             Task(
                 group=index,
                 inputs=tuple(file_at(self._ref.location, str(item.path)) for item in plan.groups[index].slices),
                 outputs=tuple(
-                    str(attempts / f"part-{version}-{index}-{number}.{_suffix(plan.groups[index].slices[0].path)}")
+                    str(attempts / f"part-{version}-{index}-{number}.{suffix}")
                     for number in range(plan.groups[index].output_files)
                 ),
                 bytes=plan.groups[index].bytes,
+                schema=schema,
             )
             for index in groups
         ]
 
-    def _make_version(self, version: str, seen: Evidence) -> None:
+    def _make_version(self, version: str, seen: Mapping[str, Seen]) -> None:
         """Make the directories of a version; they belong to whom the partitions' own belong to."""
         home = home_of(self._ref)
         for directory in (home, home / version, home / version / ATTEMPTS):
@@ -225,23 +229,26 @@ class HiveWriter:
                 parent.mkdir()
                 take_after(parent, one.place.location)
 
-    def _written(self, engine: Engine, tasks: Sequence[Task], plan: Plan, report: Report) -> Iterator[Written]:
-        """What ``engine`` writes; of inputs that it can't read the slices' own names are told."""
+    @contextmanager
+    def _told_by_slices(self, plan: Plan, tasks: Sequence[Task]) -> Iterator[None]:
+        """Of groups that are left out the inputs to be left alone are told by the slices' own names."""
         try:
-            yield from engine.rewrite(tasks, plan.options, report, self._cancelled)
+            yield
         except Conflict as error:
-            unreadable = error.args[1] if len(error.args) > 1 else ()
+            if len(error.args) < 2:
+                raise
             names = {
                 file_at(self._ref.location, str(item.path)): str(item.path)
                 for task in tasks
                 for item in plan.groups[task.group].slices
             }
             named = [
-                replace(one, quarantine=tuple(names.get(path, path) for path in one.quarantine)) for one in unreadable
+                replace(one, quarantine=tuple(names.get(path, path) for path in one.quarantine))
+                for one in error.args[1]
             ]
             raise Conflict(error.args[0], tuple(named)) from error
 
-    def _published(self, rewrite: Rewrite, evidence: Evidence) -> Mapping[str, Sequence[File]]:
+    def _published(self, rewrite: Rewrite, evidence: Mapping[str, Seen]) -> Mapping[str, Sequence[File]]:
         """Bring what was written, and what is not rewritten, into the version's partitions; what is there then."""
         prepared = rewrite.prepared
         version = home_of(self._ref) / prepared.instant
@@ -279,13 +286,13 @@ class HiveWriter:
             commits.sync_directory(version / partition)
         return found
 
-    def _compare(self, evidence: Evidence, now: Evidence) -> None:
+    def _compare(self, evidence: Mapping[str, Seen], now: Mapping[str, Seen]) -> None:
         for name, before in evidence.items():
             difference = before.difference(now.get(name))
             if difference is not None:
                 raise Conflict(f"partition {name} changed before the commit: {difference}")
 
-    def _commit_of(self, rewrite: Rewrite, now: Evidence) -> Commit:
+    def _commit_of(self, rewrite: Rewrite, now: Mapping[str, Seen]) -> Commit:
         prepared = rewrite.prepared
         return Commit(
             plan_id=prepared.plan.plan_id,
@@ -340,10 +347,6 @@ _UNKNOWN_NOW = frozenset({"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"})
 
 def _final(output: OutputFile, version: str) -> str:
     return f"{commits.HOME}/{version}/{output.partition}/{os.path.basename(output.path)}"
-
-
-def _suffix(path: str | None) -> str:
-    return "orc" if str(path).endswith(".orc") else "parquet"
 
 
 def _bring_along(path: str, target: Path) -> None:
