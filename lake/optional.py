@@ -178,6 +178,17 @@ class ObservedOnly(Protocol):
 
 
 @runtime_checkable
+class SeenThroughCatalog(Protocol):
+    """What a ``TableFormat`` adds whose commits only those see who ask a catalog where a table's files are.
+
+    Its tables are planned where a rule says ``access = "catalog"``. ``unseen_by_path`` says in a sentence why that has
+    to be said. How writers keep out of each other's way need not be: they share no lock.
+    """
+
+    unseen_by_path: str
+
+
+@runtime_checkable
 class HasIdentity(Protocol):
     """What a ``TableFormat`` adds whose tables carry what tells them from others of their name and place.
 

@@ -95,7 +95,10 @@ class Sizing:
     )
 
     # rewriting
-    engine: str = field(default=AUTO, metadata={"meaning": "which engine rewrites: `auto`, `stitch`, `spark`"})
+    engine: str = field(
+        default=AUTO,
+        metadata={"meaning": "which engine rewrites: `auto`, `arrow` (not Hudi), `stitch` (Hudi), `spark`"},
+    )
     compression: str | None = field(
         default=None,
         metadata={"meaning": "`zstd`, `snappy`, `gzip`, `lz4`, `brotli`, `uncompressed`; unset: the table's own"},

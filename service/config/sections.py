@@ -13,6 +13,7 @@ from lake.metastore import as_written
 from service.config.values import Duration, Section, Texts, flatten
 
 Mode = Literal["observe", "compact", "off"]
+Access = Literal["catalog", "path"]
 Knob = str | int | float | bool | tuple[str, ...]
 
 
@@ -126,6 +127,11 @@ class TableRule(BaseModel):
         default=None,
         description="how the table's writers work, without a default in mode `compact` · `single_writer`: nobody else "
         "writes while lakefold does · `occ`: every writer uses optimistic concurrency with the same lock",
+    )
+    access: Access | None = Field(
+        default=None,
+        description="for Hive tables, without a default in mode `compact` · `catalog`: every reader and writer asks "
+        "the metastore where files are · `path`: some go by a path, so that the table is only scanned",
     )
     on_conflict: Literal["plan_wins", "writer_wins"] | None = Field(
         default=None,

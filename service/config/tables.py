@@ -19,7 +19,7 @@ from planner.knobs import FOR_ALL_TABLES, ForAllTables
 from planner.offers import not_offered
 from planner.policy import DEFAULTS, KNOBS, PolicyError, SizingPolicy, setting_name
 from service.config.loader import Config, ConfigError, Layer, line_of
-from service.config.sections import Mode
+from service.config.sections import Access, Mode
 from service.problems import SETTING, ServiceError
 
 REQUEST = "request"
@@ -27,7 +27,7 @@ DEFAULT = "default"
 #: keys of a layer that say something about it instead of setting a knob
 _DIALECT = "dialect"
 _TOGETHER = ("spark.hive.automerge.block.percent", "dfs.blocksize")
-_ONLY_IN_RULES = ("mode", "owner", "concurrency", "on_conflict", "write_options", "match")
+_ONLY_IN_RULES = ("mode", "owner", "concurrency", "access", "on_conflict", "write_options", "match")
 
 
 class OverrideError(ServiceError):
@@ -53,6 +53,7 @@ class ConfiguredTable:
     policy: SizingPolicy
     mode: Mode
     owner: str | None
+    access: Access | None
     origins: Mapping[str, Origin]
 
     @property
@@ -73,9 +74,10 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
     """
     mode: Mode = "observe"
     owner: str | None = None
+    access: Access | None = None
     concurrency, on_conflict, write_options = ref.concurrency, ref.on_conflict, dict(ref.write_options)
     layers = list(config.default_layers)
-    places = dict.fromkeys(("mode", "owner", "concurrency", "on_conflict", "write_options"), DEFAULT)
+    places = dict.fromkeys(("mode", "owner", "concurrency", "access", "on_conflict", "write_options"), DEFAULT)
     for number in matching(config, ref.name):
         rule, place = config.tables[number], config.rule_origin(number)
         layers.append(config.rule_layer(number))
@@ -85,6 +87,8 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
             owner, places["owner"] = rule.owner, place
         if rule.concurrency is not None:
             concurrency, places["concurrency"] = Concurrency(rule.concurrency), place
+        if rule.access is not None:
+            access, places["access"] = rule.access, place
         if rule.on_conflict is not None:
             on_conflict, places["on_conflict"] = OnConflict(rule.on_conflict), place
         if rule.write_options:
@@ -98,6 +102,7 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
         policy=policy,
         mode=mode,
         owner=owner,
+        access=access,
         origins=origins | {key: Origin(place=place) for key, place in places.items()},
     )
 

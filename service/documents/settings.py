@@ -89,6 +89,7 @@ def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
         setting("mode", table.mode, table.origins["mode"].place),
         setting("owner", table.owner, table.origins["owner"].place),
         setting("concurrency", _concurrency(table), table.origins["concurrency"].place),
+        setting("access", table.access, table.origins["access"].place),
         setting("on_conflict", table.ref.on_conflict or "as write_options say", table.origins["on_conflict"].place),
     ]
     for knob in KNOBS:

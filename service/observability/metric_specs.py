@@ -63,7 +63,7 @@ SECTIONS: tuple[Section, ...] = (
             _stored(
                 "lakefold_table_not_planned",
                 _TABLE,
-                "1 for a table in mode compact of which nobody has said how its writers work, else 0.",
+                "1 for a table in mode compact of which nobody has said how it is written or read, else 0.",
             ),
             _stored(
                 "lakefold_table_reducible_files",

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Refusals to plan a table: its mode, a halt, a pause, its own format, or live plans that hold what was asked for."""
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from lake.errors import LakefoldError, one_line
 from lake.formats import load_format
-from lake.optional import ObservedOnly
+from lake.optional import ObservedOnly, SeenThroughCatalog
 from planner.offers import not_offered
 from service import problems
 from service.config.loader import Config
@@ -27,14 +28,13 @@ def refusal(config: Config, store: "Tables", table: ConfiguredTable, state: Tabl
     if table.mode != "compact":
         where = table.origins["mode"].place
         came = "the default" if where == "default" else f"from {where}"
-        rule = (
-            f'[[tables]] match = "{table.name}" mode = "compact" concurrency = "single_writer" or "occ" in '
-            f"{config.file_name}"
-        )
+        setting, values = said_for_compact(table)
+        said = f"{setting} = {' or '.join(json.dumps(value) for value in values)}"
+        rule = f'[[tables]] match = "{table.name}" mode = "compact" {said} in {config.file_name}'
         return CommandError(
             problems.NOT_SERVED, f"{table.name} is in mode {table.mode} ({came}); set {rule}", mode=table.mode
         )
-    if (unsaid := writers_unsaid(config, table)) is not None:
+    if (unsaid := unsaid_in_rules(config, table)) is not None:
         return CommandError(problems.NOT_SERVED, f"{table.name}: {unsaid}", mode=table.mode)
     if state.halted:
         return CommandError(
@@ -48,18 +48,38 @@ def refusal(config: Config, store: "Tables", table: ConfiguredTable, state: Tabl
     return None
 
 
-def writers_unsaid(config: Config, table: ConfiguredTable) -> str | None:
-    """Why a table in mode compact is not planned although nothing else is wrong: nobody has said how its writers work.
+def said_for_compact(table: ConfiguredTable) -> tuple[str, Sequence[str]]:
+    """The setting, and its values, one of which a rule has to say for a table like this in mode compact."""
+    return ("access", ("catalog",)) if _through_catalog(table) else ("concurrency", ("single_writer", "occ"))
+
+
+def unsaid_in_rules(config: Config, table: ConfiguredTable) -> str | None:
+    """Why a table in mode compact is not planned although nothing else is wrong: nobody has said how it is used.
 
     No table records it, and a guess that is wrong loses rows.
     """
-    if table.mode != "compact" or table.origins["concurrency"].place != DEFAULT:
+    if table.mode != "compact":
+        return None
+    rule = f"in a rule of {config.file_name}; until then it is only scanned"
+    if (adapter := _through_catalog(table)) is not None:
+        if table.access == "catalog":
+            return None
+        said = "nobody has said" if table.access is None else f'access = "{table.access}" denies'
+        return (
+            f"mode compact is for tables of which all readers and writers go by the catalog, which {said}; "
+            f'{adapter.unseen_by_path}. If all do, set access = "catalog" {rule} (docs/formats.md)'
+        )
+    if table.origins["concurrency"].place != DEFAULT:
         return None
     return (
         'mode compact has to be told how writers work: concurrency = "single_writer" (nobody writes while lakefold '
-        'works on the table) or "occ" (writers go on and take the same lock) in a rule of '
-        f"{config.file_name}; until then it is only scanned (docs/writers.md)"
+        f'works on the table) or "occ" (writers go on and take the same lock) {rule} (docs/writers.md)'
     )
+
+
+def _through_catalog(table: ConfiguredTable) -> SeenThroughCatalog | None:
+    adapter = load_format(table.ref.format)
+    return adapter if isinstance(adapter, SeenThroughCatalog) else None
 
 
 def observed_only(table: ConfiguredTable) -> str | None:
@@ -70,7 +90,7 @@ def observed_only(table: ConfiguredTable) -> str | None:
 
 def only_scanned(config: Config, table: ConfiguredTable) -> str | None:
     """Why a table in mode compact is not planned although nothing is wrong with it."""
-    return observed_only(table) or writers_unsaid(config, table) if table.mode == "compact" else None
+    return observed_only(table) or unsaid_in_rules(config, table) if table.mode == "compact" else None
 
 
 def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[str, str]:

@@ -150,8 +150,8 @@ class Rounds:
 def digest(table: ConfiguredTable) -> str:
     """What a plan of ``table`` follows from beside its files, as a word that changes with it."""
     ref = table.ref
-    options = sorted(ref.write_options.items())
-    parts = (__version__, ref.location, ref.identity, ref.concurrency, ref.on_conflict, options, table.policy)
+    writers = ref.concurrency, ref.on_conflict, table.access, sorted(ref.write_options.items())
+    parts = (__version__, ref.location, ref.identity, writers, table.policy)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 

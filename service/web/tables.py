@@ -13,7 +13,7 @@ from lake.model import median_bytes
 from lake.units import format_bytes
 from service import documents
 from service.config.tables import ConfiguredTable
-from service.planning.refusals import observed_only
+from service.planning.refusals import observed_only, said_for_compact
 from service.store import PartitionLayout, PlanView, ScanRecord, TableState
 from service.text import partition_name, plural
 from service.web.charts import Histogram, Trend, histogram, trend
@@ -195,7 +195,10 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
     elif table.mode != "compact":
         subject, does = _UNSERVED[table.mode]
         match = f"match = {json.dumps(glob.escape(state.name), ensure_ascii=False)}"
-        said = '# "single_writer" or "occ", see docs/writers.md', 'concurrency = "?"'
+        setting, values = said_for_compact(table)
+        page = "formats" if setting == "access" else "writers"
+        choice = " or ".join(map(json.dumps, values))
+        said = f"# {choice}, see docs/{page}.md", f'{setting} = "?"'
         rule = ("[[tables]]", match, 'mode = "compact"', *said)
         text = f"(mode {table.mode}): {does} To compact it, add this to the configuration and restart:"
         found.append(Notice(tone="", subject=subject, text=text, block="\n".join(rule)))

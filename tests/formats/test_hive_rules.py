@@ -4,6 +4,7 @@
 The rules are those of docs/decisions/0013-moving-a-partition.md.
 """
 
+import json
 import os
 import shutil
 import time
@@ -16,12 +17,14 @@ from pathlib import Path
 import pytest
 from contract.plans import plan_all
 from contract.port import attempt, run
+from databases import sqlite_at
+from harness import Installation
 from hive_case import DATABASE, HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
 from waiting import wait_for
 
 from lake.errors import Conflict, Integrity, Rejected
-from lake.formats.hive import commits
+from lake.formats.hive import HiveFormat, commits
 from lake.metastore import Partition
 from lake.model import TableRef
 from lake.plan import Commit, Plan
@@ -233,3 +236,27 @@ def test_a_table_without_partitions_is_refused_before_anything_is_staged(case: H
         with pytest.raises(Rejected, match="has no partitions"):
             one.prepared()
         assert one.journal == []
+
+
+def test_rule_14_a_table_is_planned_only_where_a_rule_says_that_all_go_by_the_catalog(
+    case: HiveCase, table: TableRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delattr(HiveFormat, "observed_only")
+    assert table.catalog is not None
+    name = table.catalog.table
+    home = Installation(home=tmp_path, url=sqlite_at(tmp_path))
+    source = f'[database]\nurl = "{home.url}"\n[[sources]]\nmetastore = "{case.uri}"\ntable = "{table_name(table)}"\n'
+    policy = '[defaults]\nquiet_period = "0s"\n[[tables]]\nmatch = "*"\nmode = "compact"\n'
+    for said, why in (("", "which nobody has said"), ('access = "path"\n', 'which access = "path" denies')):
+        home.config.write_text(source + policy + said)
+        checked = json.loads(home.run("config", "check", "--json", expect=None).stdout)
+        refused = home.run("plans", "request", name, expect=None)
+        for text in (checked["refused"][name], refused.stderr):
+            assert why in text
+            assert 'If all do, set access = "catalog" in a rule of lakefold.toml' in text
+        assert home.json("tables", "explain", name)[0]["reason"] == "chosen"
+        assert home.json("plans", "list") == []
+    home.config.write_text(source + policy + 'access = "catalog"\n')
+    assert json.loads(home.run("config", "check", "--json").stdout)["refused"] == {}
+    home.run("plans", "request", name)
+    assert [plan["state"] for plan in home.json("plans", "list")] == ["requested"]

@@ -24,8 +24,8 @@ from lake.ports import Capability, SessionNeeds, SparkProvider, TableWriter, Ver
 class HiveFormat:
     """Tables of a Hive metastore with Parquet or ORC files on local file systems, partitioned or not.
 
-    Implements ``lake.ports.TableFormat``, ``FoundInMetastore``, ``FindsStaged``, ``HasIdentity`` and
-    ``ObservedOnly``.
+    Implements ``lake.ports.TableFormat``, ``FoundInMetastore``, ``FindsStaged``, ``HasIdentity``,
+    ``SeenThroughCatalog`` and ``ObservedOnly``.
     """
 
     name = "hive"
@@ -33,6 +33,10 @@ class HiveFormat:
     capabilities: frozenset[Capability] = frozenset()
     services: tuple[str, ...] = ()
     session = SessionNeeds()
+    unseen_by_path = (
+        "a rewrite moves partitions in the metastore: whoever reads one by its path goes on with the old files, and "
+        "what he writes there is not the table's"
+    )
     observed_only = "Hive tables are only observed so far: nothing in them is rewritten or deleted"
 
     def discover(self, location: str) -> Iterator[TableRef]:
