@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
+import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,12 +52,13 @@ _SERVERS = {"browser", "bucket", "emulator", "installed", "postgres_url", "s3_se
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a server, before it is chosen by marks; then order the files.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only the long run has, mark what needs a server, before it is chosen by marks; order the files.
 
     Those that need Spark or a browser come first, then those with slow tests: what is left at the end is short, whoever
     is free for it.
     """
+    _take_a_slice(config, items)
     turns: dict[Path, int] = {}
     for item in items:
         values = getattr(getattr(item, "callspec", None), "params", {}).values()
@@ -66,6 +68,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_slow = item.get_closest_marker("slow") or item.get_closest_marker("soak")
         turns[item.path] = min(turns.get(item.path, 2), 0 if is_long else 1 if is_slow else 2)
     items.sort(key=lambda item: turns[item.path])
+
+
+def _take_a_slice(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of each test with the mark ``crossed``, keep as many cases as the mark says; ``make soak`` runs all of them.
+
+    Where in its cases a test begins goes by its name, so that all kinds come up in one test or another, and every
+    process of a run takes the same ones.
+    """
+    crossed: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        if mark := item.get_closest_marker("crossed"):
+            kept = mark.args[0] if mark.args else 1
+            crossed.setdefault((item.nodeid.partition("[")[0], kept), []).append(item)
+    left_out: set[pytest.Item] = set()
+    for (name, kept), cases in crossed.items():
+        if SOAK:
+            for case in cases:
+                case.add_marker(pytest.mark.soak)
+        elif len(cases) > kept:
+            first = zlib.crc32(name.encode())
+            left_out |= set(cases) - {cases[(first + turn * len(cases) // kept) % len(cases)] for turn in range(kept)}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(wrapper=True)

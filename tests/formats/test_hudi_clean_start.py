@@ -56,6 +56,7 @@ def six(spark: Any, tmp_path: Path, **options: str) -> Table:
 
 
 @pytest.mark.parametrize("kind", ["cow", "metadata", "version 6"])
+@pytest.mark.crossed
 def test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive(
     table: NewTable, spark: Any, tmp_path: Path, kind: str
 ) -> None:
@@ -172,6 +173,7 @@ def written(spark: Any, base: Path, policy: str, *, compacting: bool) -> Table:
 
 
 @pytest.mark.parametrize("policy", ["KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS"])
+@pytest.mark.crossed
 def test_f7_the_writers_own_cleaner_cleans_what_it_would_clean_without_a_clean_of_ours(
     spark: Any, tmp_path: Path, policy: str
 ) -> None:

@@ -133,6 +133,7 @@ def _shares(trips: Table, commit: Commit, column: str) -> float:
 
 
 @pytest.mark.parametrize("layout", ["zorder", "hilbert"])
+@pytest.mark.crossed
 def test_every_named_column_takes_part_in_a_curve_and_each_group_has_the_files_planned(
     spark: Any, tmp_path: Path, layout: str
 ) -> None:

@@ -43,6 +43,7 @@ def in_its_metadata(trips: Table) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("options", [{}, QUICK_LOCK], ids=["single_writer", "occ"])
+@pytest.mark.crossed
 def test_f2_a_clustering_stopped_in_its_commit_keeps_the_deletions_of_another_process_out(
     spark: Any,
     tmp_path: Path,

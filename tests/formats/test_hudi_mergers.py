@@ -67,6 +67,7 @@ def _proved(trips: Table, plan: Plan) -> Commit:
 
 
 @pytest.mark.parametrize("merger", MERGERS)
+@pytest.mark.crossed
 def test_f8_a_table_whose_merger_hudi_rs_can_not_run_is_clustered_and_compacted_with_a_proof(
     spark: Any, tmp_path: Path, merger: str
 ) -> None:

@@ -30,6 +30,7 @@ def refusal(table: TableRef) -> str:
 
 
 @pytest.mark.parametrize("name", ["cow", "mor", "plain", "unpartitioned", "levels", "clustered", "logs_only"])
+@pytest.mark.crossed
 def test_tables_of_version_nine_are_served(templates: Templates, name: str) -> None:
     FORMAT.check(ref(templates.get(name)))
 

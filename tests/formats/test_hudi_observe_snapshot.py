@@ -84,6 +84,7 @@ def test_a_snapshot_has_exactly_the_files_that_spark_reads_with_their_sizes_on_d
 @pytest.mark.parametrize(
     "name", ["cow", "plain", "unpartitioned", "levels", "encoded", "archived", "compaction_pending", "logs_only"]
 )
+@pytest.mark.crossed(2)
 def test_on_s3_a_table_is_seen_as_on_a_disk(templates: Templates, name: str, bucket: str, s3_server: S3Server) -> None:
     base = templates.get(name)
     uploaded = ref(s3_server.upload(base, f"s3a://{bucket}/lake/{name}"))

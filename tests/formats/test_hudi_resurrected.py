@@ -44,6 +44,7 @@ def count_of_both(trips: Table) -> int:
 
 
 @pytest.mark.parametrize("kind", ["cow", "metadata"])
+@pytest.mark.crossed
 def test_f1_groups_that_are_live_again_are_found_and_taken_out_for_good(table: NewTable, kind: str) -> None:
     trips = table(kind)
     before = {row[2] for row in trips.rows()}

@@ -43,6 +43,7 @@ def written(spark: Any, base: str) -> Table:
 
 
 @pytest.mark.parametrize("merge_on_read", [False, True], ids=["copy-on-write", "merge-on-read"])
+@pytest.mark.crossed
 def test_a_table_on_s3_is_found_rewritten_committed_and_cleaned(
     lake: str, merge_on_read: bool, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
