@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The database in numbers: plans, tables and files, summed up."""
+
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+
+from lake.plan import PlanKind, PlanState
+from service.store.reach import Reach
+from service.store.views.tables import Pause, TableState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFigures:
+    """Plans of one table, kind and state; before and after are zero unless completed."""
+
+    table: str
+    format: str
+    kind: PlanKind
+    state: PlanState
+    plans: int
+    input_files: int
+    input_bytes: int
+    files_before: int
+    bytes_before: int
+    files_after: int
+    bytes_after: int
+    oldest_created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupersededFigures:
+    """Files of one table that completed plans replaced and that are not deleted yet."""
+
+    table: str
+    format: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionDay:
+    """Files of one table whose retention ends on ``day`` in UTC."""
+
+    table: str
+    day: date
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The database in numbers, for metrics and the status line. ``taken_at`` is the database's clock."""
+
+    taken_at: datetime
+    plans: tuple[PlanFigures, ...]
+    superseded: tuple[SupersededFigures, ...]
+    tables: tuple[TableState, ...]
+    pause: Pause | None
+    notifications_waiting: int = 0
+    notifications_dead: int = 0
+
+    @property
+    def paused(self) -> bool:
+        """Whether the whole service is paused."""
+        return self.pause is not None
+
+    def within(self, reach: Reach) -> "Figures":
+        """The figures of the tables within ``reach``, and of nothing that is of no table."""
+        return replace(
+            self,
+            plans=tuple(entry for entry in self.plans if reach.sees(entry.table)),
+            superseded=tuple(entry for entry in self.superseded if reach.sees(entry.table)),
+            tables=tuple(table for table in self.tables if reach.sees(table.name)),
+            notifications_waiting=0,
+            notifications_dead=0,
+        )
+
+    def _sum(self, name: str, *states: PlanState) -> int:
+        return sum(getattr(figures, name) for figures in self.plans if figures.state in states)
+
+    def count(self, *states: PlanState) -> int:
+        """Plans in any of ``states``."""
+        return self._sum("plans", *states)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Input bytes of all requested and inflight plans."""
+        return self._sum("input_bytes", PlanState.REQUESTED, PlanState.INFLIGHT)
+
+    @property
+    def oldest_requested_at(self) -> datetime | None:
+        """When the oldest requested plan was stored; None when none is requested."""
+        return min((f.oldest_created_at for f in self.plans if f.state is PlanState.REQUESTED), default=None)
+
+    @property
+    def halted(self) -> tuple[str, ...]:
+        """Names of the halted tables."""
+        return tuple(table.name for table in self.tables if table.halted)
+
+    @property
+    def files_removed(self) -> int:
+        """Files fewer, over all completed plans."""
+        return self._sum("files_before", PlanState.COMPLETED) - self._sum("files_after", PlanState.COMPLETED)
+
+    @property
+    def bytes_rewritten(self) -> int:
+        """Bytes written by all completed plans."""
+        return self._sum("bytes_after", PlanState.COMPLETED)

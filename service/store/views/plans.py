@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans as people see them: which are meant, what became of each, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypedDict
+
+from lake.plan import PartitionFigures, PlanKind, PlanState
+
+
+class Failure(StrEnum):
+    """How a plan failed that is not to be made again as it was."""
+
+    REJECTED = "rejected"  #: it can't be served, or what was written differed
+    ATTEMPTS = "attempts"  #: all its attempts failed
+
+
+class ErrorClass(StrEnum):
+    """Which of the outcomes in ``lake.errors`` a plan's error was; none for what a person cancelled."""
+
+    TRANSIENT = "transient"  #: tried again, until the attempts are used up
+    CONFLICT = "conflict"  #: a writer was faster
+    COMMIT_UNKNOWN = "commit_unknown"  #: nobody could tell whether it committed, so it stays inflight
+    REJECTED = "rejected"  #: it can't be served
+    INTEGRITY = "integrity"  #: what was written differed from what was read
+
+
+class PlanTerms(TypedDict, total=False):
+    """Which plans are meant; all of them where nothing is said.
+
+    ``name`` is a part of the table's name in any case, ``since`` and ``until`` are when plans were made.
+    """
+
+    table: str | None
+    name: str | None
+    state: PlanState | None
+    error_class: ErrorClass | None
+    since: datetime | None
+    until: datetime | None
+    request_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """One group of a plan without its list of files; ``left_out`` says why it is not part of the commit."""
+
+    number: int
+    partition: str
+    slices: int
+    input_files: int
+    input_bytes: int
+    output_files: int
+    left_out: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """A plan as people see it.
+
+    ``groups``, ``partitions`` and ``figures`` are filled by ``plan()``; a listing leaves them empty and has the counts.
+    ``instants`` are those published on the table's timeline, the committed one last; ``instant`` is the committed one;
+    ``adopted`` is the instant that another process scheduled, None for a plan of our own; ``spark_ui`` the address of
+    the Spark UI that shows the jobs of an inflight plan, where its executor has one.
+    """
+
+    plan_id: str
+    table: str
+    format: str
+    location: str
+    kind: PlanKind
+    state: PlanState
+    snapshot_instant: str
+    request_id: str | None
+    actor: str
+    options: Mapping[str, Any]
+    estimate: Mapping[str, Any]
+    group_count: int
+    partition_count: int
+    input_files: int
+    input_bytes: int
+    output_files: int
+    adopted: str | None
+    epoch: int
+    attempts: int
+    executor: str | None
+    lease_until: datetime | None
+    heartbeat_at: datetime | None
+    not_before: datetime
+    step: str | None
+    progress_bytes_done: int
+    progress_bytes_total: int
+    progress_rows_done: int
+    spark_ui: str | None
+    cancel_requested_by: str | None
+    cancel_reason: str | None
+    error: str | None
+    error_class: ErrorClass | None
+    created_at: datetime
+    claimed_at: datetime | None
+    finalized_at: datetime | None
+    instant: str | None
+    instants: tuple[str, ...]
+    milliseconds: Mapping[str, int]
+    files_before: int
+    bytes_before: int
+    files_after: int
+    bytes_after: int
+    groups: tuple[GroupView, ...] = ()
+    partitions: tuple[str, ...] = ()
+    figures: tuple[PartitionFigures, ...] = ()
+
+    @property
+    def left_out(self) -> tuple[GroupView, ...]:
+        """The groups that are not part of the commit, with their reasons."""
+        return tuple(group for group in self.groups if group.left_out is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """Of the newest plans of a table that have ``ended``, those ``lost`` to its writers."""
+
+    lost: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEvent:
+    """What happened to a plan: a transition where the states differ, its birth where ``from_state`` is None."""
+
+    plan_id: str
+    at: datetime
+    from_state: PlanState | None
+    to_state: PlanState
+    epoch: int
+    actor: str
+    reason: str
