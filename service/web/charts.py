@@ -172,18 +172,21 @@ def _outline(before: Sequence[int], first: int, last: int, x_of: Scale, y_of: Sc
 def _marks(
     limits: Mapping[str, int], places: Mapping[str, float], x_of: Scale, left: float, right: float
 ) -> tuple[Mark, ...]:
-    """Each text stands on the outer side of its line where there is room, two of them never on each other."""
+    """Each text stands on the outer side of its line where there is room, two of them never on each other.
+
+    Where they would be, that of the right line stands above, so that it crosses no line on its left.
+    """
     marks: list[Mark] = []
     taken: list[tuple[float, float]] = []
-    for number, (name, limit) in enumerate(limits.items()):
+    for name, limit in sorted(limits.items(), key=lambda entry: -places[entry[0]]):
         x, text = x_of(places[name]), f"{name} {format_bytes(limit)}"
         long = _LETTER * len(text) + 10
-        on_left = x - long > left if number == 0 else x + long > right
+        on_left = x - long > left if name == next(iter(limits)) else x + long > right
         start, end = (x - long, x) if on_left else (x, x + long)
         clash = any(start < other_end and other_start < end for other_start, other_end in taken)
         taken.append((start, end))
         marks.append(Mark(x=x, name=name, text=text, left=on_left, text_y=26.0 if clash else 12.0))
-    return tuple(marks)
+    return tuple(reversed(marks))
 
 
 def _x_ticks(first: int, last: int, slot: float, x_of: Scale) -> tuple[Tick, ...]:

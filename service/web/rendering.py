@@ -25,6 +25,10 @@ from service.web import words
 
 #: where the choice of light or dark is kept; it is not secret and the script sets it
 THEME_COOKIE = "lakefold_theme"
+#: where a name may go on in the next line: behind a sign, though not in a number, and anywhere in words this long
+_BREAKS = re.compile(r"(?<=[_/=])(?=[^_/=])|(?<=\.)(?=[^.\d\s])|(?<=[^\s._/=-]{20})(?=[^\s._/=-])")
+#: a word of a command that may be broken is longer than this
+_LONG_WORD = 40
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 #: nothing but our own files, nothing inline, no frame around it; a name of ours in a string can load nothing
 POLICY = (
@@ -68,8 +72,21 @@ def _ago(variables: Variables, moment: datetime) -> str:
 
 
 def _breakable(name: str) -> Markup:
-    """A long name that may go on in the next line after an underscore or a dot."""
-    return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(name))))
+    """A name, or a text with paths in it, that may go on in the next line."""
+    return Markup("<wbr>").join(_BREAKS.split(name))
+
+
+def _command(text: str) -> Markup:
+    """A command that goes on in the next line between its words, and never within an option."""
+    words = (
+        Markup('<span class="nowrap">{}</span>').format(word)
+        if word.startswith("-")
+        else _breakable(word)
+        if len(word) > _LONG_WORD
+        else escape(word)
+        for word in text.split(" ")
+    )
+    return Markup(" ").join(words)
 
 
 @cache
@@ -96,6 +113,7 @@ def environment() -> Environment:
         "iso": lambda moment: moment.astimezone(UTC).isoformat(timespec="seconds"),
         "short_id": short_id,
         "breakable": _breakable,
+        "command": _command,
         "table_path": table_path,
         "xy": lambda number: f"{number:.1f}".removesuffix(".0"),
     }

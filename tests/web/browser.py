@@ -16,7 +16,7 @@ from service.http.server import HttpServer
 
 #: screenshots of every run
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
-WIDTHS = (400, 1400)
+WIDTHS = (400, 900, 1400)
 THEMES = ("light", "dark")
 #: what happens at all happens within this, on a busy machine too
 _PATIENCE_MS = 30_000
@@ -64,6 +64,27 @@ def opened(browser: Browser, address: str, forgive: str = "status of 404", **opt
         assert not faults, faults
     finally:
         context.close()
+
+
+#: what is cut off or broken: regions to scroll in, and words of names and headings that go on in the next line
+_BROKEN = """() => {
+  const wrong = [...document.querySelectorAll(".scroll")]
+    .filter(region => region.scrollWidth > region.clientWidth).map(region => `${region.ariaLabel} is cut off`);
+  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode, range = document.createRange();
+    range.selectNodeContents(text);
+    const named = text.parentElement.closest("table .name, h1, .state, button, th");
+    if (named && /^[\\w.=/]+$/.test(text.data.trim()) && range.getClientRects().length > 1) wrong.push(text.data);
+  }
+  if (document.documentElement.scrollWidth > innerWidth) wrong.push("the page is wider than the window");
+  return wrong;
+}"""
+
+
+def broken(page: Page) -> list[str]:
+    """What of the page does not fit the window as it is now."""
+    return list(page.evaluate(_BROKEN))
 
 
 def screenshot(page: Page, name: str) -> None:
