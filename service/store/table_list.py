@@ -8,10 +8,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from sqlalchemy import JSON, BigInteger, Connection, case, cast, func, literal, select
+from sqlalchemy import JSON, BigInteger, Connection, Text, case, cast, func, literal, select
 
 from lake.model import median_bytes
-from service.store.base import StorePart
+from service.store.base import StorePart, at_once
 from service.store.errors import WrongCursor
 from service.store.models import ALL_TABLES, PlanRow, ScanRow, TableRow
 from service.store.tables import number as number_in
@@ -66,7 +66,7 @@ class TableLists(StorePart):
         with self._database.read() as connection:
             numbers = [number_in(connection, ScanRow.record, name) for name in _SUMMED]
             held = case((TableRow.halted_at_ms.is_not(None), 1), else_=0)
-            for name, is_held, *values in connection.execute(self._meant(which, TableRow.name, held, *numbers)):
+            for name, is_held, *values in at_once(connection, self._meant(which, TableRow.name, held, *numbers)):
                 entry = sums.setdefault(database_of(name), [0] * (len(_SUMMED) + 2))
                 for index, value in enumerate((1, is_held, *values)):
                     entry[index] += value or 0
@@ -112,7 +112,7 @@ class TableLists(StorePart):
             TableOrder.SCANNED: (ScanRow.taken_at_ms,),
             TableOrder.WORST: (urgency - func.coalesce(number("reducible_bytes"), 0),),
         }  # fmt: skip
-        rows = connection.execute(self._meant(which, TableRow.name, *of_row[order]))
+        rows = at_once(connection, self._meant(which, TableRow.name, *of_row[order]))
         return [(row[0], _value(order, row)) for row in rows]
 
     def _meant(self, which: TableTerms, *columns: Any) -> Any:
@@ -166,7 +166,7 @@ def _value(order: TableOrder, row: Sequence[Any]) -> Any:
 def _text_in(connection: Connection, document: Any, name: str) -> Any:
     if connection.dialect.name == "postgresql":
         return cast(document, JSON)[name].as_string()
-    return func.json_extract(document, f"$.{name}")
+    return cast(func.json_extract(document, f"$.{name}"), Text) + ""  # a new text: SQLite knows the other to be JSON
 
 
 def _behind(ordered: Sequence[_Key], after: str, descending: bool) -> int:
