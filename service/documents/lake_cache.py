@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from lake.errors import one_line
 from lake.plan import PlanState
-from service.store import Contest, Figures, Leader, PlanView, ProcessView, Reach, ScanRecord, Store, TrendPoint
+from service.store import Contest, Figures, Known, Leader, PlanView, ProcessView, Reach, ScanRecord, Store, TrendPoint
 
 logger = logging.getLogger(__name__)
 
@@ -92,15 +92,15 @@ class Lake:
         )
 
 
-def read_lake(store: Store) -> Lake:
-    """Read it now. Raises what the store raises."""
-    figures = store.figures()
+def read_lake(store: Store, known: Known | None = None) -> Lake:
+    """Read it now; what is ``known`` of readings before is not read again. Raises what the store raises."""
+    figures, scans = store.figures(known), store.pointed_scans(known)
     newest = store.last_plans(sorted({row.table for row in figures.plans if row.state is PlanState.FAILED}))
     return Lake(
         figures=figures,
-        last=store.last_scans(),
-        good=store.last_scans(ok=True),
-        first=store.first_scans(),
+        last=scans.last,
+        good=scans.good,
+        first=scans.first,
         recent=store.plans(state=PlanState.COMPLETED, limit=_RECENT_PLANS),
         leaders=store.leaders(),
         processes=store.processes(),
@@ -121,6 +121,7 @@ class LakeCache:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._reading = threading.Lock()
+        self._known = Known()
         self._newest: _Reading | None = None
         self._changes = 0
 
@@ -163,7 +164,7 @@ class LakeCache:
         # Both from before: a reading during which something changed may have only a part of it.
         changes, at = self._changes, time.monotonic()
         try:
-            lake = read_lake(self._store)
+            lake = read_lake(self._store, self._known)
             reading = _Reading(lake=lake, changes=changes, at=at, seconds=time.monotonic() - at)
         except BaseException:
             self._newest = None

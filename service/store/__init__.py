@@ -5,6 +5,7 @@ import copy
 
 from service.store import schema
 from service.store.audit import Audit
+from service.store.base import Known
 from service.store.bulk import Bulk
 from service.store.claims import Claims
 from service.store.engine import Database, Watcher
@@ -55,6 +56,7 @@ from service.store.views import (
     PlanFigures,
     PlanTerms,
     PlanView,
+    PointedScans,
     ProcessFacts,
     ProcessView,
     Request,
@@ -87,6 +89,7 @@ __all__ = [
     "Figures",
     "GroupView",
     "IdempotencyMismatch",
+    "Known",
     "Leader",
     "NotFound",
     "Notification",
@@ -98,6 +101,7 @@ __all__ = [
     "PlanFigures",
     "PlanTerms",
     "PlanView",
+    "PointedScans",
     "ProcessFacts",
     "ProcessView",
     "Reach",

@@ -2,7 +2,7 @@
 """What every part of the store stands on."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Text, cast, func, insert, literal, select, update
@@ -22,7 +22,32 @@ from service.store.views import StoreSettings
 _LONGEST_TEXT = 4000
 
 
+Made = TypeVar("Made")
 Query = TypeVar("Query", bound=Select[*tuple[Any, ...]])
+
+
+class Known:
+    """What readings before made of rows: those that come again as they were are not made into anything again.
+
+    For one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, dict[tuple[Any, ...], Any]] = {}
+
+    def new(self, noun: str, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Those of ``rows`` of which the last reading made nothing."""
+        before = self._made.get(noun, {})
+        return [row for row in rows if tuple(row) not in before]
+
+    def all(self, noun: str, rows: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Made]) -> list[Made]:
+        """What is made of each of ``rows``, no two of which are alike; whatever else was is forgotten."""
+        before, made = self._made.get(noun, {}), {}
+        for row in map(tuple, rows):
+            there = before.get(row)
+            made[row] = make(row) if there is None else there
+        self._made[noun] = made
+        return list(made.values())
 
 
 class StorePart:

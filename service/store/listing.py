@@ -9,14 +9,14 @@ from typing import Any, Unpack
 from sqlalchemy import ColumnElement, Connection, Select, case, func, select
 
 from lake.plan import LIVE_STATES, PlanKind, PlanState
-from service.store.base import StorePart
+from service.store.base import Known, StorePart, at_once
 from service.store.clock import db_now, moment
 from service.store.errors import Ambiguous, NotFound
 from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTotalRow, SupersededRow, TableRow
 from service.store.notifications import counted
 from service.store.plan_terms import conditions, newest
 from service.store.pruning import SUMS
-from service.store.rows import group_view, plan_view, table_state
+from service.store.rows import TABLE_COLUMNS, group_view, plan_view, table_of_texts
 from service.store.staged import staged_by, tokens_of
 from service.store.tables import service_pause
 from service.store.views import (
@@ -165,48 +165,35 @@ class Listing(StorePart):
                 for row in rows
             ]
 
-    def figures(self) -> Figures:
-        """The database in numbers, from indexes; cheap enough for every refresh of the metrics."""
+    def figures(self, known: Known | None = None) -> Figures:
+        """The database in numbers, from indexes; cheap enough for every refresh of the metrics.
+
+        With what is ``known`` of readings before only what changed is made anew.
+        """
+        known = known or Known()
+        sums = (func.sum(getattr(PlanRow, name)) for name in SUMS)
         key = (PlanRow.table_name, PlanRow.kind, PlanRow.state)
-        sums = (
-            PlanRow.input_files, PlanRow.input_bytes, PlanRow.files_before, PlanRow.bytes_before, PlanRow.files_after,
-            PlanRow.bytes_after,
-        )  # fmt: skip
-        plans = select(
-            *key,
-            func.count().label("plans"),
-            func.min(PlanRow.created_at_ms).label("oldest"),
-            *(func.sum(column).label(column.name) for column in sums),
-        ).group_by(*key)
+        plans = select(*key, func.min(PlanRow.created_at_ms), func.count(), *sums).group_by(*key)
+        totals = (getattr(PlanTotalRow, name) for name in ("oldest_created_at_ms", "plans", *SUMS))
+        pruned = select(PlanTotalRow.table_name, PlanTotalRow.kind, PlanTotalRow.state, *totals)
         superseded = (
-            select(SupersededRow.table_name, func.count().label("files"), func.sum(SupersededRow.bytes).label("bytes"))
+            select(SupersededRow.table_name, func.count(), func.sum(SupersededRow.bytes))
             .where(SupersededRow.deleted_at_ms.is_(None))
             .group_by(SupersededRow.table_name)
         )
         with self._database.read() as connection:
-            tables = [
-                table_state(row)
-                for row in connection.execute(
-                    select(TableRow.__table__).where(TableRow.name != ALL_TABLES).order_by(TableRow.name)
-                )
-            ]
+            rows = at_once(connection, select(*TABLE_COLUMNS).where(TableRow.name != ALL_TABLES))
+            tables = known.all("table", sorted(rows), table_of_texts)
             formats = {table.name: table.format for table in tables}
-            stored = [_plan_figures(row, formats) for row in connection.execute(plans)]
-            pruned = [
-                _plan_figures(row, formats)
-                for row in connection.execute(
-                    select(PlanTotalRow.__table__, PlanTotalRow.oldest_created_at_ms.label("oldest"))
-                )
-            ]
+
+            def with_format(query: Select[*tuple[Any, ...]]) -> list[list[Any]]:
+                return [[formats[row[0]], *row] for row in sorted(at_once(connection, query))]
+
+            stored = known.all("plans", with_format(plans), _plan_figures)
             return Figures(
                 taken_at=moment(connection.execute(select(db_now())).scalar_one()),
-                plans=_together(stored, pruned),
-                superseded=tuple(
-                    SupersededFigures(
-                        table=row.table_name, format=formats[row.table_name], files=row.files, bytes=int(row.bytes)
-                    )
-                    for row in connection.execute(superseded.order_by(SupersededRow.table_name))
-                ),
+                plans=_together(stored, known.all("pruned plans", with_format(pruned), _plan_figures)),
+                superseded=tuple(known.all("superseded", with_format(superseded), _superseded_figures)),
                 tables=tuple(tables),
                 pause=service_pause(connection),
                 **counted(connection),
@@ -231,19 +218,14 @@ def _together(stored: Iterable[PlanFigures], pruned: Iterable[PlanFigures]) -> t
     return tuple(found[key] for key in sorted(found))
 
 
-def _plan_figures(row: Any, formats: dict[str, str]) -> PlanFigures:
-    # PostgreSQL sums bigints as numerics.
+def _plan_figures(row: Sequence[Any]) -> PlanFigures:
+    format_, table, kind, state, oldest, plans, *sums = row
     return PlanFigures(
-        table=row.table_name,
-        format=formats[row.table_name],
-        kind=PlanKind(row.kind),
-        state=PlanState(row.state),
-        plans=row.plans,
-        input_files=int(row.input_files),
-        input_bytes=int(row.input_bytes),
-        files_before=int(row.files_before),
-        bytes_before=int(row.bytes_before),
-        files_after=int(row.files_after),
-        bytes_after=int(row.bytes_after),
-        oldest_created_at=moment(row.oldest),
-    )
+        table=table, format=format_, kind=PlanKind(kind), state=PlanState(state), plans=plans,
+        oldest_created_at=moment(oldest), **dict(zip(SUMS, sums, strict=True)),
+    )  # fmt: skip
+
+
+def _superseded_figures(row: Sequence[Any]) -> SupersededFigures:
+    format_, table, files, bytes_ = row
+    return SupersededFigures(table=table, format=format_, files=files, bytes=bytes_)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the database as the nouns of ``lake`` and the views of the store."""
 
+import json
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Connection, Row, select
@@ -19,6 +21,7 @@ from lake.plan import (
 from service.store.blobs import unpack
 from service.store.clock import moment, optional_moment
 from service.store.models import GroupRow, TableRow
+from service.store.models.columns import Json
 from service.store.views import ErrorClass, GroupView, Pause, PlanView, TableState
 
 
@@ -107,14 +110,14 @@ def _catalog(stored: dict[str, str] | None) -> CatalogRef | None:
     return None if stored is None else CatalogRef(**stored)
 
 
-def pause_of(row: Row[Any]) -> Pause | None:
+def pause_of(row: Any) -> Pause | None:
     """The pause of a row of ``table_state``; None without one."""
     if row.paused_at_ms is None:
         return None
     return Pause(by=row.paused_by, at=moment(row.paused_at_ms), reason=row.paused_reason or "")
 
 
-def table_state(row: Row[Any]) -> TableState:
+def table_state(row: Any) -> TableState:
     """A row of ``table_state``."""
     return TableState(
         ref=TableRef(
@@ -135,6 +138,19 @@ def table_state(row: Row[Any]) -> TableState:
         registered_at=moment(row.registered_at_ms),
         freed_bytes=row.freed_bytes,
     )
+
+
+#: what a ``TableState`` is made of, the name first; a scan changes none of it
+TABLE_COLUMNS = tuple(column for column in TableRow.__table__.c if not column.name.endswith("_scan_id"))
+
+
+def table_of_texts(values: Sequence[Any]) -> TableState:
+    """The ``TABLE_COLUMNS`` of a row of ``table_state`` as ``at_once`` brings them over, documents as texts."""
+    document = {
+        column.name: json.loads(value) if isinstance(column.type, Json) and value is not None else value
+        for column, value in zip(TABLE_COLUMNS, values, strict=True)
+    }
+    return table_state(SimpleNamespace(**document))
 
 
 def group_view(row: Row[Any]) -> GroupView:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registered tables: mode, pause, halt, quarantine, and what their scans found."""
 
+import json
 import logging
 from collections.abc import Collection
 from dataclasses import asdict, fields
@@ -10,19 +11,22 @@ from sqlalchemy import JSON, BigInteger, Connection, cast, delete, func, insert,
 
 from lake.model import TableRef
 from service.store.audit import audited
-from service.store.base import StorePart, insert_if_absent, storable
+from service.store.base import Known, StorePart, at_once, insert_if_absent, storable
 from service.store.clock import db_now, moment, to_ms
 from service.store.errors import NotFound
 from service.store.layouts import keep_layout
 from service.store.models import ALL_TABLES, PlanRow, ScanRow, TableRow
 from service.store.notifications import tell
 from service.store.rows import pause_of, table_state
-from service.store.views import Pause, ScanRecord, TableState
+from service.store.views import Pause, PointedScans, ScanRecord, TableState
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
+
+#: named in one statement, and brought over in one value
+_SCANS_AT_ONCE = 1000
 
 
 def table_values(table: TableRef, mode: str) -> dict[str, Any]:
@@ -177,6 +181,31 @@ class Tables(StorePart):
     def first_scan(self, name: str) -> ScanRecord | None:
         """The oldest scan of a table that succeeded; None without one."""
         return self._scans_at(TableRow.first_ok_scan_id, TableRow.name == name).get(name)
+
+    def pointed_scans(self, known: Known | None = None) -> PointedScans:
+        """``last_scans``, those that succeeded, and ``first_scans`` of every table; what is ``known`` is not read."""
+        known = known or Known()
+        pointers = TableRow.last_scan_id, TableRow.last_ok_scan_id, TableRow.first_ok_scan_id
+        with self._database.read() as connection:
+            pointed = [
+                at_once(
+                    connection,
+                    select(TableRow.name, ScanRow.id, ScanRow.taken_at_ms)
+                    .join(ScanRow, pointer == ScanRow.id)
+                    .where(self._seen(TableRow.name)),
+                )
+                for pointer in pointers
+            ]
+            rows = sorted({(id_, at, name) for found in pointed for name, id_, at in found})
+            new = [row[0] for row in known.new("scan", rows)]
+            records: dict[int, str] = {}
+            for begin in range(0, len(new), _SCANS_AT_ONCE):
+                chunk = select(ScanRow.id, ScanRow.record).where(ScanRow.id.in_(new[begin : begin + _SCANS_AT_ONCE]))
+                records.update((id_, record) for id_, record in at_once(connection, chunk))
+        scans = known.all("scan", rows, lambda row: _scan(json.loads(records[row[0]]), row[1]))
+        by_id = {row[0]: scan for row, scan in zip(rows, scans, strict=True)}
+        last, good, first = ({name: by_id[id_] for name, id_, _ in sorted(found)} for found in pointed)
+        return PointedScans(last=last, good=good, first=first)
 
     def scans(self, name: str, limit: int = 288) -> list[ScanRecord]:
         """The newest scans of a table, newest first."""

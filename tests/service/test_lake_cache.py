@@ -18,7 +18,7 @@ class Reading:
         self.times, self.down = 0, False
         monkeypatch.setattr(lake_cache, "read_lake", self._read)
 
-    def _read(self, store):
+    def _read(self, store, known):
         if self.down:
             raise DatabaseUnreachable("no answer")
         self.times += 1
@@ -103,8 +103,8 @@ def test_nobody_gets_a_reading_from_before_a_change_nor_one_begun_before_it(read
 
     real = lake_cache.read_lake
 
-    def changed_meanwhile(store):
-        found = real(store)
+    def changed_meanwhile(store, known):
+        found = real(store, known)
         if found == 3:
             shared.changed()
         return found

@@ -176,6 +176,15 @@ class ScanRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PointedScans:
+    """The newest scan of each table, the newest and the oldest that succeeded, by the table's name."""
+
+    last: Mapping[str, ScanRecord]
+    good: Mapping[str, ScanRecord]
+    first: Mapping[str, ScanRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLayout:
     """The partitions of a table at one moment, sorted by path: a ``pyarrow.Table`` of ``PARTITION_SCHEMA``."""
 
