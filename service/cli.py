@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from service.commands import audit, init, notifications, operate, plans, settings, tables, tokens, upkeep
+from service.commands import audit, init, notifications, operate, plans, settings, simulate, tables, tokens, upkeep
 from service.commands.common import remote_url
 from service.commands.output import Output
 from service.demo import entry as demo
@@ -66,6 +66,7 @@ operate.add_to(app)
 demo.add_to(app)
 tables.add_to(app)
 plans.add_to(app)
+simulate.add_to(app)
 upkeep.add_to(app)
 notifications.add_to(app)
 audit.add_to(app)

@@ -59,8 +59,11 @@ class CopyOnWrite:
         check_batch(batch)
         estimate = self._row_size.bytes
         changes: list[Change] = []
-        for partition in dict.fromkeys(write.partition for write in batch.writes):
-            changes += self._partition([w for w in batch.writes if w.partition == partition], estimate, batch.tasks)
+        by_partition: dict[str, list[Write]] = {}
+        for write in batch.writes:
+            by_partition.setdefault(write.partition, []).append(write)
+        for writes in by_partition.values():
+            changes += self._partition(writes, estimate, batch.tasks)
         self._commit(changes)
         yield from changes
 

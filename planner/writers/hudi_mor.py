@@ -12,6 +12,8 @@ from planner.writers.settings import above_zero
 #: indexes that find rows in logs, so that inserts may go there; those with buckets assign rows in a way of their own
 _FINDS_IN_LOGS = frozenset({"hbase", "inmemory"})
 _BUCKETS = frozenset({"bucket"})
+_RATIO = "hoodie.logfile.to.parquet.compression.ratio"
+_LEAST_RATIO = 0.001
 
 
 class MergeOnRead(CopyOnWrite):
@@ -21,8 +23,11 @@ class MergeOnRead(CopyOnWrite):
         super().__init__(settings, files)
         above_zero(
             settings, "hoodie.logfile.max.size", "hoodie.logfile.data.block.max.size",
-            "hoodie.logfile.to.parquet.compression.ratio", "hoodie.compact.inline.max.delta.commits",
+            "hoodie.compact.inline.max.delta.commits",
         )  # fmt: skip
+        if not _LEAST_RATIO <= settings[_RATIO] <= 1 / _LEAST_RATIO:
+            bounds = f"from {_LEAST_RATIO:g} to {1 / _LEAST_RATIO:g}"
+            raise SimulationError(f"{_RATIO} is {settings[_RATIO]:g} but must be {bounds}; set {_RATIO}")
         if settings["hoodie.index.type"] in _BUCKETS:
             raise SimulationError("hoodie.index.type is bucket, whose files are as many as buckets whatever is written")
         self._inserts_into_logs = settings["hoodie.index.type"] in _FINDS_IN_LOGS
@@ -30,7 +35,7 @@ class MergeOnRead(CopyOnWrite):
         block: int = settings["hoodie.logfile.data.block.max.size"]
         #: whole blocks, as many as take a log file past its maximum
         self._log_file_bytes = (settings["hoodie.logfile.max.size"] // block + 1) * block
-        self._ratio: float = settings["hoodie.logfile.to.parquet.compression.ratio"]
+        self._ratio: float = settings[_RATIO]
         self._compacts: bool = settings["hoodie.compact.inline"]
         self._delta_commits_to_compact: int = settings["hoodie.compact.inline.max.delta.commits"]
         self._delta_commits = 0

@@ -14,10 +14,10 @@ class SimulationError(ValueError):
     """A scenario can't be simulated; one line with the value, the rule and what to change."""
 
 
-def check_count(files: int) -> None:
+def check_count(files: int, most: int = MOST_FILES) -> None:
     """Raise SimulationError for more files than anybody means."""
-    if files > MOST_FILES:
-        raise SimulationError(f"more than {MOST_FILES:,} files; simulate fewer rows, partitions, batches or tasks")
+    if files > most:
+        raise SimulationError(f"more than {most:,} files; simulate fewer rows, partitions, batches or tasks")
 
 
 class Operation(StrEnum):

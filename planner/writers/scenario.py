@@ -17,6 +17,7 @@ from planner.writers.simulation import Scenario, WriterKind
 #: bytes of a row where nothing says them: what Hudi takes it for
 _ROW_BYTES = 1024.0
 _MOST_ROWS = 10**15
+_MOST_BYTES = 1 << 60
 _MOST_BATCHES = 10_000
 _AMOUNT = ("rows", "bytes", "row_bytes")
 _PLACES = ("partition", "partitions")
@@ -149,12 +150,14 @@ def _amount(entry: Mapping[str, Any], where: str, row_bytes: float) -> _Amount:
     size = _read(f"{where}: bytes", entry["bytes"], read_bytes) if "bytes" in entry else None
     if rows is None and size is None:
         raise SimulationError(f"{where} says neither rows nor bytes")
+    if size is not None and size > _MOST_BYTES:
+        raise SimulationError(f"{where}: bytes is {size} but must not be above {_MOST_BYTES}")
     if rows is None:
         assert size is not None
         rows = max(round(size / each), 1) if size else 0
     if not 0 <= rows <= _MOST_ROWS:
         raise SimulationError(f"{where}: rows is {rows} but must be from 0 to {_MOST_ROWS:,}")
-    return _Amount(rows=rows, bytes=round(rows * each) if size is None else size)
+    return _Amount(rows=rows, bytes=min(round(rows * each), _MOST_BYTES) if size is None else size)
 
 
 def _row_bytes(entry: Mapping[str, Any], where: str) -> float | None:

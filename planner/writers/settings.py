@@ -12,6 +12,7 @@ from planner.values import binary_bytes, read_count, read_flag, read_ratio, read
 from planner.writers.model import SimulationError
 
 MIB = 1 << 20
+_MOST = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +116,8 @@ def read_settings(known: Mapping[str, Setting], given: Mapping[str, Any]) -> tup
                 values[key] = known[key].read(value)
             except ValueError as error:
                 raise SimulationError(f"{key}: {error}") from None
-            if isinstance(values[key], (int, float)) and values[key] < 0:
-                raise SimulationError(f"{key} is {value} but must not be negative; set {key}")
+            if isinstance(values[key], (int, float)) and not 0 <= values[key] <= _MOST:
+                raise SimulationError(f"{key} is {value} but must be from 0 to {_MOST}; set {key}")
         elif key in ALIASES or key in IGNORED or any(key.startswith(prefix) for prefix in IGNORED_PREFIXES):
             notes.append(f"{key} = {value} is not used: it changes none of this writer's files")
         else:

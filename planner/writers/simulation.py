@@ -10,7 +10,7 @@ from planner.writers import settings
 from planner.writers.hive import HiveWriter
 from planner.writers.hudi import CopyOnWrite
 from planner.writers.hudi_mor import MergeOnRead
-from planner.writers.model import Batch, SimulationError, Step, Writer, WrittenFile, check_count
+from planner.writers.model import MOST_FILES, Batch, SimulationError, Step, Writer, WrittenFile, check_count
 
 
 class WriterKind(StrEnum):
@@ -63,19 +63,19 @@ def make_writer(
     return model(values, files), notes
 
 
-def simulate(scenario: Scenario) -> Simulation:
-    """All batches, one after the other. Raises SimulationError."""
+def simulate(scenario: Scenario, most_files: int = MOST_FILES) -> Simulation:
+    """All batches, one after the other. Raises SimulationError, for more than ``most_files`` in all steps too."""
     writer, notes = make_writer(scenario.writer, scenario.settings, scenario.files)
     return Simulation(
         scenario=scenario,
-        steps=tuple(_steps(writer, scenario.batches)),
+        steps=tuple(_steps(writer, scenario.batches, most_files)),
         small_file_limit_bytes=writer.small_file_limit_bytes,
         target_bytes=writer.target_bytes,
         notes=tuple(notes),
     )
 
 
-def _steps(writer: Writer, batches: Sequence[Batch]) -> Iterator[Step]:
+def _steps(writer: Writer, batches: Sequence[Batch], most_files: int) -> Iterator[Step]:
     listed = 0
     for number, batch in enumerate(batches, 1):
         estimate = writer.row_bytes_estimate
@@ -84,10 +84,10 @@ def _steps(writer: Writer, batches: Sequence[Batch]) -> Iterator[Step]:
             for change in writer.write(batch):
                 changes.append(change)
                 listed += 1
-                check_count(listed)
+                check_count(listed, most_files)
         except SimulationError as error:
             raise SimulationError(f"batch {number}: {error}") from None
         files = tuple(writer.files)
         listed += len(files)
-        check_count(listed)
+        check_count(listed, most_files)
         yield Step(number=number, batch=batch, changes=tuple(changes), files=files, row_bytes_estimate=estimate)

@@ -4,7 +4,7 @@
 Both give the same documents, and everything a command prints is made of them: so it prints the same either way.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -107,6 +107,9 @@ class Client(Protocol):
         self, *, table: str | None, actor: str | None, action: str | None, limit: int, after: int | None
     ) -> list[Document]:
         """Who asked for what, newest first, at most ``limit``; those behind the one with the number ``after``."""
+
+    def simulate(self, scenario: Mapping[str, Any]) -> Document:
+        """The files that a writer makes, as ``service.documents.simulation`` has them."""
 
     def close(self) -> None:
         """Closes what was opened."""

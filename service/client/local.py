@@ -176,6 +176,9 @@ class LocalClient:
         found = self.store.audit(table=table, actor=actor, action=action, limit=limit, after=after)
         return _documents(documents.audit_entry(entry) for entry in found)
 
+    def simulate(self, scenario: Mapping[str, Any]) -> Document:
+        return _document(documents.simulation(scenario))
+
     def close(self) -> None:
         if "store" in self.__dict__:
             self.store.close()

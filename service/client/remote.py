@@ -159,6 +159,9 @@ class RemoteClient:
     ) -> list[Document]:
         return self._items("/v1/audit", limit, table=table, actor=actor, action=action, after=after)
 
+    def simulate(self, scenario: Mapping[str, Any]) -> Document:
+        return dict(self._http.call("POST", "/v1/simulate", body=scenario, repeatable=True))
+
     def close(self) -> None:
         self._http.close()
 

@@ -143,6 +143,17 @@ def actor() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
+def key_values(settings: Sequence[str], example: str = "small_file_limit=64MiB") -> dict[str, str]:
+    """What ``--set`` was given. Raises CommandError."""
+    found = {}
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator or not key.strip():
+            raise CommandError(USAGE, f"--set {setting!r} is not KEY=VALUE, such as {example}")
+        found[key.strip()] = value.strip()
+    return found
+
+
 def names(words: Sequence[str], most: int = 5) -> str:
     """The first few, and how many more."""
     more = f" and {len(words) - most} more" if len(words) > most else ""

@@ -19,6 +19,7 @@ from service.commands.common import (
     Table,
     Yes,
     command,
+    key_values,
     partition_name,
     plural,
 )
@@ -241,7 +242,7 @@ def request(
     from service.text import nearest
 
     with command(json, config) as run:
-        overrides = _overrides(setting or [])
+        overrides = key_values(setting or [])
         kinds = [known.value for known in PlanKind]
         if kind is not None and kind not in kinds:
             raise CommandError(USAGE, f"--kind {kind!r} is none of {', '.join(kinds)}{nearest(kind, kinds)}")
@@ -269,16 +270,6 @@ def request(
             run.out.note(f"Nobody runs it yet: {nobody}")
         codes = _follow_all(run, answer.plan_ids) if wait else []
     return next((code for code in (ExitCode.ERROR, ExitCode.PARTIAL) if code in codes), ExitCode.OK)
-
-
-def _overrides(settings: list[str]) -> dict[str, str]:
-    overrides = {}
-    for setting in settings:
-        key, separator, value = setting.partition("=")
-        if not separator or not key.strip():
-            raise CommandError(USAGE, f"--set {setting!r} is not KEY=VALUE, such as small_file_limit=64MiB")
-        overrides[key.strip()] = value.strip()
-    return overrides
 
 
 _MANY = (ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE)

@@ -21,6 +21,7 @@ from service.documents.plans import (
 )
 from service.documents.processes import has_scheduler, nobody_runs_plans, process_list
 from service.documents.settings import service_settings, setting, table_settings
+from service.documents.simulation import simulation, sizes_in_words
 from service.documents.status import answer_line, backlog_seconds, reducible_words, status
 from service.documents.tables import (
     before_resume,
@@ -61,6 +62,8 @@ __all__ = [
     "reducible_words",
     "service_settings",
     "setting",
+    "simulation",
+    "sizes_in_words",
     "status",
     "table_details",
     "table_points",

@@ -22,6 +22,7 @@ from service.api import (
     plans,
     progress,
     requests,
+    simulate,
     tables,
 )
 from service.api.context import Context
@@ -37,7 +38,7 @@ from service.web.problems import on_no_route
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
 ROUTERS: tuple[APIRouter, ...] = (
     overview.router, tables.router, tables.databases, explain.router, plans.router, progress.router, requests.router,
-    operator_actions.router, bulk.router, notifications.router, audit.router, events.router,
+    operator_actions.router, bulk.router, notifications.router, audit.router, events.router, simulate.router,
 )  # fmt: skip
 
 _DESCRIPTION = """\

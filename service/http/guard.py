@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lake.errors import LakefoldError
 from service import problems
-from service.api import callbacks, security
+from service.api import callbacks, security, simulate
 from service.api.context import Context
 from service.api.problems import ProblemError, problem_of, problem_response
 from service.api.security import Caller
@@ -27,6 +27,8 @@ from service.web.problems import is_for_people, problem_page
 _MOST_DIGITS = 18
 #: the most bytes of bodies that need no token, or not one of ours; of every other one http.max_body
 _MOST_BODY = callbacks.MOST_BODY | login.MOST_BODY
+#: the most bytes of bodies that whoever may read may send
+_MOST_OF_READERS = simulate.MOST_BODY
 #: the most bytes of bodies that are in memory at a time, but for a larger one alone
 _MOST_HELD = 32 << 20
 _HEADERS = {
@@ -58,7 +60,7 @@ class Guard:
         send = _with_headers(in_pieces(send))
         door.set(Door.HTTP if scope["path"].startswith("/v1/") else Door.PAGE)
         request, http = Request(scope), self._context.config.http
-        most = _MOST_BODY.get(request.url.path, http.max_body)
+        most = (_MOST_BODY | _MOST_OF_READERS).get(request.url.path, http.max_body)
         try:
             host = security.host_of(request.headers)
             _check_framing(scope, request)
@@ -104,14 +106,16 @@ class Guard:
 
 
 def _reads_body(request: Request) -> bool:
-    """Whether a body is read: of whoever may write, or where that is not for a token to say.
+    """Whether a body is read: of whoever may write, of readers where it asks and changes nothing, or where that is not
+    for a token to say.
 
     The others are refused by their routes, which ask for the scope; the body of their refusal would only cost memory.
     """
     if request.method in security.SAFE:
         return False
     caller: Caller | None = getattr(request.state, "caller", None)
-    return request.url.path in _MOST_BODY or (caller is not None and caller.scope == security.WRITE)
+    path = request.url.path
+    return path in _MOST_BODY or (caller is not None and (caller.scope == security.WRITE or path in _MOST_OF_READERS))
 
 
 def _check_framing(scope: Scope, request: Request) -> None:

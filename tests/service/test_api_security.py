@@ -40,7 +40,9 @@ ROUTES = sorted(
     if method != "HEAD"
 )
 READS = [path for method, path in ROUTES if method == "GET" and path not in OPEN]
-WRITES = [path for method, path in ROUTES if method != "GET" and path not in OPEN | OWN_KEY]
+#: what asks with a body and changes nothing
+ASKS = {"/v1/simulate"}
+WRITES = [path for method, path in ROUTES if method != "GET" and path not in OPEN | OWN_KEY | ASKS]
 HOSTILE = (
     "'; DROP TABLE plan; --",
     "x' OR '1'='1",
@@ -111,6 +113,23 @@ def test_every_write_route_demands_the_write_scope(context):
         assert rows(context) == before
         for path in WRITES:
             assert client.post(filled(path), headers=bearer(writer)).status_code not in (401, 403, 500), path
+
+
+def test_a_question_with_a_body_changes_nothing_needs_a_token_beyond_the_loopback_and_comes_as_json(context, exposed):
+    question = {"writer": "hive", "batches": [{"operation": "insert", "rows": 5}]}
+    before = rows(context)
+    with client_of(context) as client:
+        for path in ASKS:
+            assert client.post(path, json=question).status_code == 200, path
+            # what a page of another site can send without asking us first
+            plain = client.post(path, content=json.dumps(question), headers={"Content-Type": "text/plain"})
+            assert plain.status_code == 422, path
+    assert rows(context) == before
+    with client_of(exposed) as client:
+        for path in ASKS:
+            assert client.post(path, json=question).status_code == 401, path
+            reader = add_token(exposed.store, "read")
+            assert client.post(path, json=question, headers=bearer(reader)).status_code == 200, path
 
 
 def test_beyond_the_loopback_every_read_route_demands_a_token(exposed):

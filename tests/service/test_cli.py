@@ -57,7 +57,7 @@ def home(clean_environment, tmp_path):
 
 def test_the_commands_are_those_of_the_contract():
     assert {" ".join(path) for path in every_command()} == {
-        "audit", "init", "serve", "worker", "status", "pause", "resume", "demo", "clean", "verify",
+        "audit", "init", "serve", "worker", "status", "pause", "resume", "demo", "simulate", "clean", "verify",
         "tables list", "tables databases", "tables show", "tables explain", "tables rollback", "tables repair",
         "plans list", "plans show", "plans request", "plans cancel", "plans retry", "plans watch",
         "config check", "config show", "db upgrade", "db check", "tokens add", "tokens list", "tokens revoke",

@@ -30,7 +30,7 @@ REMOTE = {
     "status", "pause", "resume", "tables list", "tables databases", "tables show", "tables explain", "plans list",
     "plans show",
     "plans request", "plans cancel", "plans retry", "plans watch", "config show", "notifications list",
-    "notifications retry", "notifications drop", "audit",
+    "notifications retry", "notifications drop", "audit", "simulate",
 }  # fmt: skip
 
 
@@ -137,6 +137,8 @@ def test_each_reading_command_prints_the_same_from_another_machine(service):
         ("audit", "--action", "paused", "--limit", "1"): 0,
         ("config", "show"): 0,
         ("config", "show", "t1"): 0,
+        ("simulate", "--writer", "hudi-mor", "--batch", "insert=96MB", "--batch", "update=5000"): 0,
+        ("simulate", "--writer", "hive", "--batch", "update=5000"): 2,
     }.items():
         assert service.both(*command)[0] == code, command
         assert service.both(*command, "--json")[0] == code, command
