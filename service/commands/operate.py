@@ -87,9 +87,7 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
             why = f": {table['failed_reason']}" if table["failed_reason"] else ""
             out.line(f"{name}: its newest plan failed{why}; lakefold plans show {table['failed_plan']}")
         if table["contested"]:
-            out.line(
-                f"{name}: {table['contested']}; nothing was lost but the work (docs/runbook.md#commitconflictshigh)"
-            )
+            out.line(f"{name}: {table['contested']} (docs/runbook.md#commitconflictshigh)")
         if table["quarantined_files"]:
             files = plural(table["quarantined_files"], "file")
             out.line(f"{name}: {files} can't be read and are left alone; lakefold tables show {name}")

@@ -3,8 +3,8 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,14 +20,13 @@ from service.commands.common import (
     Yes,
     command,
     key_values,
-    partition_name,
     plural,
 )
-from service.commands.output import Column
 from service.commands.plan_terms import InState, OfTable, Since, Until, WithError, WithName, terms_of
+from service.commands.plan_text import list_text, show_text
 from service.documents import TERMINAL
 from service.problems import INTERRUPTED, USAGE, CommandError, ExitCode, exit_codes
-from service.text import age, moment, short_id, size
+from service.text import moment, size
 
 if TYPE_CHECKING:
     from service.store import PlanTerms
@@ -63,40 +62,9 @@ def list_(
     with command(json, config) as run:
         terms = terms_of(table=table, name=name, state=state, error=error, since=since, until=until)
         plans = run.client.plans(terms, limit=limit, after=after)
-        run.out.many(plans, lambda: _list_text(run, plans, limit))
+        run.out.many(plans, lambda: list_text(run, plans, limit))
     live = any(plan["state"] not in TERMINAL for plan in plans)
     return ExitCode.PENDING if exit_code and live else ExitCode.OK
-
-
-def _list_text(run: Run, plans: Sequence[Mapping[str, Any]], limit: int) -> None:
-    now = datetime.now(UTC)
-    # Of one kind there is nothing to tell apart, and nearly all lists are of one.
-    kinds = len({plan["kind"] for plan in plans}) > 1
-    columns = (
-        Column("PLAN"), Column("TABLE", cut="amid"), *([Column("KIND")] if kinds else ()), Column("STATE"),
-        Column("FILES", True), Column("BYTES", True), Column("AGE", True), Column("ERROR", cut="after"),
-    )  # fmt: skip
-    run.out.table(
-        columns,
-        (
-            (
-                short_id(plan["plan_id"]), plan["table"], *([plan["kind"]] if kinds else ()),
-                f"{plan['state']} {_percent(plan)}".rstrip(),
-                f"{plan['files_before'] or plan['input_files']:,} → {plan['files_after'] or plan['output_files']:,}",
-                size(plan["input_bytes"]), age(moment(plan["created_at"]), now).removesuffix(" ago"),
-                plan["error"] or plan["cancel_reason"] or "",
-            )
-            for plan in plans
-        ),
-    )  # fmt: skip
-    if len(plans) == limit:
-        run.out.note(f"More may follow: --after {short_id(plans[-1]['plan_id'])}")
-
-
-def _percent(plan: Mapping[str, Any]) -> str:
-    if plan["state"] != "inflight" or not plan["progress_bytes_total"]:
-        return ""
-    return f"{100 * plan['progress_bytes_done'] / plan['progress_bytes_total']:.0f} %"
 
 
 @app.command("show", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
@@ -104,102 +72,7 @@ def show(plan: PlanId, json: Json = False, config: ConfigFile = None) -> None:
     """Show one plan: partitions before and after, time of each step, what happened and when."""
     with command(json, config) as run:
         found = run.client.plan(plan)
-        run.out.one(found, lambda: _show_text(run, found))
-
-
-def _show_text(run: Run, plan: Mapping[str, Any]) -> None:
-    from lake.plan import Step
-    from lake.units import format_elapsed
-
-    out, now, created = run.out, datetime.now(UTC), moment(plan["created_at"])
-    out.line(f"Plan {plan['plan_id']}  {plan['state']}  {plan['kind']} of {plan['table']}")
-    facts = [
-        ("location", plan["location"]),
-        ("created", f"{created.isoformat(timespec='seconds')} ({age(created, now)}) by {plan['actor']}"),
-        ("request", plan["request_id"]),
-        ("adopted", plan["adopted"] and f"instant {plan['adopted']}, scheduled by another process"),
-        (
-            "input",
-            f"{plural(plan['input_files'], 'file')}, {size(plan['input_bytes'])} in {plural(plan['groups'], 'group')} "
-            f"of {plural(plan['partitions'], 'partition')}; {plural(plan['output_files'], 'file')} expected",
-        ),
-        ("executor", plan["executor"] and f"{plan['executor']}, epoch {plan['epoch']}, attempt {plan['attempts']}"),
-        ("instant", plan["instant"] or ", ".join(plan["instants"])),
-        (plan["state"] if plan["how_it_ended"] else "error", plan["how_it_ended"] or plan["error"]),
-    ]
-    for label, value in facts:
-        if value:
-            out.line(f"  {label:<10} {value}")
-    if plan["state"] == "inflight" and plan["progress_bytes_total"]:
-        done = f"{size(plan['progress_bytes_done'])} of {size(plan['progress_bytes_total'])}, {_percent(plan)}"
-        speed = plan["bytes_per_second"]
-        left = f"; {size(speed)}/s, about {format_elapsed(plan['seconds_left'])} left" if speed else ""
-        out.line(f"  {'progress':<10} {done}{left}")
-    if plan["state"] == "inflight" and plan["heartbeat_at"]:
-        out.line(f"  {'heartbeat':<10} {age(moment(plan['heartbeat_at']), now)}")
-    if plan["waits_since_nobody_runs_plans"]:
-        out.line(f"  {'waits':<10} {plan['waits_since_nobody_runs_plans']}")
-    if plan["spark_ui"]:
-        out.line(f"  {'Spark UI':<10} {plan['spark_ui']}")
-    spent = plan["milliseconds"]
-    if spent:
-        # in the order in which they run, whatever the database made of the order
-        steps = dict.fromkeys(step for step in (*Step, *spent) if step in spent)
-        took = "  ".join(f"{step} {format_elapsed(spent[step] / 1000)}" for step in steps)
-        out.line(f"  {'steps':<10} {took}")
-    out.line()
-    _partitions_text(run, plan)
-    left_out = [group for group in plan["group_list"] if group["left_out"] is not None]
-    if left_out:
-        out.line()
-        out.line("Left out")
-        for group in left_out:
-            out.line(f"  group {group['number']} of {partition_name(group['partition'])}: {group['left_out']}")
-    out.line()
-    out.table(
-        (
-            Column("AT (UTC)"), Column("AFTER", True), Column("STATE"), Column("EPOCH", True), Column("ACTOR"),
-            Column("REASON"),
-        ),
-        (
-            (
-                f"{moment(event['at']).astimezone(UTC):%Y-%m-%d %H:%M:%S}", format_elapsed(after) if after else "",
-                event["to_state"], event["epoch"], event["actor"], event["reason"],
-            )
-            for event, after in _with_differences(plan["events"])
-        ),
-    )  # fmt: skip
-
-
-def _with_differences(
-    events: Sequence[Mapping[str, Any]],
-) -> Iterator[tuple[Mapping[str, Any], timedelta | None]]:
-    """Each event with the time since the one before."""
-    before: datetime | None = None
-    for event in events:
-        at = moment(event["at"])
-        yield event, None if before is None else at - before
-        before = at
-
-
-def _partitions_text(run: Run, plan: Mapping[str, Any]) -> None:
-    before = [Column("PARTITION"), Column("FILES", True), Column("BYTES", True)]
-    if plan["figures"]:
-        names = ("files_before", "bytes_before", "files_after", "bytes_after")
-        figures = [(partition_name(entry["partition"]), *(entry[name] for name in names)) for entry in plan["figures"]]
-        figures.append(("total", *(plan[name] for name in names)))
-        run.out.table(
-            (*before, Column("AFTER", True), Column("BYTES", True)),
-            ((name, files, size(old), after, size(new)) for name, files, old, after, new in figures),
-        )
-        return
-    sums: dict[str, list[int]] = {}
-    for group in plan["group_list"]:
-        entry = sums.setdefault(group["partition"], [0, 0, 0])
-        for index, name in enumerate(("input_files", "input_bytes", "output_files")):
-            entry[index] += group[name]
-    rows = ((partition_name(name), files, size(bytes_), after) for name, (files, bytes_, after) in sorted(sums.items()))
-    run.out.table((*before, Column("EXPECTED", True)), rows)
+        run.out.one(found, lambda: show_text(run, found))
 
 
 @app.command(

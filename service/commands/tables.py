@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``lakefold tables``: what there is, how large its files are, and why each file is planned or left alone."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from service import documents
 from service.commands.common import (
     LIVE_PLAN,
     NOT_FOUND,
@@ -18,12 +16,12 @@ from service.commands.common import (
     Table,
     Yes,
     command,
-    partition_name,
     plural,
 )
-from service.commands.output import Column, bar_chart
+from service.commands.output import Column
+from service.commands.table_text import files_text, lines_text, list_text, share_text, show_text
 from service.problems import USAGE, ExitCode, exit_codes
-from service.text import age, moment, nearest, percent, share_of, size
+from service.text import nearest, size
 
 if TYPE_CHECKING:
     from lake.optional import Resurrected, Unfinished
@@ -76,7 +74,7 @@ def list_(
     with command(json, config) as run:
         terms = _terms(name=name, database=database, state=state, format=format, mode=mode, owner=owner)
         found = run.client.tables(terms, _checked(sort), limit)
-        run.out.many(found.tables, lambda: _list_text(run, found.tables, chosen=bool(terms)))
+        run.out.many(found.tables, lambda: list_text(run, found.tables, chosen=bool(terms)))
         for problem in found.problems:
             run.out.note(problem)
     served = [entry["scan"] for entry in found.tables if entry["scan"] and entry["mode"] == "compact"]
@@ -105,7 +103,8 @@ def databases(
         rows = (
             (
                 entry["database"] or "(none)", f"{entry['tables']:,}", entry["halted"] or "", f"{entry['files']:,}",
-                size(entry["bytes"]), _share(entry["reducible_files"], entry["files"]), size(entry["reducible_bytes"]),
+                size(entry["bytes"]), share_text(entry["reducible_files"], entry["files"]),
+                size(entry["reducible_bytes"]),
             )
             for entry in found
         )  # fmt: skip
@@ -132,93 +131,12 @@ def _checked(sort: str) -> str:
     return sort
 
 
-def _list_text(run: Run, tables: Sequence[Mapping[str, Any]], *, chosen: bool) -> None:
-    now = datetime.now(UTC)
-    columns = (
-        Column("TABLE", cut="amid"), Column("STATE"), Column("FILES", True), Column("BYTES", True),
-        Column("REDUCIBLE", True), Column("TO REWRITE", True), Column("SCANNED", cut="after"),
-        Column("LOCATION", cut="amid"),
-    )  # fmt: skip
-    rows: list[tuple[str, ...]] = []
-    for table in tables:
-        scan = table["scan"]
-        cells = ("", "", "", "")
-        if scan is None:
-            seen = "never"
-        elif scan["outcome"] != "ok":
-            seen = f"{age(moment(scan['taken_at']), now)}: {scan['error']}"
-        else:
-            seen = age(moment(scan["taken_at"]), now)
-            share = _share(scan["reducible_files"], scan["files"])
-            cells = (f"{scan['files']:,}", size(scan["bytes"]), share, size(scan["reducible_bytes"]))
-        rows.append((table["table"], table["state"], *cells, seen, table["location"]))
-    if rows:
-        run.out.table(columns, rows)
-    elif chosen:
-        run.out.note("No table is like that")
-    else:
-        run.out.note('No tables; add [[sources]] path = "/where/tables/are" to lakefold.toml')
-
-
-def _share(part: int | None, whole: int) -> str:
-    return percent(None if part is None else share_of(part, whole))
-
-
 @app.command("show", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def show(table: Table, json: Json = False, config: ConfigFile = None) -> None:
     """Show one table: its facts, and the sizes of its files as the last scan saw them."""
     with command(json, config) as run:
         found = run.client.table(table)
-        run.out.one(found, lambda: _show_text(run, found))
-
-
-def _show_text(run: Run, table: Mapping[str, Any]) -> None:
-    from lake.units import parse_bytes
-
-    out, now = run.out, datetime.now(UTC)
-    scan, good = table["scan"], table["last_good_scan"]
-    out.line(f"{table['table']}  {table['state']}  {table['location']}")
-    if table["halted_at"]:
-        out.line(f"  halted {age(moment(table['halted_at']), now)}: {table['halted_reason']}")
-    for path, reason in table["quarantined"].items():
-        out.line(f"  quarantined {path}: {reason}")
-    for key, value in table["facts"].items():
-        out.line(f"  {key:<18} {value}")
-    for note in table["notes"]:
-        out.note(note)
-    out.line()
-    if scan is not None and scan["outcome"] != "ok":
-        out.line(f"The last scan, {age(moment(scan['taken_at']), now)}, failed: {scan['error']}")
-    if good is None:
-        out.line(f"Not scanned yet; lakefold tables explain {table['table']} scans it now.")
-        return
-    logs = f", {plural(good['log_files'], 'log file')} of {size(good['log_bytes'])}" if good["log_files"] else ""
-    out.line(
-        f"Scanned {age(moment(good['taken_at']), now)} at instant {good['instant'] or '–'}: "
-        f"{plural(good['files'], 'file')}, {size(good['bytes'])} in {plural(good['partitions'], 'partition')}{logs}"
-    )
-    out.line(
-        f"Small files: {good['small_files']:,} ({_share(good['small_files'], good['files'])}), "
-        f"{size(good['small_bytes'])}{_small_files(good)}"
-    )
-    if damaged := good["skipped"].get("damaged"):
-        slices = plural(damaged, "file slice")
-        out.line(f"Damaged: {slices} differ from the commits and are left alone; lakefold verify {table['table']}")
-    for stretch, words in documents.trend_words(table["trends"]):
-        out.line(f"{stretch}: {words}")
-    out.line()
-    limits = {name: parse_bytes(table["policy"][name]) for name in ("small_file_limit", "target_file_max")}
-    for line in histogram_lines(good["histogram"], limits):
-        out.line(line)
-
-
-def _small_files(scan: Mapping[str, Any]) -> str:
-    """Which of the small files are worth a plan, and what plans would read."""
-    reducible = scan["reducible_files"]
-    if reducible is None:
-        return "; the next scan tells the reducible ones from the rest"
-    words = f": {reducible:,} reducible, {scan['small_files'] - reducible:,} residual (no plan is worth them)"
-    return words + (f"; {size(scan['reducible_bytes'])} to rewrite" if scan["reducible_bytes"] else "")
+        run.out.one(found, lambda: show_text(run, found))
 
 
 @app.command("rollback", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE))
@@ -332,29 +250,6 @@ def _repaired_text(run: Run, entries: Sequence[Mapping[str, Any]]) -> None:
             run.out.line(f"  {path} {size(number)}")
 
 
-def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:
-    """A size histogram as bars, with the buckets that hold the limits marked; empty ends are cut off."""
-    from lake.model import HISTOGRAM_EDGES_BYTES
-    from lake.units import format_bytes
-
-    edges = HISTOGRAM_EDGES_BYTES
-    used = [index for index, count in enumerate(counts) if count]
-    if not used:
-        return []
-    places = {
-        name: next((i for i, edge in enumerate(edges) if limit <= edge), len(edges)) for name, limit in limits.items()
-    }
-    first, last = min(used), max(*used, min(max(used) + 2, max(places.values())))
-    rows, marks = [], {}
-    for index in range(first, last + 1):
-        label = f"≤ {format_bytes(edges[index])}" if index < len(edges) else f"> {format_bytes(edges[-1])}"
-        rows.append((label, counts[index]))
-        named = [f"{name} {format_bytes(limits[name])}" for name, place in places.items() if place == index]
-        if named:
-            marks[len(rows) - 1] = ", ".join(named)
-    return bar_chart(rows, marks=marks)
-
-
 @app.command("explain", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def explain(
     table: Table,
@@ -377,37 +272,6 @@ def explain(
         for note in found["notes"]:
             run.out.note(note)
         if files:
-            _files_text(run, found["items"], found["total"])
+            files_text(run, found["items"], found["total"])
         else:
-            _lines_text(run, found["items"], found["total"])
-
-
-def _lines_text(run: Run, lines: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
-    logs = bool(sums["log_files"])
-    columns = [
-        Column("PARTITION"), Column("FILES", True), Column("BYTES", True),
-        *([Column("LOGS", True), Column("LOG BYTES", True)] if logs else []), Column("REASON"), Column("SETTING"),
-    ]  # fmt: skip
-    rows: list[tuple[Any, ...]] = []
-    before = None
-    for line in lines:
-        partition = partition_name(line["partition"]) if line["partition"] != before else ""
-        before = line["partition"]
-        log_cells = (f"{line['log_files']:,}", size(line["log_bytes"])) if logs else ()
-        text = line["text"] + (" …" if line["varies"] else "")
-        rows.append((partition, f"{line['files']:,}", size(line["bytes"]), *log_cells, text, line["knob"]))
-    log_cells = (f"{sums['log_files']:,}", size(sums["log_bytes"])) if logs else ()
-    rows.append(("total", f"{sums['files']:,}", size(sums["bytes"]), *log_cells, f"{sums['bytes']} bytes", ""))
-    run.out.table(columns, rows)
-
-
-def _files_text(run: Run, entries: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
-    rows: list[tuple[Any, ...]] = [
-        (
-            entry["path"] or f"{entry['partition']}/{entry['file_id']} (logs only)", size(entry["bytes"]),
-            len(entry["log_files"]) or "", entry["text"],
-        )
-        for entry in entries
-    ]  # fmt: skip
-    rows.append((f"total: {plural(sums['files'], 'file')}", size(sums["bytes"]), sums["log_files"] or "", ""))
-    run.out.table((Column("FILE"), Column("BYTES", True), Column("LOGS", True), Column("REASON")), rows)
+            lines_text(run, found["items"], found["total"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lake.units import format_bytes, format_duration
 from service.commands.common import plural
 from service.commands.output import Output
-from service.commands.tables import histogram_lines
+from service.commands.table_text import histogram_lines
 from service.text import to_json
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from service.documents.simulation import simulation, sizes_in_words
 from service.documents.status import answer_line, backlog_seconds, reducible_words, status
 from service.documents.tables import (
     before_resume,
+    contest_words,
     halting_plan,
     overlap_words,
     paused,
@@ -41,6 +42,7 @@ __all__ = [
     "audit_entry",
     "backlog_seconds",
     "before_resume",
+    "contest_words",
     "halting_plan",
     "has_scheduler",
     "how_it_ended",

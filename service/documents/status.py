@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from service.documents.over_time import lake_points, trends
 from service.documents.processes import has_scheduler, nobody_runs_plans, process_list
-from service.documents.tables import pause_facts
+from service.documents.tables import contest_words, pause_facts
 from service.text import percent, plural, share_of, size
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _attention(lake: "Lake", table: "TableState") -> dict[str, Any] | None:
         "table": table.name, "halted_at": table.halted_at, "halted_reason": table.halted_reason,
         "damaged_slices": damaged, "quarantined_files": len(table.quarantined), "scan_error": error,
         "failed_plan": failed and failed.plan_id, "failed_reason": failed and failed.error, "overlaps": overlaps,
-        "contested": contest and f"writers cancelled {contest.lost} of its {contest.ended} newest plans",
+        "contested": contest and contest_words(contest),
         "overlap": good and good.overlap, "not_planned": not_planned, **pause_facts(table.pause),
     }  # fmt: skip
 

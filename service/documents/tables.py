@@ -10,7 +10,7 @@ from service.text import plural
 
 if TYPE_CHECKING:
     from service.config.tables import ConfiguredTable
-    from service.store import Pause, ScanRecord, TableState
+    from service.store import Contest, Pause, ScanRecord, TableState
 
 
 def paused(table: str | None, now: bool) -> dict[str, Any]:
@@ -37,6 +37,11 @@ def before_resume(table: str, reason: str | None) -> list[str]:
     plan = halting_plan(reason)
     look = [shlex.join(["lakefold", "plans", "show", plan])] if plan else []
     return [*look, shlex.join(["lakefold", "verify", table, "--rows"]), shlex.join(["lakefold", "resume", table])]
+
+
+def contest_words(contest: "Contest") -> str:
+    """That the writers of a table let few plans through."""
+    return f"writers cancelled {contest.lost} of its {contest.ended} newest plans; nothing was lost but the work"
 
 
 def overlap_words(table: str, overlaps: int, overlap: str | None) -> str:

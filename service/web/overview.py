@@ -163,8 +163,7 @@ def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
         text = f"has a plan that failed {ago(failed.finalized_at, now)}: {failed.error or 'no reason was kept'}"
         found.append(Notice(tone="attention", subject=name, text=text, href=f"/plans/{failed.plan_id}"))
     if (contest := lake.contested.get(name)) is not None:
-        lost = f"{contest.lost} of its {contest.ended} newest plans"
-        text = f"has writers that cancelled {lost}. Nothing was lost but the work:"
+        text = f"is contested: {documents.contest_words(contest)}."
         plans = f"/plans?{urlencode({'table': name, 'state': 'cancelled'})}"
         links = (("these plans", plans), ("what it means and what to do", "/docs/runbook.md#commitconflictshigh"))
         found.append(Notice(tone="attention", subject=name, text=text, href=href, links=links))

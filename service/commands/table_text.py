@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How tables are printed: a list, one with the sizes of its files, and why each file is left alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from service import documents
+from service.commands.common import Run, partition_name, plural
+from service.commands.output import Column, bar_chart
+from service.text import age, moment, percent, share_of, size
+
+
+def list_text(run: Run, tables: Sequence[Mapping[str, Any]], *, chosen: bool) -> None:
+    """Print a list of tables; ``chosen`` says that options left some out."""
+    now = datetime.now(UTC)
+    columns = (
+        Column("TABLE", cut="amid"), Column("STATE"), Column("FILES", True), Column("BYTES", True),
+        Column("REDUCIBLE", True), Column("TO REWRITE", True), Column("SCANNED", cut="after"),
+        Column("LOCATION", cut="amid"),
+    )  # fmt: skip
+    rows: list[tuple[str, ...]] = []
+    for table in tables:
+        scan = table["scan"]
+        cells = ("", "", "", "")
+        if scan is None:
+            seen = "never"
+        elif scan["outcome"] != "ok":
+            seen = f"{age(moment(scan['taken_at']), now)}: {scan['error']}"
+        else:
+            seen = age(moment(scan["taken_at"]), now)
+            share = share_text(scan["reducible_files"], scan["files"])
+            cells = (f"{scan['files']:,}", size(scan["bytes"]), share, size(scan["reducible_bytes"]))
+        rows.append((table["table"], table["state"], *cells, seen, table["location"]))
+    if rows:
+        run.out.table(columns, rows)
+    elif chosen:
+        run.out.note("No table is like that")
+    else:
+        run.out.note('No tables; add [[sources]] path = "/where/tables/are" to lakefold.toml')
+
+
+def share_text(part: int | None, whole: int) -> str:
+    """A share as people read it; a dash where nothing is known."""
+    return percent(None if part is None else share_of(part, whole))
+
+
+def show_text(run: Run, table: Mapping[str, Any]) -> None:
+    """Print one table in full."""
+    from lake.units import parse_bytes
+
+    out, now = run.out, datetime.now(UTC)
+    scan, good = table["scan"], table["last_good_scan"]
+    out.line(f"{table['table']}  {table['state']}  {table['location']}")
+    if table["halted_at"]:
+        out.line(f"  halted {age(moment(table['halted_at']), now)}: {table['halted_reason']}")
+    for path, reason in table["quarantined"].items():
+        out.line(f"  quarantined {path}: {reason}")
+    for key, value in table["facts"].items():
+        out.line(f"  {key:<18} {value}")
+    for note in table["notes"]:
+        out.note(note)
+    out.line()
+    if scan is not None and scan["outcome"] != "ok":
+        out.line(f"The last scan, {age(moment(scan['taken_at']), now)}, failed: {scan['error']}")
+    if good is None:
+        out.line(f"Not scanned yet; lakefold tables explain {table['table']} scans it now.")
+        return
+    logs = f", {plural(good['log_files'], 'log file')} of {size(good['log_bytes'])}" if good["log_files"] else ""
+    out.line(
+        f"Scanned {age(moment(good['taken_at']), now)} at instant {good['instant'] or '–'}: "
+        f"{plural(good['files'], 'file')}, {size(good['bytes'])} in {plural(good['partitions'], 'partition')}{logs}"
+    )
+    out.line(
+        f"Small files: {good['small_files']:,} ({share_text(good['small_files'], good['files'])}), "
+        f"{size(good['small_bytes'])}{_small_files(good)}"
+    )
+    if damaged := good["skipped"].get("damaged"):
+        slices = plural(damaged, "file slice")
+        out.line(f"Damaged: {slices} differ from the commits and are left alone; lakefold verify {table['table']}")
+    for stretch, words in documents.trend_words(table["trends"]):
+        out.line(f"{stretch}: {words}")
+    out.line()
+    limits = {name: parse_bytes(table["policy"][name]) for name in ("small_file_limit", "target_file_max")}
+    for line in histogram_lines(good["histogram"], limits):
+        out.line(line)
+
+
+def _small_files(scan: Mapping[str, Any]) -> str:
+    """Which of the small files are worth a plan, and what plans would read."""
+    reducible = scan["reducible_files"]
+    if reducible is None:
+        return "; the next scan tells the reducible ones from the rest"
+    words = f": {reducible:,} reducible, {scan['small_files'] - reducible:,} residual (no plan is worth them)"
+    return words + (f"; {size(scan['reducible_bytes'])} to rewrite" if scan["reducible_bytes"] else "")
+
+
+def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:
+    """A size histogram as bars, with the buckets that hold the limits marked; empty ends are cut off."""
+    from lake.model import HISTOGRAM_EDGES_BYTES
+    from lake.units import format_bytes
+
+    edges = HISTOGRAM_EDGES_BYTES
+    used = [index for index, count in enumerate(counts) if count]
+    if not used:
+        return []
+    places = {
+        name: next((i for i, edge in enumerate(edges) if limit <= edge), len(edges)) for name, limit in limits.items()
+    }
+    first, last = min(used), max(*used, min(max(used) + 2, max(places.values())))
+    rows, marks = [], {}
+    for index in range(first, last + 1):
+        label = f"≤ {format_bytes(edges[index])}" if index < len(edges) else f"> {format_bytes(edges[-1])}"
+        rows.append((label, counts[index]))
+        named = [f"{name} {format_bytes(limits[name])}" for name, place in places.items() if place == index]
+        if named:
+            marks[len(rows) - 1] = ", ".join(named)
+    return bar_chart(rows, marks=marks)
+
+
+def lines_text(run: Run, lines: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
+    """Print why files are planned or left alone, a line for each partition and reason."""
+    logs = bool(sums["log_files"])
+    columns = [
+        Column("PARTITION"), Column("FILES", True), Column("BYTES", True),
+        *([Column("LOGS", True), Column("LOG BYTES", True)] if logs else []), Column("REASON"), Column("SETTING"),
+    ]  # fmt: skip
+    rows: list[tuple[Any, ...]] = []
+    before = None
+    for line in lines:
+        partition = partition_name(line["partition"]) if line["partition"] != before else ""
+        before = line["partition"]
+        log_cells = (f"{line['log_files']:,}", size(line["log_bytes"])) if logs else ()
+        text = line["text"] + (" …" if line["varies"] else "")
+        rows.append((partition, f"{line['files']:,}", size(line["bytes"]), *log_cells, text, line["knob"]))
+    log_cells = (f"{sums['log_files']:,}", size(sums["log_bytes"])) if logs else ()
+    rows.append(("total", f"{sums['files']:,}", size(sums["bytes"]), *log_cells, f"{sums['bytes']} bytes", ""))
+    run.out.table(columns, rows)
+
+
+def files_text(run: Run, entries: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
+    """Print every file with its reason."""
+    rows: list[tuple[Any, ...]] = [
+        (
+            entry["path"] or f"{entry['partition']}/{entry['file_id']} (logs only)", size(entry["bytes"]),
+            len(entry["log_files"]) or "", entry["text"],
+        )
+        for entry in entries
+    ]  # fmt: skip
+    rows.append((f"total: {plural(sums['files'], 'file')}", size(sums["bytes"]), sums["log_files"] or "", ""))
+    run.out.table((Column("FILE"), Column("BYTES", True), Column("LOGS", True), Column("REASON")), rows)
