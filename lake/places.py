@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places of partitions that commits move: what was recorded of them, what is there, and what follows from the two.
+
+A commit that moves a partition leaves its former place to whoever still writes there: a job that began before the
+move ends in the old directory and reports success. ``decide`` is where its rows are kept or lost. It looks at nothing
+itself: the sweep hands it the evidence and does what it says.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+
+WRITER_GRACE = timedelta(hours=1)
+"""How long files of a former place may be gone, with nothing new, until a person has to say what that means."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedFile:
+    """One data file, told from others that had its name: path, bytes, and when it was written in milliseconds.
+
+    ``path`` is relative to the table's location, or absolute outside it.
+    """
+
+    path: str
+    bytes: int
+    modified_ms: int
+
+    @property
+    def name(self) -> str:
+        """Its name in its directory."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def modified_at(self) -> datetime:
+        """When it was written."""
+        return _EPOCH + timedelta(milliseconds=self.modified_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A partition's move from ``left`` to ``place``, both directories, with the ``files`` that it had there.
+
+    ``token`` is the name under which the catalog knows the move, which no other move of the partition has.
+    """
+
+    partition: str
+    token: str
+    left: str
+    place: str
+    files: tuple[PlacedFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Former:
+    """A place that a partition has left. ``inputs`` are the recorded files that are to be there still.
+
+    ``cleaning``: lakefold has begun to delete recorded files there, which are no ``inputs`` any more.
+    """
+
+    place: str
+    inputs: tuple[PlacedFile, ...]
+    cleaning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carry:
+    """A writer's file of a former place, to be copied to ``target``; ``done`` once the catalog counts it there."""
+
+    row_id: int
+    partition: str
+    source: PlacedFile
+    target: str
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What the database knows of one partition that was moved: its last move, and the places left before.
+
+    ``begun`` is a move that may have been made or not: its catalog was about to be called.
+    """
+
+    last: Move
+    former: tuple[Former, ...]
+    carries: tuple[Carry, ...] = ()
+    begun: Move | None = None
+    #: the plan whose commit last moved it
+    plan_id: str = ""
+
+    @property
+    def partition(self) -> str:
+        """The partition's name."""
+        return self.last.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceSeen:
+    """What is in a directory: each file with the time, in milliseconds, at which it came under its name.
+
+    ``unfinished`` are the paths of those that somebody is still writing.
+    """
+
+    files: Mapping[PlacedFile, int] = field(default_factory=lambda: MappingProxyType({}))
+    unfinished: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSeen:
+    """Where the catalog says that a partition is, by which move, and what is in it and in its former places.
+
+    ``place`` is None where the catalog does not have the partition, ``token`` where it names no move.
+    """
+
+    place: str | None
+    token: str | None
+    places: Mapping[str, PlaceSeen]
+
+
+class Action(StrEnum):
+    """What to do about a partition's former places."""
+
+    NOTHING = "nothing"
+    CARRY = "carry"  #: writers added files to a former place: copy them to where the partition is
+    MOVE_BACK = "move back"  #: a writer overwrote a former place: the partition is there again
+    WAIT = "wait"  #: a writer is at work, or one that wrote nothing has ended: look again
+    HALT = "halt"  #: nobody but a person can tell; keep everything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """An action and why. ``files`` are copied to where the partition then is.
+
+    ``aside`` are files that an overwrite which came later has removed, as far as readers go: they stay where they are
+    until their retention has passed. ``place`` is where the partition moves back to.
+    """
+
+    action: Action
+    reason: str = ""
+    files: tuple[PlacedFile, ...] = ()
+    aside: tuple[PlacedFile, ...] = ()
+    place: str | None = None
+
+
+class _State(StrEnum):
+    QUIET = "quiet"
+    APPENDED = "appended"
+    OVERWRITTEN = "overwritten"
+    UNSETTLED = "unsettled"
+    UNTOLD = "untold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    place: str
+    state: _State
+    reason: str = ""
+    #: files that nobody recorded, each with when it came
+    late: Mapping[PlacedFile, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedelta = WRITER_GRACE) -> Decision:
+    """What follows for a partition from what was recorded and what is there.
+
+    ``waited`` is for how long the answer has been to wait. Whatever the evidence can't tell is a halt, and never a
+    guess: then all files stay, and readers read on where they do.
+    """
+    if seen.place is None:
+        return _nothing(f"partition {record.partition} is not in the catalog")
+    if seen.token is None:
+        return _nothing(f"partition {record.partition} was made anew")
+    if seen.token != record.last.token:
+        return _halt(
+            f"partition {record.partition} names {seen.token}, which is not its last move ({record.last.token}): an "
+            "executor that slept has moved it, or another lakefold did"
+        )
+    if seen.place != record.last.place:
+        return _nothing(f"partition {record.partition} was moved to {seen.place} by its owner")
+    looked = [_look(former, seen, record) for former in record.former if former.place != seen.place]
+    stirred = [one for one in looked if one.state is not _State.QUIET]
+    if not stirred:
+        return _nothing("nobody has written to its former places")
+    untold = [one for one in stirred if one.state is _State.UNTOLD]
+    if untold:
+        return _halt(untold[0].reason)
+    here = _look_here(record, seen.places[seen.place])
+    unsettled = [one for one in (*stirred, here) if one.state is _State.UNSETTLED]
+    if unsettled:
+        return _wait(unsettled[0].reason, waited, grace)
+    overwritten = [one for one in stirred if one.state is _State.OVERWRITTEN]
+    if len(overwritten) > 1:
+        return _halt(f"{overwritten[0].place} and {overwritten[1].place} were both overwritten: which one is later?")
+    late = {file: came for one in stirred for file, came in one.late.items()}
+    if here.state is _State.OVERWRITTEN:
+        if overwritten and not all(_finished(*item) < _began(here.late) for item in overwritten[0].late.items()):
+            return _halt(f"{overwritten[0].place} and {seen.place} were both overwritten: which one is later?")
+        return _carry(late, _began(here.late), f"{seen.place} was overwritten")
+    if not overwritten:
+        return _carry(late, None, f"files were added to {stirred[0].place} after the partition had left it")
+    if writing := _being_written(here.late, seen.places[seen.place]):
+        return _wait(writing, waited, grace)
+    return _move_back(overwritten[0], late, seen.places[seen.place], record)
+
+
+def _look(former: Former, seen: PartitionSeen, record: Moved) -> _Looked:
+    """What somebody did to a former place. Copies of ours in it, such as a sleeper's, are nobody's rows."""
+    place, there = former.place, seen.places[former.place]
+    sources = {carry.source for carry in record.carries}
+    targets = {carry.target.rpartition("/")[2] for carry in record.carries}
+    recorded = frozenset(former.inputs)
+    late = {
+        file: came
+        for file, came in there.files.items()
+        if file not in recorded and file not in sources and file.name not in targets
+    }
+    gone = [file for file in former.inputs if file not in there.files]
+    if not late and not gone:
+        return _Looked(place=place, state=_State.QUIET)
+    if writing := _being_written(late, there):
+        return _Looked(place=place, state=_State.UNSETTLED, reason=writing)
+    count = f"{len(gone)} of {len(former.inputs)} files of {place} are gone"
+    if not late:
+        return _Looked(place=place, state=_State.UNSETTLED, reason=f"{count}, and nothing new is there")
+    if not former.inputs or (gone and former.cleaning):
+        reason = f"files were written to {place} after lakefold began to delete there: they replace the rest, or add"
+        return _Looked(place=place, state=_State.UNTOLD, reason=reason)
+    if not gone:
+        return _Looked(place=place, state=_State.APPENDED, late=late)
+    if len(gone) < len(former.inputs):
+        return _Looked(place=place, state=_State.UNSETTLED, reason=f"{count}, and files were added")
+    return _Looked(place=place, state=_State.OVERWRITTEN, late=late)
+
+
+def _look_here(record: Moved, there: PlaceSeen) -> _Looked:
+    """What somebody did to the place where the partition is; ``late`` are its files that lakefold did not bring."""
+    place = record.last.place
+    targets = {carry.target for carry in record.carries}
+    published = frozenset(record.last.files)
+    late = {file: came for file, came in there.files.items() if file not in published and file.path not in targets}
+    gone = [file for file in record.last.files if file not in there.files]
+    if not gone:
+        return _Looked(place=place, state=_State.QUIET, late=late)
+    if writing := _being_written(late, there):
+        return _Looked(place=place, state=_State.UNSETTLED, reason=writing)
+    if late and len(gone) == len(record.last.files):
+        return _Looked(place=place, state=_State.OVERWRITTEN, late=late)
+    reason = f"{len(gone)} of {len(record.last.files)} files of {place} are gone, while {len(late)} were added"
+    return _Looked(place=place, state=_State.UNSETTLED, reason=reason)
+
+
+def _being_written(late: Iterable[PlacedFile], there: PlaceSeen) -> str | None:
+    writing = min((file.path for file in late if file.path in there.unfinished), default=None)
+    return None if writing is None else f"{writing} is being written"
+
+
+def _carry(late: Mapping[PlacedFile, int], overwritten_from: int | None, reason: str) -> Decision:
+    aside = _before(late, overwritten_from)
+    files = tuple(_sorted(file for file in late if file not in aside))
+    return Decision(action=Action.CARRY if files else Action.NOTHING, reason=reason, files=files, aside=_sorted(aside))
+
+
+def _move_back(over: _Looked, late: Mapping[PlacedFile, int], here: PlaceSeen, record: Moved) -> Decision:
+    """The overwrite of a former place wins; what else was written goes along, unless it is older."""
+    published = frozenset(record.last.files)
+    others = {file: came for file, came in here.files.items() if file not in published}
+    others |= {file: came for file, came in late.items() if file not in over.late}
+    aside = _before(others, _began(over.late))
+    return Decision(
+        action=Action.MOVE_BACK,
+        reason=f"{over.place} was overwritten by a writer that began before the partition left it",
+        place=over.place,
+        files=_sorted(file for file in others if file not in aside),
+        aside=_sorted(aside),
+    )
+
+
+def _before(files: Mapping[PlacedFile, int], overwritten_from: int | None) -> frozenset[PlacedFile]:
+    """Those that were there, whole, before an overwrite wrote its first file."""
+    if overwritten_from is None:
+        return frozenset()
+    return frozenset(file for file, came in files.items() if _finished(file, came) < overwritten_from)
+
+
+def _began(late: Mapping[PlacedFile, int]) -> int:
+    return min(file.modified_ms for file in late)
+
+
+def _finished(file: PlacedFile, came: int) -> int:
+    return max(file.modified_ms, came)
+
+
+def _sorted(files: Iterable[PlacedFile]) -> tuple[PlacedFile, ...]:
+    return tuple(sorted(files, key=lambda file: file.path))
+
+
+def _nothing(reason: str) -> Decision:
+    return Decision(action=Action.NOTHING, reason=reason)
+
+
+def _wait(reason: str, waited: timedelta, grace: timedelta) -> Decision:
+    if waited >= grace:
+        return _halt(f"{reason}, for longer than writer_grace")
+    return Decision(action=Action.WAIT, reason=reason)
+
+
+def _halt(reason: str) -> Decision:
+    return Decision(action=Action.HALT, reason=reason)
+
+
+def places_of(record: Moved) -> Sequence[str]:
+    """The directories that tell about a partition: where it is, where it was, and where it may just have been moved."""
+    begun = () if record.begun is None else (record.begun.place, record.begun.left)
+    return list(dict.fromkeys((record.last.place, *(former.place for former in record.former), *begun)))

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done about former places of a partition: every small world of evidence, and what follows."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import product
+
+import pytest
+
+from lake.places import (
+    WRITER_GRACE,
+    Action,
+    Carry,
+    Decision,
+    Former,
+    Move,
+    Moved,
+    PartitionSeen,
+    PlacedFile,
+    PlaceSeen,
+    decide,
+)
+
+TOKEN = "v2"
+NO_TIME = timedelta()
+#: when files of each kind were written, in milliseconds; a late one comes before or after the other one
+INPUTS, PUBLISHED, EARLY, LATE = 1, 10, 20, 30
+
+
+def file(path: str, at: int) -> PlacedFile:
+    return PlacedFile(path=path, bytes=8, modified_ms=at)
+
+
+def seen(*files: PlacedFile) -> PlaceSeen:
+    return PlaceSeen(files={one: one.modified_ms for one in files})
+
+
+def files_of(place: str, at: int) -> tuple[PlacedFile, ...]:
+    return file(f"{place}/0", at), file(f"{place}/1", at)
+
+
+def moved(*former: Former, carries: tuple[Carry, ...] = ()) -> Moved:
+    last = Move(partition="p", token=TOKEN, left="home", place="here", files=files_of("here", PUBLISHED))
+    return Moved(last=last, former=former, carries=carries)
+
+
+def standing(place: str | None = "here", token: str | None = TOKEN, **places: PlaceSeen) -> PartitionSeen:
+    return PartitionSeen(place=place, token=token, places=places)
+
+
+HOME = Former(place="home", inputs=files_of("home", INPUTS))
+WHOLE = seen(*files_of("here", PUBLISHED))
+QUIET = seen(*HOME.inputs)
+NEW = file("home/new", EARLY)
+
+
+def answer(home: PlaceSeen, here: PlaceSeen = WHOLE, former: Former = HOME, waited: timedelta = NO_TIME) -> Decision:
+    return decide(moved(former), standing(home=home, here=here), waited)
+
+
+def test_rule_2_a_quiet_former_place_needs_nothing():
+    assert answer(QUIET).action is Action.NOTHING
+
+
+def test_rule_2_files_added_beside_the_replaced_ones_are_carried():
+    decision = answer(seen(*HOME.inputs, NEW))
+    assert (decision.action, decision.files, decision.aside) == (Action.CARRY, (NEW,), ())
+
+
+def test_rule_2_an_overwrite_of_the_former_place_takes_the_partition_back():
+    decision = answer(seen(NEW))
+    assert (decision.action, decision.place, decision.files, decision.aside) == (Action.MOVE_BACK, "home", (), ())
+
+
+def test_rule_2_a_name_that_is_used_again_is_another_file():
+    again = tuple(file(one.path, LATE) for one in HOME.inputs)
+    assert answer(seen(*again)).action is Action.MOVE_BACK
+
+
+def test_rule_2_two_overwrites_are_ordered_where_one_had_ended_before_the_other_began_and_else_halt_the_table():
+    ours, theirs = file("home/new", EARLY), file("here/new", LATE)
+    decision = answer(seen(ours), seen(theirs))
+    assert (decision.action, decision.aside) == (Action.NOTHING, (ours,))
+    renamed_later = PlaceSeen(files={ours: LATE + 1})
+    assert answer(renamed_later, seen(theirs)).action is Action.HALT
+    assert answer(seen(file("home/new", LATE)), seen(file("here/new", EARLY))).action is Action.HALT
+    both = (HOME, Former(place="mid", inputs=files_of("mid", INPUTS)))
+    two = standing(home=seen(NEW), mid=seen(file("mid/new", LATE)), here=WHOLE)
+    assert decide(moved(*both), two, NO_TIME).action is Action.HALT
+
+
+def test_rule_2_what_was_added_before_an_overwrite_of_the_partition_is_set_aside_and_what_came_later_is_carried():
+    overwrite = seen(file("here/new", LATE))
+    early, late = file("home/early", EARLY), file("home/late", LATE)
+    decision = answer(seen(*HOME.inputs, early, late), overwrite)
+    assert (decision.action, decision.files, decision.aside) == (Action.CARRY, (late,), (early,))
+
+
+def test_rule_3_what_was_added_to_the_new_place_goes_along_and_is_set_aside_where_it_is_older():
+    older, newer = file("here/older", EARLY - 1), file("here/newer", LATE)
+    decision = answer(seen(NEW), seen(*files_of("here", PUBLISHED), older, newer))
+    assert (decision.action, decision.files, decision.aside) == (Action.MOVE_BACK, (newer,), (older,))
+
+
+def test_rule_3_a_file_written_before_the_overwrite_and_committed_after_it_goes_along():
+    older = file("here/older", EARLY - 1)
+    here = PlaceSeen(files={**WHOLE.files, older: LATE})
+    assert answer(seen(NEW), here).files == (older,)
+
+
+def test_rule_4_some_or_all_files_gone_is_waited_for_and_halts_the_table_after_the_grace():
+    for home in (seen(), seen(HOME.inputs[0]), seen(HOME.inputs[0], NEW)):
+        assert answer(home).action is Action.WAIT
+        assert answer(home, waited=WRITER_GRACE).action is Action.HALT
+
+
+def test_rule_4_a_file_that_is_being_written_is_waited_for():
+    for inputs in ((), HOME.inputs):
+        home = PlaceSeen(files=seen(*inputs, NEW).files, unfinished=frozenset({NEW.path}))
+        assert answer(home).action is Action.WAIT
+
+
+def test_rule_5_a_carried_file_is_not_carried_again_and_a_sleepers_copy_of_one_is_nobodys_rows():
+    carry = Carry(row_id=1, partition="p", source=NEW, target="mid/carried-1", done=True)
+    mid = Former(place="mid", inputs=files_of("mid", INPUTS))
+    record = moved(HOME, mid, carries=(carry,))
+    copy = file("mid/carried-1", LATE)
+    now = standing(home=seen(*HOME.inputs, NEW), mid=seen(*mid.inputs, copy), here=WHOLE)
+    assert decide(record, now, NO_TIME).action is Action.NOTHING
+
+
+def test_rule_1_a_partition_that_names_a_move_which_nobody_recorded_halts_the_table():
+    decision = decide(moved(HOME), standing(token="v1", home=QUIET, here=WHOLE), NO_TIME)
+    assert decision.action is Action.HALT
+    assert "v1" in decision.reason
+
+
+@pytest.mark.parametrize(("place", "token"), [(None, None), ("here", None), ("elsewhere", TOKEN)])
+def test_a_partition_that_its_owner_dropped_made_anew_or_moved_is_left_alone(place: str | None, token: str | None):
+    now = standing(place, token, home=seen(NEW), here=WHOLE, elsewhere=seen())
+    assert decide(moved(HOME), now, NO_TIME).action is Action.NOTHING
+
+
+# Every small world.
+
+_SUBSETS = [(), (0,), (1,), (0, 1)]
+
+
+def worlds() -> Iterator[tuple[Former, PlaceSeen, Former, PlaceSeen, PlaceSeen, timedelta]]:
+    """Two former places and the one where the partition is: any of their files gone, any files added, at any time."""
+    times = [(), (EARLY,), (LATE,), (EARLY, LATE)]
+    formers = []
+    for place in ("home", "mid"):
+        inputs = files_of(place, INPUTS)
+        for expected, there, late, cleaning in product(_SUBSETS, _SUBSETS, times, (False, True)):
+            if set(there) <= set(expected) and (cleaning or len(expected) == 2):
+                former = Former(place=place, inputs=tuple(inputs[one] for one in expected), cleaning=cleaning)
+                new = [file(f"{place}/new-{at}", at) for at in late]
+                formers.append((former, seen(*(inputs[one] for one in there), *new)))
+    half = len(formers) // 2
+    published = files_of("here", PUBLISHED)
+    for (home, at_home), (mid, at_mid) in product(formers[:half], formers[half:]):
+        for there, late in product(_SUBSETS, times):
+            here = seen(*(published[one] for one in there), *(file(f"here/new-{at}", at) for at in late))
+            yield home, at_home, mid, at_mid, here, WRITER_GRACE if len(late) == 1 else NO_TIME
+
+
+def late_of(former: Former, there: PlaceSeen) -> set[PlacedFile]:
+    return set(there.files) - set(former.inputs)
+
+
+def gone_of(former: Former, there: PlaceSeen) -> set[PlacedFile]:
+    return set(former.inputs) - set(there.files)
+
+
+def test_in_no_world_is_a_file_forgotten_doubled_or_brought_back_by_a_guess():
+    count, actions = 0, set()
+    for home, at_home, mid, at_mid, here, waited in worlds():
+        count += 1
+        decision = decide(moved(home, mid), standing(home=at_home, mid=at_mid, here=here), waited)
+        actions.add(decision.action)
+        pairs = ((home, at_home), (mid, at_mid))
+        late = {one for pair in pairs for one in late_of(*pair)}
+        published_gone = set(files_of("here", PUBLISHED)) - set(here.files)
+        added = set(here.files) - set(files_of("here", PUBLISHED))
+        assert not set(decision.files) & set(decision.aside)
+        if decision.action in (Action.WAIT, Action.HALT):
+            assert (decision.files, decision.aside) == ((), ()), "nothing is done, so that nothing can be wrong"
+            assert (decision.action is Action.WAIT) <= (waited < WRITER_GRACE)
+        elif decision.action is Action.NOTHING:
+            assert late <= set(decision.aside), "every row that a writer reported is somewhere"
+            assert not late or (published_gone and added), "only a later overwrite makes rows nobody's"
+        elif decision.action is Action.CARRY:
+            assert late == set(decision.files) | set(decision.aside)
+            replaced = {one for pair in pairs if gone_of(*pair) for one in late_of(*pair)}
+            assert replaced <= set(decision.aside), "only files that were added beside all others are carried"
+            assert bool(decision.aside) <= bool(published_gone)
+        else:
+            (over,) = (pair for pair in pairs if pair[0].place == decision.place)
+            assert not over[0].cleaning
+            assert gone_of(*over) == set(over[0].inputs) != set()
+            assert not published_gone, "an overwrite reached the new place"
+            assert late - late_of(*over) | added == set(decision.files) | set(decision.aside)
+            began = min(one.modified_ms for one in late_of(*over))
+            assert all(one.modified_ms < began for one in decision.aside)
+    assert actions == set(Action)
+    assert count > 10_000
