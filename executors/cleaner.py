@@ -15,6 +15,7 @@ from datetime import timedelta
 from functools import partial
 
 from executors.keeping import Keeping
+from executors.late import stirred
 from executors.observer import Observer
 from executors.rescue import Formats
 from lake.errors import Conflict, one_line
@@ -235,6 +236,11 @@ class _Round:
         taken = self._keeping.taken({d.version.partition for d in batch})
         if taken:
             raise Conflict(f"partition {min(taken)} is held by a plan or the sweep")
+        late = stirred(
+            self._table, format=self._format, store=self._store, partitions={d.version.partition for d in batch}
+        )
+        if late:
+            raise Conflict(f"the sweep comes first: {late[min(late)]}")
         rows = [d.row_id for d in batch]
         if len(self._store.begin_deleting(rows)) < len(rows):
             raise Conflict("another process has deleted some of these files meanwhile")

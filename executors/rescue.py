@@ -5,16 +5,18 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 
 from executors.keeping import Keeping
+from executors.landed import record_late
+from executors.late import sweep_places
 from executors.observer import Observer
-from executors.outcome import Outcome, Result, figures_of
+from executors.outcome import Outcome, Result
 from executors.run import ASK_AGAIN_SECONDS, HEARTBEAT, settle
 from lake.errors import Rejected, one_line
 from lake.logfields import about
 from lake.model import TableRef
 from lake.optional import FindsLateFiles, FindsStaged, RemovesLateFiles, pending, unfinished
+from lake.place_store import PlaceStore
 from lake.plan import LIVE_STATES, Claim, KeeperKind, PlanKind, PlanState
 from lake.plan_store import PlanStore
 from lake.ports import SparkProvider, TableFormat
@@ -62,19 +64,21 @@ def unservable(claim: Claim, error: Rejected) -> Outcome:
     return Outcome(result=Result.INFLIGHT, reason=type(error).__name__, error=one_line(error))
 
 
-def sweep(table: TableRef, *, format: TableFormat, store: PlanStore, spark: SparkProvider) -> int:
+def sweep(table: TableRef, *, format: TableFormat, store: PlaceStore, spark: SparkProvider) -> int:
     """Make table and database agree on plans that ended; how many instants were withdrawn.
 
     A commit of a plan that ended cancelled or failed is recorded. Pending instants of ended plans are withdrawn, such
     as one published by an executor that had lost its lease, and so are clusterings, which refuse writers, of plans that
     wait. What has to be executed (``Unfinished.stays``) is left to a plan that adopts it. Instants of plans this
     database does not know belong to another lakefold and are left alone, but not what was written for any plan of a
-    lakefold's after its instant was over: that is deleted. Raises what the format raises.
+    lakefold's after its instant was over: that is deleted. What writers left where partitions were is brought to where
+    they are. Raises what the format raises.
     """
     record_late(table, format=format, store=store)
     withdrawn = _withdraw_staged(table, format, store, spark)
     withdrawn += _withdraw(table, _nobodys(table, format, store), format, spark)
     _remove_late_files(table, format, spark)
+    sweep_places(table, format=format, store=store, spark=spark)
     return withdrawn
 
 
@@ -143,19 +147,3 @@ def _nobodys(table: TableRef, format_: TableFormat, store: PlanStore) -> dict[st
         if waits or (state is not None and state not in LIVE_STATES):
             found[entry.plan_id].append(entry.instant)
     return found
-
-
-def record_late(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
-    """Record the commits of plans that ended cancelled or failed although their table holds them; how many there were.
-
-    No run of this lakefold ends a plan so. An earlier one did, and so does an executor that commits without the
-    database, from a copy of it or in spite of it. Unrecorded, what such a commit replaced would stay for ever.
-    """
-    uncommitted = store.uncommitted(table)
-    commits = format.landed(table, uncommitted) if uncommitted else {}
-    recorded = 0
-    for plan_id, commit in commits.items():
-        if store.complete_late(commit, partial(figures_of, commit=commit)):
-            recorded += 1
-            log.warning("plan %s of %s had ended, yet %s is its commit: recorded", plan_id, table.name, commit.instant)
-    return recorded

@@ -21,6 +21,7 @@ from datetime import timedelta
 from functools import partial
 
 from executors.landing import Landing
+from executors.late import stirred
 from executors.lease import Lease
 from executors.leftovers import leftovers_of
 from executors.observer import Observer, observed
@@ -256,6 +257,7 @@ class _Run:
 
     def _write(self, writer: TableWriter, plan: Plan, numbers: Sequence[int]) -> Rewrite:
         with self._step(Step.PREPARE):
+            self._refuse_stirred(plan)
             prepared = writer.prepare(plan, self._claim.epoch)
             self._left.instant = prepared.instant
             failpoint("published_unrecorded")
@@ -270,12 +272,24 @@ class _Run:
             prove(rewrite, writer=writer, volatile=self._format.volatile_columns, check=self._lease.check)
         return rewrite
 
+    def _refuse_stirred(self, plan: Plan) -> None:
+        """Raise Conflict, naming the groups, where late writers changed a former place: the sweep comes first."""
+        reasons = stirred(self._table, format=self._format, store=self._store, partitions=plan.partitions)
+        if reasons:
+            left_out = [
+                LeftOut(group=index, reason=reasons[group.partition])
+                for index, group in enumerate(plan.groups)
+                if group.partition in reasons
+            ]
+            raise Conflict(f"a writer was in a place that its partition has left: {left_out[0].reason}", left_out)
+
     def _commit(self, writer: TableWriter, rewrite: Rewrite) -> None:
         # Twice: once for the commit, and once more in case this process is stopped between the look and the commit.
         self._lasts = 2 * writer.commit_takes
         self._lease.renew(at_least=self._lasts)
         with self._step(Step.COMMIT):
             self._lease.renew_if_stale(at_least=self._lasts)
+            self._refuse_stirred(rewrite.prepared.plan)
             self._landing.is_possible = True
             try:
                 self._landing.commit = writer.commit(rewrite)

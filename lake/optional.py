@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from lake.errors import Rejected
 from lake.model import TableRef
-from lake.plan import ClusteringGroup, PlanKind, Staged, SupersededVersion
+from lake.places import Moved, PartitionSeen
+from lake.plan import ClusteringGroup, Move, PlacedFile, PlanKind, Staged, SupersededVersion
 from lake.ports import Capability, Prepared, TableFormat
 
 
@@ -234,6 +235,41 @@ class FindsLateFiles(Protocol):
         """Instants of lakefold's, whichever database knows their plans, that are over and have files of no commit.
 
         Cheap, since it is asked at every sweep: looks at one instant grow rarer, and end.
+        """
+
+
+@runtime_checkable
+class LeavesPlaces(Protocol):
+    """What a ``TableFormat`` adds whose commits move partitions (``Commit.moves``).
+
+    A writer that began before a move ends where the partition was. So former places are looked at for as long as the
+    table is served, and what is found there is dealt with as ``lake.places.decide`` says.
+    """
+
+    def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
+        """Where these partitions are now, by name, and what is in each of their ``places``.
+
+        Of files that are not recorded it tells whether they are still being written.
+        """
+
+
+@runtime_checkable
+class CarriesLateFiles(Protocol):
+    """What a ``TableWriter`` adds whose commits move partitions.
+
+    It calls ``fence`` right before each change: somebody else may hold the partition by then.
+    """
+
+    def target_of(self, source: PlacedFile, place: str) -> str:
+        """Where ``source`` is copied to in ``place``: always the same for the same file, and for no other one."""
+
+    def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
+        """Copy each file to its target, whole or not at all, unless it is there; those that are gone, or changed."""
+
+    def tell(self, last: Move, move: Move | None = None) -> None:
+        """Have the catalog count the files where ``last`` has moved a partition; with ``move`` move it on first.
+
+        One call. Raises Conflict where the partition is not as ``last`` left it, CommitUnknown where nobody can tell.
         """
 
 

@@ -6,64 +6,32 @@ move ends in the old directory and reports success. ``decide`` is where its rows
 itself: the sweep hands it the evidence and does what it says.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
+
+from lake.plan import Move, PlacedFile
 
 WRITER_GRACE = timedelta(hours=1)
 """How long files of a former place may be gone, with nothing new, until a person has to say what that means."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedFile:
-    """One data file, told from others that had its name: path, bytes, and when it was written in milliseconds.
-
-    ``path`` is relative to the table's location, or absolute outside it.
-    """
-
-    path: str
-    bytes: int
-    modified_ms: int
-
-    @property
-    def name(self) -> str:
-        """Its name in its directory."""
-        return self.path.rpartition("/")[2]
-
-    @property
-    def modified_at(self) -> datetime:
-        """When it was written."""
-        return _EPOCH + timedelta(milliseconds=self.modified_ms)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A partition's move from ``left`` to ``place``, both directories, with the ``files`` that it had there.
-
-    ``token`` is the name under which the catalog knows the move, which no other move of the partition has.
-    """
-
-    partition: str
-    token: str
-    left: str
-    place: str
-    files: tuple[PlacedFile, ...]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Former:
-    """A place that a partition has left. ``inputs`` are the recorded files that are to be there still.
+    """A place that a partition has left, last by the move ``token``; ``inputs`` are recorded files still to be there.
 
-    ``cleaning``: lakefold has begun to delete recorded files there, which are no ``inputs`` any more.
+    ``released`` are recorded files that may be there or not, ``cleaning`` that lakefold has begun to delete some of
+    them. ``plan_id`` is the plan under which what is there waits for its deletion.
     """
 
     place: str
     inputs: tuple[PlacedFile, ...]
+    released: tuple[PlacedFile, ...] = ()
     cleaning: bool = False
+    token: str = ""
+    plan_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +49,36 @@ class Carry:
 class Moved:
     """What the database knows of one partition that was moved: its last move, and the places left before.
 
-    ``begun`` is a move that may have been made or not: its catalog was about to be called.
+    ``begun`` are later moves that may have been made or not: the catalog was about to be called. ``plan_id`` is the
+    plan under which files of the last place wait for their deletion, should the partition leave it. ``unsettled``: the
+    last answer was to wait.
     """
 
     last: Move
     former: tuple[Former, ...]
     carries: tuple[Carry, ...] = ()
-    begun: Move | None = None
-    #: the plan whose commit last moved it
+    begun: tuple[Move, ...] = ()
     plan_id: str = ""
+    unsettled: bool = False
 
     @property
     def partition(self) -> str:
         """The partition's name."""
         return self.last.partition
+
+    @property
+    def places(self) -> Collection[str]:
+        """All directories that tell something about it."""
+        return {self.last.place, *(former.place for former in self.former), *(move.place for move in self.begun)}
+
+    @property
+    def files(self) -> Iterator[PlacedFile]:
+        """All files that are recorded, wherever they are."""
+        yield from self.last.files
+        for former in self.former:
+            yield from former.inputs
+            yield from former.released
+        yield from (carry.source for carry in self.carries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +194,7 @@ def _look(former: Former, seen: PartitionSeen, record: Moved) -> _Looked:
     place, there = former.place, seen.places[former.place]
     sources = {carry.source for carry in record.carries}
     targets = {carry.target.rpartition("/")[2] for carry in record.carries}
-    recorded = frozenset(former.inputs)
+    recorded = frozenset((*former.inputs, *former.released))
     late = {
         file: came
         for file, came in there.files.items()
@@ -308,9 +292,3 @@ def _wait(reason: str, waited: timedelta, grace: timedelta) -> Decision:
 
 def _halt(reason: str) -> Decision:
     return Decision(action=Action.HALT, reason=reason)
-
-
-def places_of(record: Moved) -> Sequence[str]:
-    """The directories that tell about a partition: where it is, where it was, and where it may just have been moved."""
-    begun = () if record.begun is None else (record.begun.place, record.begun.left)
-    return list(dict.fromkeys((record.last.place, *(former.place for former in record.former), *begun)))

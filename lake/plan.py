@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -39,6 +39,8 @@ AUTO = "auto"
 
 WATCHED_FOR = timedelta(days=7)
 """How long what an attempt may have left is looked for: whoever slept for longer is not waited for."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class KeeperKind(StrEnum):
@@ -210,12 +212,59 @@ class SupersededVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedFile:
+    """One data file, told from others that had its name: path, bytes, and when it was written in milliseconds.
+
+    ``path`` is relative to the table's location, or absolute outside it.
+    """
+
+    path: str
+    bytes: int
+    modified_ms: int
+
+    @property
+    def name(self) -> str:
+        """Its name in its directory."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def modified_at(self) -> datetime:
+        """When it was written."""
+        return _EPOCH + timedelta(milliseconds=self.modified_ms)
+
+    def as_superseded(self, partition: str, instant: str) -> SupersededVersion:
+        """The same as a file that is to be deleted once its retention has passed."""
+        return SupersededVersion(
+            partition=partition, path=self.path, bytes=self.bytes, instant=instant, modified_at=self.modified_at
+        )
+
+
+def milliseconds_of(moment: datetime) -> int:
+    """A moment as ``PlacedFile`` and the database have it."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A partition's move from ``left`` to ``place``, both directories, with the ``files`` that it had there.
+
+    ``token`` is the name under which the catalog knows the move, which no other move of the partition has.
+    """
+
+    partition: str
+    token: str
+    left: str
+    place: str
+    files: tuple[PlacedFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     """Proof that a table holds the result of a plan.
 
     ``instant`` names the commit on the table's own timeline; ``outputs`` and ``superseded`` are what it
     added and replaced, as the table itself records them. ``epoch`` is that of the attempt that made it, None where the
-    table does not say, as where another process executed the plan.
+    table does not say, as where another process executed the plan. ``moves`` are of a format that moves partitions.
     """
 
     plan_id: str
@@ -223,6 +272,7 @@ class Commit:
     outputs: tuple[OutputFile, ...]
     superseded: tuple[SupersededVersion, ...]
     epoch: int | None = None
+    moves: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

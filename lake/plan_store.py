@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from lake.model import TableRef
+from lake.places import Moved
 from lake.plan import (
     Claim,
     Commit,
@@ -140,6 +141,11 @@ class PlanStore(Protocol):
 
     def release(self, keeper: Keeper) -> None:
         """Give up all that ``keeper`` holds."""
+
+    def moved(
+        self, table: TableRef, partitions: Collection[str] | None = None, *, within: timedelta | None = None
+    ) -> Sequence[Moved]:
+        """The table's moved partitions: those of these names, those last moved ``within`` that time, or all."""
 
     def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
         """Superseded versions older than ``retention``, in the order in which they were superseded."""

@@ -13,13 +13,12 @@ from lake.places import (
     Carry,
     Decision,
     Former,
-    Move,
     Moved,
     PartitionSeen,
-    PlacedFile,
     PlaceSeen,
     decide,
 )
+from lake.plan import Move, PlacedFile
 
 TOKEN = "v2"
 NO_TIME = timedelta()
@@ -75,6 +74,13 @@ def test_rule_2_an_overwrite_of_the_former_place_takes_the_partition_back():
 def test_rule_2_a_name_that_is_used_again_is_another_file():
     again = tuple(file(one.path, LATE) for one in HOME.inputs)
     assert answer(seen(*again)).action is Action.MOVE_BACK
+
+
+def test_rule_2_a_file_that_the_cleaner_has_come_to_is_neither_missed_nor_new():
+    former = Former(place="home", inputs=HOME.inputs[:1], released=HOME.inputs[1:], cleaning=True)
+    assert answer(QUIET, former=former).action is Action.NOTHING
+    assert answer(seen(HOME.inputs[0], NEW), former=former).files == (NEW,)
+    assert answer(seen(NEW), former=former).action is Action.HALT
 
 
 def test_rule_2_two_overwrites_are_ordered_where_one_had_ended_before_the_other_began_and_else_halt_the_table():

@@ -54,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 ROLES = ("all", "scheduler", "executor", "api")
 _SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
+#: a late writer's rows are to be seen within twice this
+_PLACES_TICK = timedelta(seconds=5)
 _PRUNE_TICK = timedelta(minutes=10)
 _TRENDS_TICK = timedelta(minutes=5)
 #: figures older than so many refreshes mean that the database does not answer
@@ -249,6 +251,7 @@ class Daemon:
             yield Loop(name="rescue", every=daemon.rescue_interval, tick=self._rescue)
             yield Loop(name="clean", every=daemon.clean_interval, tick=self._clean)
             yield Loop(name="sweep", every=self._sweep_interval, tick=self._sweep)
+            yield Loop(name="places", every=_PLACES_TICK, tick=self._sweep_hot)
 
     @property
     def _renewing(self) -> Loop:
@@ -368,6 +371,10 @@ class Daemon:
     def _sweep(self) -> None:
         if self.leadership.holds(SWEEP_ROLE):
             self.upkeep.sweep()
+
+    def _sweep_hot(self) -> None:
+        if self.leadership.holds(SWEEP_ROLE):
+            self.upkeep.sweep_hot()
 
 
 def serve(config: Config, role: str, once: bool = False) -> int:

@@ -5,15 +5,18 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 
 from executors.cleaner import CleanJob, CleanReport, clean_tables
+from executors.late import sweep_places
 from executors.observer import Observer
 from executors.rescue import sweep
 from lake import optional
 from lake.errors import one_line
 from lake.formats import load_format
+from lake.model import TableRef
 from lake.optional import RunsServices
-from lake.ports import Capability, SparkProvider
+from lake.ports import Capability, SparkProvider, TableFormat
 from lake.units import format_bytes
 from service.config.catalog import Catalog
 from service.config.loader import Config
@@ -21,6 +24,9 @@ from service.config.tables import configure
 from service.store import Figures, Store, StoreError, TableState
 
 logger = logging.getLogger(__name__)
+
+HOT_FOR = timedelta(hours=1)
+"""How long after a partition's move writers that began before it are expected to end: they are looked for often."""
 
 
 def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = None) -> list[CleanJob]:
@@ -134,19 +140,37 @@ class Upkeep:
         """
         figures = self._store.figures()
         planned = {row.table for row in figures.plans}
-        withdrawn = 0
-        for state in figures.tables:
-            if state.name not in planned or state.halted or state.mode == "off":
-                continue
-            adapter = load_format(state.ref.format)
-            try:
-                withdrawn += sweep(state.ref, format=adapter, store=self._store, spark=self._spark)
-            except StoreError:
-                raise
-            except Exception as error:
-                if state.name not in self._failing:
-                    self._failing.add(state.name)
-                    logger.warning("table %s: sweep failed: %s", state.name, one_line(error))
-            else:
-                self._failing.discard(state.name)
-        return withdrawn
+        return sum(
+            self._swept(state, lambda ref, adapter: sweep(ref, format=adapter, store=self._store, spark=self._spark))
+            for state in figures.tables
+            if state.name in planned
+        )
+
+    def sweep_hot(self) -> int:
+        """Look where partitions were until a short while ago: writers that began there are ending now.
+
+        Returns how many files and partitions were put right. Raises what the store raises.
+        """
+
+        def look(ref: TableRef, adapter: TableFormat) -> int:
+            report = sweep_places(ref, format=adapter, store=self._store, spark=self._spark, within=HOT_FOR)
+            return report.carried + report.aside + report.moved_back
+
+        names = self._store.moved_tables(HOT_FOR)
+        return sum(self._swept(state, look) for state in (self._store.tables(names) if names else ()))
+
+    def _swept(self, state: TableState, work: Callable[[TableRef, TableFormat], int]) -> int:
+        """What ``work`` did to a table; nothing where it is halted or off. Its failure is told once."""
+        if state.halted or state.mode == "off":
+            return 0
+        try:
+            done = work(state.ref, load_format(state.ref.format))
+        except StoreError:
+            raise
+        except Exception as error:
+            if state.name not in self._failing:
+                self._failing.add(state.name)
+                logger.warning("table %s: sweep failed: %s", state.name, one_line(error))
+            return 0
+        self._failing.discard(state.name)
+        return done

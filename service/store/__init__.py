@@ -25,6 +25,7 @@ from service.store.leaders import Leaders
 from service.store.lifecycle import Lifecycle
 from service.store.listing import Listing
 from service.store.notifications import Notifications
+from service.store.places import Places
 from service.store.planning import Planning
 from service.store.processes import Processes
 from service.store.pruning import Pruning
@@ -129,6 +130,7 @@ class Store(
     Lifecycle,
     StagedParts,
     Superseded,
+    Places,
     Planning,
     Listing,
     Requests,
@@ -145,7 +147,7 @@ class Store(
     Pruning,
     Trends,
 ):
-    """Implements ``lake.plan_store.PlanStore`` and everything the scheduler and the command line need. Thread-safe.
+    """Implements ``lake.place_store.PlaceStore`` and everything the scheduler and the command line need. Thread-safe.
 
     Connects at the first use. Every method raises DatabaseUnreachable, or SchemaBehind, where the database can't
     be used. Leases, backoff, retention and leaders go by the database's clock.

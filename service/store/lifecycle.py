@@ -14,8 +14,10 @@ from lake.model import TableRef
 from lake.plan import Claim, Commit, LeftOut, PartitionFigures, Plan, PlanState, Step
 from service.store.base import StorePart, fenced_update, hold, locked, record_event, storable
 from service.store.clock import db_now, milliseconds, to_ms
+from service.store.halts import halt
 from service.store.models import GroupRow, LivePartitionRow, PlanRow, SupersededRow, TableRow
 from service.store.notifications import tell
+from service.store.places import record_moves
 from service.store.rows import load_plan
 from service.store.staged import clear_committed
 from service.store.views import ErrorClass, Failure
@@ -181,6 +183,7 @@ class Lifecycle(StorePart):
         the plan's record puts right, or somebody runs plans from a copy of it, and goes on doing so.
         """
         _supersede(connection, row.table_name, commit)
+        record_moves(connection, row.table_name, commit)
         clear_committed(connection, commit, row.epoch)
         if commit.epoch is not None and commit.epoch > row.epoch:
             self._halt(
@@ -191,18 +194,9 @@ class Lifecycle(StorePart):
             )  # fmt: skip
 
     def _halt(self, connection: Connection, row: Row[Any], error: str) -> None:
-        """Halt the table of the plan ``row``. A second error keeps the first reason: there the search begins."""
+        """Halt the table of the plan ``row``."""
         why = f"plan {row.id}: {error}"
-        halted = connection.execute(
-            update(TableRow)
-            .where(TableRow.name == row.table_name, TableRow.halted_at_ms.is_(None))
-            .values(halted_at_ms=db_now(), halted_reason=storable(why))
-        )
-        if halted.rowcount:
-            tell(
-                connection, self._settings, "table.halted", table=row.table_name, plan=row.id, epoch=row.epoch,
-                reason=why,
-            )  # fmt: skip
+        halt(connection, self._settings, row.table_name, why, plan_id=row.id, epoch=row.epoch)
 
     def _leave_inflight(
         self, connection: Connection, claim: Claim, to: PlanState, values: Mapping[str, Any], actor: str, reason: str

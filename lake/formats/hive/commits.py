@@ -19,13 +19,22 @@ from lake.errors import Integrity, Transient
 from lake.formats.hive.catalog import table_of
 from lake.metastore import Metastore, Table
 from lake.model import TableRef
-from lake.plan import WATCHED_FOR, Commit, OutputFile, SupersededVersion
+from lake.plan import WATCHED_FOR, Commit, Move, OutputFile, PlacedFile, SupersededVersion
 
 HOME = "_lakefold"
 """The directory in a table's own that holds versions; readers and ``MSCK REPAIR`` pass over its name."""
 
 PLAN, EPOCH, VERSION = "lakefold.plan", "lakefold.epoch", "lakefold.version"
 """Properties of a partition that a commit has moved."""
+
+MOVED = "lakefold.moved"
+"""The property, in place of those, of a partition that was moved since by no plan: back to where a writer was."""
+
+#: properties that are wrong once files were added or replaced: readers answer counts from them
+UNKNOWN_NOW = frozenset({"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"})
+
+LOOK = timedelta(seconds=30)
+"""How long after the last look at partitions the call that changes them may begin."""
 
 #: a day less than what is staged is looked for, so that the sweep still finds it afterwards
 _KEPT = WATCHED_FOR - timedelta(days=1)
@@ -77,6 +86,7 @@ def write(ref: TableRef, record: Record) -> None:
         "superseded": [
             {**asdict(one), "modified_at": one.modified_at and one.modified_at.isoformat()} for one in commit.superseded
         ],
+        "moves": [asdict(move) for move in commit.moves],
     }
     path = home_of(ref) / commit.instant / _DOCUMENT
     scratch = path.with_name(f".{_DOCUMENT}")
@@ -144,6 +154,11 @@ def landed(metastore: Metastore, table: Table, ref: TableRef, versions: Collecti
     return found
 
 
+def token_of(parameters: Mapping[str, str]) -> str | None:
+    """The move that a partition names as its last; None where it names none."""
+    return parameters.get(MOVED) or parameters.get(VERSION)
+
+
 def begun(ref: TableRef, version: str, now: float) -> bool:
     """Whether the call that commits a version may be under way, of an executor that slept before it for however long.
 
@@ -187,6 +202,10 @@ def _read(path: Path) -> Record | None:
                     for one in document["superseded"]
                 ),
                 epoch=document["epoch"],
+                moves=tuple(
+                    Move(**{**one, "files": tuple(PlacedFile(**file) for file in one["files"])})
+                    for one in document["moves"]
+                ),
             ),
             partitions=tuple(document["partitions"]),
         )

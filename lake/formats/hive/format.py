@@ -12,11 +12,13 @@ from lake.formats.hive.catalog import Place, found_in, identity_of, open_metasto
 from lake.formats.hive.counts import rows_of
 from lake.formats.hive.refusals import FileKind
 from lake.formats.hive.slices import File, list_places, slices_of
+from lake.formats.hive.standing import standing
 from lake.formats.hive.superseded import in_use, live_again
 from lake.formats.hive.writer import HiveWriter
 from lake.locations import file_at
 from lake.metastore import Table
 from lake.model import Snapshot, TableRef
+from lake.places import Moved, PartitionSeen
 from lake.plan import Commit, Staged, SupersededVersion
 from lake.ports import Capability, SessionNeeds, SparkProvider, TableWriter, Verification
 
@@ -25,7 +27,7 @@ class HiveFormat:
     """Tables of a Hive metastore with Parquet or ORC files on local file systems, partitioned or not.
 
     Implements ``lake.ports.TableFormat``, ``FoundInMetastore``, ``FindsStaged``, ``HasIdentity``,
-    ``SeenThroughCatalog`` and ``ObservedOnly``.
+    ``SeenThroughCatalog``, ``LeavesPlaces`` and ``ObservedOnly``.
     """
 
     name = "hive"
@@ -80,6 +82,11 @@ class HiveFormat:
         """See ``FindsStaged``."""
         with open_metastore(table) as metastore:
             return commits.withdrawable(metastore, table, [one.token for one in staged], time.time())
+
+    def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
+        """See ``LeavesPlaces``."""
+        _, places = _look(table, [one.partition for one in moved])
+        return standing(table, moved, places, time.time())
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``TableFormat``."""

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ from lake.errors import Rejected, Transient
 from lake.formats.hive.catalog import Place
 from lake.formats.hive.refusals import check_location
 from lake.model import SLICES_SCHEMA
+from lake.plan import PlacedFile, milliseconds_of
 
 #: listing a directory of a mounted file system is waiting for it
 _LISTINGS_AT_ONCE = 8
@@ -24,6 +26,12 @@ class File:
     path: str
     bytes: int
     modified_ns: int
+
+
+def placed(location: str, path: str, size: int, modified_ns: int) -> PlacedFile:
+    """A file as moves of a table at ``location`` and superseded versions know it."""
+    at = datetime.fromtimestamp(modified_ns / 1e9, UTC)
+    return PlacedFile(path=path.removeprefix(f"{location}/"), bytes=size, modified_ms=milliseconds_of(at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

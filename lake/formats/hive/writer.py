@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import cast
@@ -17,32 +17,29 @@ from typing import cast
 from lake.engines import Engine, Task, choose, notes
 from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.failpoints import failpoint
-from lake.formats.hive import commits, refusals
+from lake.formats.hive import commits, late, refusals
 from lake.formats.hive.catalog import identity_of, open_metastore, places_of, table_of
 from lake.formats.hive.columns import schema_of
-from lake.formats.hive.commits import EPOCH, PLAN, VERSION, Record, home_of, new_version
+from lake.formats.hive.commits import EPOCH, LOOK, PLAN, VERSION, Record, home_of, new_version
 from lake.formats.hive.evidence import Evidence, Seen, look, still_there
 from lake.formats.hive.owners import check_owner, take_after
-from lake.formats.hive.slices import File, list_places
+from lake.formats.hive.slices import File, list_places, placed
 from lake.formats.hive.superseded import in_use
 from lake.locations import file_at
 from lake.metastore import TIMEOUT, Metastore, Partition, Table
 from lake.model import TableRef
 from lake.optional import made_anew
-from lake.plan import Commit, OutputFile, Plan, Progress, Staged, SupersededVersion
+from lake.plan import Commit, Move, OutputFile, PlacedFile, Plan, Progress, Staged, SupersededVersion
 from lake.ports import Deletion, Journal, Prepared, Report, Rewrite
-
-_LOOK = timedelta(seconds=30)
-"""How long after the last look at the inputs the call that commits may begin."""
 
 ATTEMPTS = "_attempts"
 """Where in a version engines write: a task that outlives its attempt never reaches what readers read."""
 
 
 class HiveWriter:
-    """See ``lake.ports.TableWriter`` and ``Fenced``."""
+    """See ``lake.ports.TableWriter``, ``Fenced`` and ``lake.optional.CarriesLateFiles``."""
 
-    commit_takes = _LOOK + TIMEOUT
+    commit_takes = LOOK + TIMEOUT
 
     def __init__(self, table: TableRef, engines: Sequence[Engine]) -> None:
         self._ref, self._engines = table, engines
@@ -133,10 +130,10 @@ class HiveWriter:
                 seen.place.parameters[VERSION] for seen in now.values() if VERSION in seen.place.parameters
             }:
                 commits.file_away(self._ref, version)
-            commit = self._commit_of(rewrite, now)
+            commit = self._commit_of(rewrite, now, published)
             commits.write(self._ref, Record(commit=commit, partitions=tuple(evidence)))
             changed = [self._moved(seen, rewrite.prepared, published[name]) for name, seen in now.items()]
-            if time.monotonic() - looked > _LOOK.total_seconds():
+            if time.monotonic() - looked > LOOK.total_seconds():
                 commits.take_back(self._ref, commit.instant)
                 raise Transient("looking at the partitions took too long for a safe commit")
             failpoint("in_commit")
@@ -158,6 +155,23 @@ class HiveWriter:
         for version in left:
             shutil.rmtree(home_of(self._ref) / version, ignore_errors=True)
         return len(left)
+
+    # What late writers left.
+
+    def target_of(self, source: PlacedFile, place: str) -> str:
+        """See ``CarriesLateFiles``."""
+        return late.target_of(source, place)
+
+    def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
+        """See ``CarriesLateFiles``."""
+        return late.copy(self._ref, pairs, self.fence)
+
+    def tell(self, last: Move, move: Move | None = None) -> None:
+        """See ``CarriesLateFiles``."""
+        with open_metastore(self._ref) as metastore:
+            table = table_of(metastore, self._ref)
+            self._same_table(table)
+            late.tell(metastore, table, self._ref, last, move, self.fence)
 
     # Deleting.
 
@@ -292,7 +306,7 @@ class HiveWriter:
             if difference is not None:
                 raise Conflict(f"partition {name} changed before the commit: {difference}")
 
-    def _commit_of(self, rewrite: Rewrite, now: Mapping[str, Seen]) -> Commit:
+    def _commit_of(self, rewrite: Rewrite, now: Mapping[str, Seen], published: Mapping[str, Sequence[File]]) -> Commit:
         prepared = rewrite.prepared
         return Commit(
             plan_id=prepared.plan.plan_id,
@@ -310,13 +324,27 @@ class HiveWriter:
                 for name, seen in now.items()
                 for path, (size, nanoseconds) in sorted(seen.files.items())
             ),
+            moves=tuple(
+                Move(
+                    partition=name,
+                    token=prepared.instant,
+                    left=seen.place.location.removeprefix(f"{self._ref.location}/"),
+                    place=f"{commits.HOME}/{prepared.instant}/{name}",
+                    files=tuple(
+                        placed(self._ref.location, file.path, file.bytes, file.modified_ns) for file in published[name]
+                    ),
+                )
+                for name, seen in now.items()
+            ),
         )
 
     def _moved(self, seen: Seen, prepared: Prepared, files: Sequence[File]) -> Partition:
         """The partition at its new place, with the commit's name and true counts; others are not told what they had."""
         place = seen.place
         assert place.partition is not None, "tables without partitions are refused"
-        kept = {name: value for name, value in place.parameters.items() if name not in _UNKNOWN_NOW}
+        kept = {
+            name: value for name, value in place.parameters.items() if name not in commits.UNKNOWN_NOW | {commits.MOVED}
+        }
         location = f"file:{home_of(self._ref)}/{prepared.instant}/{place.name}"
         return place.partition.changed(
             place.storage.moved(location),
@@ -339,10 +367,6 @@ class HiveWriter:
             if not made:
                 commits.take_back(self._ref, commit.instant)
                 raise Conflict(f"the metastore refused the commit: {error}") from error
-
-
-#: properties that are wrong for what a rewrite has written: readers answer counts from them
-_UNKNOWN_NOW = frozenset({"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"})
 
 
 def _final(output: OutputFile, version: str) -> str:

@@ -7,6 +7,7 @@ from the database's own clock (``clock.db_now``).
 
 from service.store.models.columns import Base
 from service.store.models.people import AuditRow, BulkRow, LeaderRow, NotificationRow, ProcessRow, RequestRow, TokenRow
+from service.store.models.places import CarryRow, PlaceMoveRow
 from service.store.models.plans import (
     EventRow,
     GroupRow,
@@ -32,12 +33,14 @@ __all__ = [
     "AuditRow",
     "Base",
     "BulkRow",
+    "CarryRow",
     "EventRow",
     "GroupRow",
     "LeaderRow",
     "LivePartitionRow",
     "NotificationRow",
     "PartitionLayoutRow",
+    "PlaceMoveRow",
     "PlanRow",
     "PlanTotalRow",
     "ProcessRow",

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commits that a table holds although their plans had ended: found, and recorded."""
+
+import logging
+from functools import partial
+
+from executors.outcome import figures_of
+from lake.model import TableRef
+from lake.plan_store import PlanStore
+from lake.ports import TableFormat
+
+log = logging.getLogger(__name__)
+
+
+def record_late(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
+    """Record the commits of plans that ended cancelled or failed although their table holds them; how many there were.
+
+    No run of this lakefold ends a plan so. An earlier one did, and so does an executor that commits without the
+    database, from a copy of it or in spite of it. Unrecorded, what such a commit replaced would stay for ever.
+    """
+    uncommitted = store.uncommitted(table)
+    commits = format.landed(table, uncommitted) if uncommitted else {}
+    recorded = 0
+    for plan_id, commit in commits.items():
+        if store.complete_late(commit, partial(figures_of, commit=commit)):
+            recorded += 1
+            log.warning("plan %s of %s had ended, yet %s is its commit: recorded", plan_id, table.name, commit.instant)
+    return recorded

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sweep of places that partitions have left: what late writers ended there becomes the table's.
+
+Each step is known to the database before it is taken, and can be taken again: a carry is a row before it is a copy,
+a move back is a row before the catalog is called. So a round that dies anywhere leaves what the next one goes on
+with. A partition is changed only while it is held, which keeps plans, the cleaner and other rounds away.
+"""
+
+import logging
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Protocol, cast
+
+from executors.keeping import Keeping
+from executors.landed import record_late
+from lake.errors import CommitUnknown, Conflict, LeaseLost, one_line
+from lake.failpoints import failpoint
+from lake.model import TableRef
+from lake.optional import CarriesLateFiles, Fenced, LeavesPlaces
+from lake.place_store import PlaceStore
+from lake.places import WRITER_GRACE, Action, Carry, Decision, Former, Moved, PartitionSeen, decide
+from lake.plan import KeeperKind, Move, PlacedFile
+from lake.plan_store import PlanStore
+from lake.ports import SparkProvider, TableFormat
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class LateReport:
+    """What a round did: files that it carried or set aside, partitions that it moved back, and why it halted."""
+
+    carried: int = 0
+    aside: int = 0
+    moved_back: int = 0
+    waiting: int = 0
+    halted: str | None = None
+
+
+def stirred(
+    table: TableRef, *, format: TableFormat, store: PlanStore, partitions: Collection[str]
+) -> Mapping[str, str]:
+    """Those of ``partitions`` whose former places a writer has changed, or that a round has begun with; each with why.
+
+    Nothing is planned, committed or deleted there before the sweep has been.
+    """
+    if not isinstance(format, LeavesPlaces):
+        return {}
+    known = store.moved(table, partitions)
+    seen = format.standing(table, known) if known else {}
+    reasons = {one.partition: _stirs(one, seen[one.partition]) for one in known}
+    return {partition: reason for partition, reason in reasons.items() if reason is not None}
+
+
+def sweep_places(
+    table: TableRef,
+    *,
+    format: TableFormat,
+    store: PlaceStore,
+    spark: SparkProvider,
+    within: timedelta | None = None,
+    grace: timedelta = WRITER_GRACE,
+) -> LateReport:
+    """Look at the former places of partitions that were last moved ``within`` that time, and do what is to be done.
+
+    Partitions that a plan or the cleaner holds are left for the next round. Raises what format and store raise.
+    """
+    report = LateReport()
+    if not isinstance(format, LeavesPlaces):
+        return report
+    known = store.moved(table, within=within)
+    seen = format.standing(table, known) if known else {}
+    due = [one.partition for one in known if one.unsettled or _stirs(one, seen[one.partition]) is not None]
+    if not due:
+        return report
+    with format.writer(table, spark) as writer:
+        assert isinstance(writer, CarriesLateFiles)
+        for partition in due:
+            if report.halted is None:
+                round_ = _Round(table, cast(_MovesPartitions, format), store, writer, partition, grace, report)
+                round_.run()
+    return report
+
+
+def _stirs(record: Moved, seen: PartitionSeen) -> str | None:
+    """Why a round has to look at a partition; None where nothing is to be done there."""
+    if record.begun or any(not carry.done for carry in record.carries):
+        return f"partition {record.partition}: a round of the sweep has begun to bring late files in"
+    decision = decide(record, seen, timedelta())
+    return None if decision.action is Action.NOTHING and not decision.aside else decision.reason
+
+
+class _MovesPartitions(TableFormat, LeavesPlaces, Protocol):
+    """A format that does."""
+
+
+class _Round:
+    """One partition, held."""
+
+    def __init__(
+        self,
+        table: TableRef,
+        format_: _MovesPartitions,
+        store: PlaceStore,
+        writer: CarriesLateFiles,
+        partition: str,
+        grace: timedelta,
+        report: LateReport,
+    ) -> None:
+        self._table, self._format, self._store, self._writer = table, format_, store, writer
+        self._partition, self._grace, self._report = partition, grace, report
+        self._keeping = Keeping(KeeperKind.SWEEP, table, format_, store)
+
+    def run(self) -> None:
+        """Hold the partition and settle it; nothing where somebody else has it, or changes it meanwhile."""
+        if self._keeping.taken({self._partition}):
+            return
+        if isinstance(self._writer, Fenced):
+            self._writer.fence = self.fence
+        try:
+            self.settle()
+        except CommitUnknown:
+            # What was asked of the catalog may yet be done: the hold outlasts it, and ends by itself.
+            raise
+        except (Conflict, LeaseLost) as error:
+            log.info("table %s, partition %s: %s; looked at again", self._table.name, self._partition, one_line(error))
+            self._keeping.release()
+        except BaseException:
+            self._keeping.release()
+            raise
+        else:
+            self._keeping.release()
+
+    def fence(self) -> None:
+        """Go on holding the partition. Raises LeaseLost where somebody else has it by now."""
+        if self._keeping.taken({self._partition}):
+            raise LeaseLost(f"partition {self._partition} of {self._table.name} is somebody else's by now")
+
+    def settle(self) -> None:
+        """Finish what an earlier round began, then do what the evidence says."""
+        record, seen = self._look()
+        begun = next((move for move in record.begun if move.token == seen.token), None)
+        if begun is not None:
+            self._store.end_move(self._table, begun)
+            record, seen = self._look()
+        elif record.begun:
+            # Whoever began them held the partition for longer than such a call can take: they were not made.
+            self._store.forget_moves(self._table, record.begun)
+            record, seen = self._look()
+        elif seen.token not in (None, record.last.token):
+            record_late(self._table, format=self._format, store=self._store)
+            record, seen = self._look()
+        if self._finish_carries(record, seen):
+            record, seen = self._look()
+        # What was recorded and not copied is decided anew: an overwrite may have come between.
+        open_ = [carry for carry in record.carries if not carry.done]
+        record = replace(record, carries=tuple(carry for carry in record.carries if carry not in open_))
+        decision = decide(record, seen, timedelta(), self._grace)
+        if record.unsettled or decision.action is Action.WAIT:
+            waited = self._store.unsettled(self._table, record, decision.action is Action.WAIT)
+            decision = decide(record, seen, waited, self._grace)
+        if decision.action is Action.HALT:
+            self._report.halted = decision.reason
+            log.error("table %s is halted: %s", self._table.name, decision.reason)
+            self._store.halt_table(self._table, decision.reason)
+        elif decision.action is Action.WAIT:
+            self._report.waiting += 1
+        else:
+            if decision.action is Action.MOVE_BACK:
+                self._move_back(record, decision)
+            else:
+                self._carry(record, decision.files)
+                self._set_aside(record, decision.aside)
+                self._forget_gone(record, seen)
+            over = [carry for carry in open_ if carry.source not in decision.files]
+            self._store.end_carries(self._table, [(carry, None) for carry in over])
+            if decision.action is not Action.NOTHING or decision.aside:
+                log.warning("table %s, partition %s: %s", self._table.name, self._partition, _told(decision))
+
+    def _look(self) -> tuple[Moved, PartitionSeen]:
+        self.fence()
+        (record,) = self._store.moved(self._table, [self._partition])
+        return record, self._format.standing(self._table, [record])[self._partition]
+
+    def _finish_carries(self, record: Moved, seen: PartitionSeen) -> bool:
+        """End carries that an earlier round has copied to where the partition is; whether there were any."""
+        if (seen.place, seen.token) != (record.last.place, record.last.token):
+            return False
+        there = {file.path for file in seen.places[record.last.place].files}
+        copied = [carry for carry in record.carries if not carry.done and carry.target in there]
+        self._bring(record, [(carry.source, carry.target) for carry in copied])
+        return bool(copied)
+
+    def _carry(self, record: Moved, files: Sequence[PlacedFile]) -> None:
+        pairs = [(file, self._writer.target_of(file, record.last.place)) for file in files]
+        if pairs:
+            self._store.begin_carries(self._table, self._partition, pairs)
+            failpoint("carry_recorded")
+            self._bring(record, pairs)
+
+    def _bring(self, record: Moved, pairs: Sequence[tuple[PlacedFile, str]]) -> None:
+        """Copy recorded carries, have the catalog count them, and note that they are done."""
+        if not pairs:
+            return
+        gone = self._writer.copy(pairs)
+        failpoint("carry_copied")
+        self._writer.tell(record.last)
+        failpoint("carry_told")
+        sources = frozenset(source for source, _ in pairs)
+        former = {one.place: one for one in record.former}
+        (now,) = self._store.moved(self._table, [self._partition])
+        self._store.end_carries(
+            self._table,
+            [
+                (carry, None if carry.source in gone else former.get(_directory(carry.source.path)))
+                for carry in now.carries
+                if carry.source in sources and not carry.done
+            ],
+        )
+        self._report.carried += len(pairs) - len(gone)
+
+    def _move_back(self, record: Moved, decision: Decision) -> None:
+        """The former place is the partition's again, with what goes along; what was left waits for its deletion."""
+        place = decision.place
+        assert place is not None
+        along = [(file, self._writer.target_of(file, place)) for file in decision.files]
+        if along:
+            self._store.begin_carries(self._table, self._partition, along)
+            failpoint("carry_recorded")
+            if self._writer.copy(along):
+                raise Conflict("files that were to go along are gone")
+            failpoint("carry_copied")
+        record, seen = self._look()
+        again = decide(record, seen, timedelta(), self._grace)
+        if (again.action, again.place, again.files) != (decision.action, place, decision.files):
+            raise Conflict("another writer was there meanwhile")
+        over = tuple(seen.places[place].files)
+        move = Move(
+            partition=self._partition, token=f"back-{uuid.uuid4().hex}", left=record.last.place, place=place, files=over
+        )
+        elsewhere = {one.place: one for one in record.former if one.place != place}
+        left = [file for file in (*decision.files, *decision.aside) if _directory(file.path) not in elsewhere]
+        self._store.begin_move(self._table, move, record.plan_id, [*record.last.files, *left])
+        failpoint("move_recorded")
+        self._writer.tell(record.last, move)
+        failpoint("move_told")
+        self._store.end_move(self._table, move)
+        self._set_aside(record, [file for file in decision.aside if _directory(file.path) in elsewhere])
+        self._end_along(along, elsewhere)
+        self._report.moved_back += 1
+
+    def _end_along(self, along: Iterable[tuple[PlacedFile, str]], elsewhere: Mapping[str, Former]) -> None:
+        sources = {source for source, _ in along}
+        (now,) = self._store.moved(self._table, [self._partition])
+        ended: list[tuple[Carry, Former | None]] = [
+            (carry, elsewhere.get(_directory(carry.source.path))) for carry in now.carries if carry.source in sources
+        ]
+        self._store.end_carries(self._table, ended)
+
+    def _set_aside(self, record: Moved, files: Sequence[PlacedFile]) -> None:
+        by_place: dict[str, list[PlacedFile]] = defaultdict(list)
+        for file in files:
+            by_place[_directory(file.path)].append(file)
+        for former in record.former:
+            if by_place[former.place]:
+                self._store.set_aside(self._table, self._partition, former, by_place[former.place])
+        self._report.aside += len(files)
+
+    def _forget_gone(self, record: Moved, seen: PartitionSeen) -> None:
+        """What an overwrite of a former place removed is not missed, once it is decided what becomes of its rows."""
+        if (seen.place, seen.token) != (record.last.place, record.last.token):
+            return
+        for former in record.former:
+            if gone := [file for file in former.inputs if file not in seen.places[former.place].files]:
+                self._store.gone(self._table, former, gone)
+
+
+def _directory(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _told(decision: Decision) -> str:
+    kept = "" if not decision.aside else f"; {len(decision.aside)} older files are kept aside: {decision.aside[0].path}"
+    return f"{decision.reason}: {decision.action}, {len(decision.files)} files carried{kept}"

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the database that the sweep of former places uses, as a protocol beside ``lake.plan_store``."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from lake.model import TableRef
+from lake.places import Carry, Former, Moved
+from lake.plan import Move, PlacedFile
+from lake.plan_store import PlanStore
+
+
+class PlaceStore(PlanStore, Protocol):
+    """What is known of partitions that were moved. Times are the database's."""
+
+    def begin_carries(self, table: TableRef, partition: str, targets: Sequence[tuple[PlacedFile, str]]) -> None:
+        """Record what is about to be copied, each source with its target; a source that has that target stays done."""
+
+    def end_carries(self, table: TableRef, carries: Sequence[tuple[Carry, Former | None]]) -> None:
+        """Record that these are done; each source waits for its deletion where it is of a former place that is given.
+
+        A source without one is gone.
+        """
+
+    def begin_move(self, table: TableRef, move: Move, plan_id: str, left: Sequence[PlacedFile]) -> None:
+        """Record a move, and the files that it leaves, before its catalog is called."""
+
+    def end_move(self, table: TableRef, move: Move) -> None:
+        """Record that a move was made; what it left waits for its deletion under its plan."""
+
+    def forget_moves(self, table: TableRef, moves: Sequence[Move]) -> None:
+        """Forget moves that were begun and not made."""
+
+    def set_aside(self, table: TableRef, partition: str, former: Former, files: Sequence[PlacedFile]) -> None:
+        """Have files of a former place wait for their deletion: a later overwrite has removed their rows."""
+
+    def gone(self, table: TableRef, former: Former, files: Sequence[PlacedFile]) -> None:
+        """End the wait of files of a former place that a writer has removed: nobody expects them there any more."""
+
+    def unsettled(self, table: TableRef, moved: Moved, is_so: bool) -> timedelta:
+        """Note whether what is there is to be waited for; for how long that has been so."""
+
+    def halt_table(self, table: TableRef, reason: str) -> None:
+        """Halt a table until a person resumes it; a second reason does not replace the first."""

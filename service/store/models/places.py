@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where partitions were before commits moved them, and what late writers have left there."""
+
+from typing import Any
+
+from sqlalchemy import BigInteger, ForeignKey, String, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.store.models.columns import Base, Json, RowId
+
+
+class PlaceMoveRow(Base):
+    """A partition's move; the last one that was made says where it is expected to be.
+
+    It outlives its plan, whose row is pruned: a former place is looked at for as long as the table is served.
+    ``made_at_ms`` is None while nobody knows whether the catalog was told. ``files`` are those of the new place, kept
+    for the last move only.
+    """
+
+    __tablename__ = "place_move"
+    __table_args__ = (UniqueConstraint("table_name", "partition_path", "token"),)
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
+    partition_path: Mapped[str] = mapped_column(String)
+    token: Mapped[str] = mapped_column(String)
+    plan_id: Mapped[str] = mapped_column(String)
+    left_place: Mapped[str] = mapped_column(String)
+    place: Mapped[str] = mapped_column(String)
+    files: Mapped[Any] = mapped_column(Json)
+    #: of a move that no plan made, until it is made: what then waits for its deletion
+    left_files: Mapped[Any] = mapped_column(Json)
+    begun_at_ms: Mapped[int] = mapped_column(BigInteger)
+    made_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    #: since when the answer to what is there has been to wait
+    unsettled_since_ms: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class CarryRow(Base):
+    """A file of a late writer that is copied to where its partition is: written before the copy, and never twice."""
+
+    __tablename__ = "carry"
+    __table_args__ = (UniqueConstraint("table_name", "source", "bytes", "modified_at_ms"),)
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
+    partition_path: Mapped[str] = mapped_column(String)
+    source: Mapped[str] = mapped_column(String)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    modified_at_ms: Mapped[int] = mapped_column(BigInteger)
+    target: Mapped[str] = mapped_column(String)
+    begun_at_ms: Mapped[int] = mapped_column(BigInteger)
+    done_at_ms: Mapped[int | None] = mapped_column(BigInteger)

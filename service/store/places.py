@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places that partitions have left: which, what is to be in them still, and what late writers added there.
+
+Nothing here is ever forgotten while the table is served: a session that cached a place writes there for as long as it
+lives, and a file that was carried once must not be carried again.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from lake.model import TableRef
+from lake.places import Carry, Former, Moved
+from lake.plan import Commit, Move, PlacedFile
+from service.store.base import StorePart, insert_if_absent
+from service.store.clock import db_now, milliseconds
+from service.store.halts import halt
+from service.store.models import CarryRow, PlaceMoveRow, PlanRow, SupersededRow
+
+#: rows asked for, or changed, by one statement
+_CHUNK = 500
+
+
+class Places(StorePart):
+    """The journal of moves and carries; implements ``lake.place_store.PlaceStore`` with the rest of the store."""
+
+    def moved(
+        self, table: TableRef, partitions: Collection[str] | None = None, *, within: timedelta | None = None
+    ) -> Sequence[Moved]:
+        """The table's moved partitions: those of these names, those last moved ``within`` that time, or all."""
+        row = PlaceMoveRow
+        with self._database.read() as connection:
+            chosen = sorted(partitions) if partitions is not None else None
+            if within is not None:
+                late = select(row.partition_path).where(
+                    row.table_name == table.name, row.begun_at_ms > db_now() - milliseconds(within)
+                )
+                chosen = sorted(set(connection.execute(late).scalars()))
+            if chosen is None:
+                every = select(row.partition_path).where(row.table_name == table.name).distinct()
+                chosen = sorted(connection.execute(every).scalars())
+            found: list[Moved] = []
+            for start in range(0, len(chosen), _CHUNK):
+                found += _moved(connection, table.name, chosen[start : start + _CHUNK])
+            return found
+
+    def moved_tables(self, within: timedelta) -> Collection[str]:
+        """The tables of which a partition was moved within that time."""
+        row = PlaceMoveRow
+        lately = select(row.table_name).where(row.begun_at_ms > db_now() - milliseconds(within)).distinct()
+        with self._database.read() as connection:
+            return frozenset(connection.execute(lately).scalars())
+
+    def begin_carries(self, table: TableRef, partition: str, targets: Sequence[tuple[PlacedFile, str]]) -> None:
+        """Record what is about to be copied, each source with its target; a source that has that target stays done."""
+        with self._database.write() as connection:
+            dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+            for source, target in targets:
+                row = dialect.insert(CarryRow).values(
+                    table_name=table.name, partition_path=partition, source=source.path, bytes=source.bytes,
+                    modified_at_ms=source.modified_ms, target=target, begun_at_ms=db_now(),
+                )  # fmt: skip
+                elsewhere = row.on_conflict_do_update(
+                    index_elements=("table_name", "source", "bytes", "modified_at_ms"),
+                    set_={"target": target, "begun_at_ms": db_now(), "done_at_ms": None},
+                    where=CarryRow.target != target,
+                )
+                connection.execute(elsewhere)
+
+    def end_carries(self, table: TableRef, carries: Sequence[tuple[Carry, Former | None]]) -> None:
+        """Record that these are done; each source waits for its deletion where it is of a former place that is given.
+
+        A source without one is gone.
+        """
+        with self._database.write() as connection:
+            for carry, former in carries:
+                done = update(CarryRow).where(CarryRow.id == carry.row_id, CarryRow.done_at_ms.is_(None))
+                if connection.execute(done.values(done_at_ms=db_now())).rowcount and former is not None:
+                    _supersede(connection, table.name, carry.partition, former.plan_id, former.token, [carry.source])
+
+    def begin_move(self, table: TableRef, move: Move, plan_id: str, left: Sequence[PlacedFile]) -> None:
+        """Record a move, and the files that it leaves, before its catalog is called."""
+        with self._database.write() as connection:
+            insert_if_absent(connection, PlaceMoveRow, **_values(table.name, move, plan_id, left))
+
+    def end_move(self, table: TableRef, move: Move) -> None:
+        """Record that a move was made; what it left waits for its deletion under its plan."""
+        with self._database.write() as connection:
+            row = PlaceMoveRow
+            this = row.table_name == table.name, row.partition_path == move.partition, row.token == move.token
+            made = update(row).where(*this, row.made_at_ms.is_(None)).values(made_at_ms=db_now())
+            begun = connection.execute(made.returning(row.plan_id, row.left_files)).one_or_none()
+            if begun is not None:
+                left = [_file(entry) for entry in begun.left_files]
+                _supersede(connection, table.name, move.partition, begun.plan_id, move.token, left)
+                _forget_files(connection, table.name, move)
+
+    def forget_moves(self, table: TableRef, moves: Sequence[Move]) -> None:
+        """Forget moves that were begun and not made."""
+        row = PlaceMoveRow
+        with self._database.write() as connection:
+            for move in moves:
+                this = row.table_name == table.name, row.partition_path == move.partition, row.token == move.token
+                connection.execute(delete(row).where(*this, row.made_at_ms.is_(None)))
+
+    def set_aside(self, table: TableRef, partition: str, former: Former, files: Sequence[PlacedFile]) -> None:
+        """Have files of a former place wait for their deletion: a later overwrite has removed their rows."""
+        with self._database.write() as connection:
+            _supersede(connection, table.name, partition, former.plan_id, former.token, files)
+
+    def gone(self, table: TableRef, former: Former, files: Sequence[PlacedFile]) -> None:
+        """End the wait of files of a former place that a writer has removed: nobody expects them there any more."""
+        row = SupersededRow
+        with self._database.write() as connection:
+            for file in files:
+                this = row.table_name == table.name, row.plan_id == former.plan_id, row.path == file.path
+                ended = {"deleted_at_ms": db_now(), "closed_reason": "a writer has removed it"}
+                connection.execute(update(row).where(*this, row.deleted_at_ms.is_(None)).values(**ended))
+
+    def unsettled(self, table: TableRef, moved: Moved, is_so: bool) -> timedelta:
+        """Note whether what is there is to be waited for; for how long that has been so."""
+        row = PlaceMoveRow
+        this = row.table_name == table.name, row.partition_path == moved.partition, row.token == moved.last.token
+        with self._database.write() as connection:
+            if not is_so:
+                noted = update(row).where(*this, row.unsettled_since_ms.is_not(None))
+                connection.execute(noted.values(unsettled_since_ms=None))
+                return timedelta()
+            since = func.coalesce(row.unsettled_since_ms, db_now())
+            connection.execute(update(row).where(*this).values(unsettled_since_ms=since))
+            waited = connection.execute(select(db_now() - row.unsettled_since_ms).where(*this)).scalar_one()
+            return timedelta(milliseconds=max(0, waited))
+
+    def halt_table(self, table: TableRef, reason: str) -> None:
+        """Halt a table until a person resumes it; a second reason does not replace the first."""
+        with self._database.write() as connection:
+            halt(connection, self._settings, table.name, reason)
+
+
+def record_moves(connection: Connection, table: str, commit: Commit) -> None:
+    """The moves of a plan's commit, in the transaction that completes the plan."""
+    for move in commit.moves:
+        values = _values(table, move, commit.plan_id, ())
+        if insert_if_absent(connection, PlaceMoveRow, **values, made_at_ms=db_now()):
+            _forget_files(connection, table, move)
+
+
+def _forget_files(connection: Connection, table: str, move: Move) -> None:
+    """What was in earlier places, once there is a later one; what is waiting for its deletion is kept for itself."""
+    row = PlaceMoveRow
+    earlier = row.table_name == table, row.partition_path == move.partition, row.token != move.token
+    connection.execute(update(row).where(*earlier).values(files=[], left_files=[]))
+
+
+def _values(table: str, move: Move, plan_id: str, left: Sequence[PlacedFile]) -> dict[str, Any]:
+    return {
+        "table_name": table, "partition_path": move.partition, "token": move.token, "plan_id": plan_id,
+        "left_place": move.left, "place": move.place, "begun_at_ms": db_now(),
+        "files": [_entry(file) for file in move.files], "left_files": [_entry(file) for file in left],
+    }  # fmt: skip
+
+
+def _entry(file: PlacedFile) -> list[Any]:
+    return [file.path, file.bytes, file.modified_ms]
+
+
+def _file(entry: Sequence[Any]) -> PlacedFile:
+    path, size, at = entry
+    return PlacedFile(path=path, bytes=size, modified_ms=at)
+
+
+def _supersede(
+    connection: Connection, table: str, partition: str, plan_id: str, token: str, files: Sequence[PlacedFile]
+) -> None:
+    """Have files wait for their deletion; one that has the name of another one takes its row.
+
+    Where the plan is forgotten by now they stay: nobody deletes what he can't tell the reason of.
+    """
+    if connection.execute(select(PlanRow.id).where(PlanRow.id == plan_id)).one_or_none() is None:
+        return
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    for file in files:
+        anew = {
+            "partition_path": partition, "bytes": file.bytes, "instant": token, "modified_at_ms": file.modified_ms,
+            "superseded_at_ms": db_now(), "deleting_at_ms": None, "deleted_at_ms": None, "closed_reason": None,
+        }  # fmt: skip
+        row = dialect.insert(SupersededRow).values(plan_id=plan_id, table_name=table, path=file.path, **anew)
+        connection.execute(row.on_conflict_do_update(index_elements=("plan_id", "path"), set_=anew))
+
+
+def _moved(connection: Connection, table: str, partitions: Sequence[str]) -> list[Moved]:
+    moves, superseded, carries = PlaceMoveRow, SupersededRow, CarryRow
+    by_partition: dict[str, list[Row[Any]]] = defaultdict(list)
+    these = moves.table_name == table, moves.partition_path.in_(partitions)
+    for row in connection.execute(select(moves.__table__).where(*these).order_by(moves.id)):
+        by_partition[row.partition_path].append(row)
+    recorded: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+    left = (
+        select(superseded.__table__)
+        .join(moves, (moves.plan_id == superseded.plan_id) & (moves.token == superseded.instant))
+        .where(*these, moves.partition_path == superseded.partition_path, superseded.table_name == table)
+        .order_by(superseded.path)
+    )
+    for row in connection.execute(left):
+        recorded[row.partition_path, row.instant].append(row)
+    copied: dict[str, list[Carry]] = defaultdict(list)
+    of_these = select(carries.__table__).where(carries.table_name == table, carries.partition_path.in_(partitions))
+    for row in connection.execute(of_these.order_by(carries.id)):
+        copied[row.partition_path].append(_carry(row))
+    return [
+        _of_partition(rows, recorded, tuple(copied[partition]))
+        for partition, rows in sorted(by_partition.items())
+        if any(row.made_at_ms is not None for row in rows)
+    ]
+
+
+def _of_partition(
+    rows: Sequence[Row[Any]], recorded: Mapping[tuple[str, str], Sequence[Row[Any]]], carries: tuple[Carry, ...]
+) -> Moved:
+    made = [row for row in rows if row.made_at_ms is not None]
+    last = made[-1]
+    # A place that was left several times is what the last of these moves made of it.
+    left = {row.left_place: row for row in made}
+    former = tuple(
+        _former(row, recorded.get((row.partition_path, row.token), ()))
+        for place, row in left.items()
+        if place != last.place
+    )
+    return Moved(
+        last=_move(last),
+        former=former,
+        carries=carries,
+        begun=tuple(_move(row) for row in rows if row.made_at_ms is None and row.id > last.id),
+        plan_id=last.plan_id,
+        unsettled=last.unsettled_since_ms is not None,
+    )
+
+
+def _former(move: Row[Any], recorded: Sequence[Row[Any]]) -> Former:
+    waits = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
+    files = [PlacedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
+    return Former(
+        place=move.left_place,
+        inputs=tuple(file for file, wait in zip(files, waits, strict=True) if wait),
+        released=tuple(file for file, wait in zip(files, waits, strict=True) if not wait),
+        cleaning=any(row.deleting_at_ms is not None and row.closed_reason is None for row in recorded),
+        token=move.token,
+        plan_id=move.plan_id,
+    )
+
+
+def _move(row: Row[Any]) -> Move:
+    files = tuple(_file(entry) for entry in row.files)
+    return Move(partition=row.partition_path, token=row.token, left=row.left_place, place=row.place, files=files)
+
+
+def _carry(row: Row[Any]) -> Carry:
+    return Carry(
+        row_id=row.id,
+        partition=row.partition_path,
+        source=PlacedFile(path=row.source, bytes=row.bytes, modified_ms=row.modified_at_ms),
+        target=row.target,
+        done=row.done_at_ms is not None,
+    )

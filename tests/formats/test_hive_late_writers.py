@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writers that began before a partition was moved and ended afterwards: rules 1 to 5, on a real metastore.
+
+The rules are those of docs/decisions/0013-moving-a-partition.md. Writers are plain files here, as those of Spark are
+once its job has ended.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from databases import sqlite_at
+from hive_case import DATABASE, HiveCase, Owner, table_name
+from hive_metastore import MetastoreServer
+from toys.bench import Bench
+from toys.files import rows, told
+from waiting import wait_for
+
+from executors.late import LateReport, stirred, sweep_places
+from executors.observer import Observer
+from executors.outcome import Result
+from lake.plan import Claim, Step
+from service.store.views import StoreSettings
+
+pytestmark = pytest.mark.slow
+PARTITION = "dt=0"
+
+
+@pytest.fixture
+def case(metastore: MetastoreServer) -> HiveCase:
+    return HiveCase(uri=metastore.uri)
+
+
+@pytest.fixture
+def bench(case: HiveCase, tmp_path: Path) -> Iterator[Bench]:
+    """A table whose partitions a completed plan has moved."""
+    made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+    made.request()
+    assert made.run().result is Result.COMPLETED
+    yield made
+    made.store.close()
+
+
+def home(bench: Bench) -> Path:
+    return Path(bench.table.location) / PARTITION
+
+
+def here(bench: Bench) -> Path:
+    return bench.case.places(bench.table)[PARTITION]  # type: ignore[attr-defined]
+
+
+def write(place: Path, low: int, high: int, name: str = "part-late.parquet") -> list[str]:
+    pq.write_table(rows(low, high), place / name)
+    return list(told(rows(low, high)))
+
+
+def overwrite(place: Path, low: int, high: int) -> list[str]:
+    """What ``INSERT OVERWRITE`` leaves: other files, and none of those before."""
+    shutil.rmtree(place)
+    place.mkdir()
+    return write(place, low, high, "part-anew.parquet")
+
+
+def wait_a_tick(place: Path) -> None:
+    """Until what is written from now on is younger than what is in ``place``, in whole milliseconds."""
+    newest = max(path.stat().st_ctime_ns for path in place.iterdir()) // 1_000_000
+    wait_for(lambda: time.time_ns() // 1_000_000 > newest + 20, "time stands still", every=0.005)
+
+
+class AtStep(Observer):
+    """Does something when a step of a plan has ended."""
+
+    def __init__(self, step: Step, action: Callable[[], object]) -> None:
+        self._step, self._action = step, action
+
+    def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
+        if step is self._step:
+            self._action()
+
+
+def in_partition(bench: Bench) -> list[str]:
+    return sorted(row for path in here(bench).glob("*.parquet") for row in told(pq.read_table(path)))
+
+
+def swept(bench: Bench, **options: timedelta) -> LateReport:
+    return sweep_places(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, **options)
+
+
+def halted(bench: Bench) -> str | None:
+    return bench.store.table_state(bench.table.name).halted_reason
+
+
+def counted(bench: Bench) -> tuple[int, int]:
+    """How many files and bytes the metastore says that the partition has."""
+    parameters = bench.case.partitions(bench.table)[PARTITION].parameters  # type: ignore[attr-defined]
+    assert not {"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"} & parameters.keys()
+    return int(parameters["numFiles"]), int(parameters["totalSize"])
+
+
+def true_counts(bench: Bench) -> tuple[int, int]:
+    files = [path.stat().st_size for path in here(bench).glob("*.parquet")]
+    return len(files), sum(files)
+
+
+def test_rule_2_a_late_append_is_carried_once_and_counted_and_its_file_waits_for_its_deletion(bench: Bench):
+    before, place = in_partition(bench), here(bench)
+    late = write(home(bench), 900, 910)
+    assert swept(bench, within=timedelta(hours=1)).carried == 1
+    assert (in_partition(bench), here(bench)) == (sorted(before + late), place)
+    assert counted(bench) == true_counts(bench) == (2, sum(path.stat().st_size for path in place.glob("*.parquet")))
+    assert [swept(bench).carried for _ in range(2)] == [0, 0]
+    waiting = {due.version.path for due in bench.store.superseded(bench.table)}
+    assert f"{PARTITION}/part-late.parquet" in waiting
+    bench.clean()
+    assert (list(home(bench).glob("*.parquet")), in_partition(bench)) == ([], sorted(before + late))
+
+
+def test_rule_2_a_file_that_is_half_written_is_carried_when_it_is_whole(bench: Bench):
+    before = in_partition(bench)
+    late = write(home(bench), 900, 910)
+    path = home(bench) / "part-late.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-4])
+    report = swept(bench)
+    assert (report.carried, report.waiting, in_partition(bench)) == (0, 1, before)
+    path.write_bytes(whole)
+    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
+
+
+def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_partition_back(bench: Bench):
+    left, anew = here(bench), overwrite(home(bench), 500, 520)
+    assert swept(bench).moved_back == 1
+    assert (here(bench), in_partition(bench)) == (home(bench), sorted(anew))
+    assert counted(bench) == true_counts(bench)
+    assert list(left.glob("*.parquet")), "readers that were there read on"
+    assert swept(bench) == LateReport()
+    bench.clean()
+    assert (list(left.glob("*.parquet")), in_partition(bench)) == ([], sorted(anew))
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert (in_partition(bench), here(bench) != home(bench)) == (sorted(anew), True)
+    late = write(home(bench), 900, 910)
+    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(anew + late))
+
+
+def test_rule_2_an_overwrite_of_a_place_that_lakefold_has_begun_to_clean_halts_the_table_and_keeps_both(bench: Bench):
+    before = in_partition(bench)
+    bench.clean()
+    write(home(bench), 500, 520)
+    assert swept(bench).halted
+    assert "began to delete there" in str(halted(bench))
+    assert (in_partition(bench), len(list(home(bench).glob("*.parquet")))) == (before, 1)
+
+
+def test_rule_2_two_overwrites_that_cannot_be_ordered_halt_the_table_and_nothing_moves(bench: Bench):
+    theirs = overwrite(here(bench), 700, 720)
+    overwrite(home(bench), 500, 520)
+    assert swept(bench).halted
+    assert "both overwritten" in str(halted(bench))
+    assert (in_partition(bench), len(list(home(bench).glob("*.parquet")))) == (sorted(theirs), 1)
+
+
+def test_rule_2_the_first_of_two_overwrites_is_kept_aside_and_nothing_moves(bench: Bench):
+    overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    theirs = overwrite(here(bench), 700, 720)
+    report = swept(bench)
+    assert (report.aside, report.moved_back, report.halted) == (1, 0, None)
+    assert in_partition(bench) == sorted(theirs)
+    assert f"{PARTITION}/part-anew.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
+    assert swept(bench) == LateReport()
+
+
+def test_rule_3_what_was_added_to_the_new_place_after_the_overwrite_goes_back_along(bench: Bench):
+    place, anew = here(bench), overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    added = write(place, 900, 910)
+    assert swept(bench).moved_back == 1
+    assert (here(bench), in_partition(bench)) == (home(bench), sorted(anew + added))
+    assert swept(bench) == LateReport()
+    bench.clean()
+    assert in_partition(bench) == sorted(anew + added)
+
+
+def test_rule_3_what_was_added_to_the_new_place_before_the_overwrite_is_kept_aside(bench: Bench):
+    place = here(bench)
+    write(place, 900, 910)
+    wait_a_tick(place)
+    anew = overwrite(home(bench), 500, 520)
+    report = swept(bench)
+    assert (report.moved_back, report.aside, in_partition(bench)) == (1, 0, sorted(anew))
+    waiting = {due.version.path for due in bench.store.superseded(bench.table)}
+    assert os.path.relpath(place / "part-late.parquet", bench.table.location) in waiting
+    assert (place / "part-late.parquet").exists()
+
+
+def test_rule_4_an_overwrite_of_nothing_or_one_at_work_is_waited_for_and_halts_the_table_after_the_grace(bench: Bench):
+    before = in_partition(bench)
+    next(home(bench).glob("*.parquet")).unlink()
+    assert swept(bench).waiting == 1
+    shutil.rmtree(home(bench))
+    assert (swept(bench).waiting, halted(bench)) == (1, None)
+    bench.execute("UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
+    assert swept(bench).halted
+    assert "writer_grace" in str(halted(bench))
+    assert in_partition(bench) == before
+
+
+def test_rule_1_a_partition_that_names_an_epoch_which_nobody_recorded_halts_its_table(bench: Bench):
+    earlier = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    stored = bench.stored()
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.alter_partitions(DATABASE, table_name(bench.table), [earlier])
+    assert swept(bench).halted
+    assert "is not its last move" in str(halted(bench))
+    assert bench.stored() == stored
+    assert bench.store.claim("another") is None
+
+
+def test_rule_5_nothing_is_planned_committed_or_deleted_where_a_late_file_waits(bench: Bench):
+    before, place = in_partition(bench), here(bench)
+    plan = bench.request()
+    late = write(home(bench), 900, 910)
+    outcome = bench.run()
+    assert outcome.result is Result.COMPLETED, "the other partition's group is as it was"
+    assert [bench.store.plan(plan.plan_id).groups[0].left_out is None, here(bench) == place] == [False, True]
+    assert PARTITION not in {one.partition for one in bench.clean().deleted}
+    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    assert (in_partition(bench), swept(bench)) == (sorted(before + late), LateReport())
+
+
+def test_rule_5_a_partition_that_a_plan_holds_is_swept_when_the_plan_has_ended(bench: Bench):
+    before = in_partition(bench)
+    bench.request(partitions=[PARTITION])
+    late = write(home(bench), 900, 910)
+    assert swept(bench).carried == 0
+    assert bench.run().result is Result.CANCELLED
+    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
+
+
+def test_rule_5_an_append_that_comes_between_rewrite_and_commit_cancels_the_plan(bench: Bench):
+    before, written = in_partition(bench), list[str]()
+    bench.request(partitions=[PARTITION])
+    late = AtStep(Step.RECEIPT, lambda: written.extend(write(home(bench), 900, 910)))
+    outcome = bench.run(observer=late)
+    assert outcome.result is Result.CANCELLED
+    assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + written))
