@@ -69,6 +69,7 @@ def rows(spark: Any, kind: str, paths: list[str] | tuple[str, ...]) -> list[str]
     return [row.t for row in frame.selectExpr("cast(struct(*) AS string) AS t").collect()]
 
 
+@pytest.mark.crossed
 def test_files_of_an_older_schema_get_the_columns_of_the_table_and_lose_none(spark, both, tmp_path):
     paths = files(spark, tmp_path / "t", compression="zstd")
     task = task_of(paths, tmp_path / "new", outputs=3)

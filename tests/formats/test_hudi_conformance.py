@@ -83,7 +83,6 @@ def test_the_session_has_the_bundle_of_this_run(spark: Any) -> None:
     assert bundle_of(spark).version == BUNDLE
 
 
-@pytest.mark.crossed
 def test_the_table_is_of_its_version_with_every_index(run: Run) -> None:
     layout = 1 if run.case.version == 6 else 2
     assert run.before.version == f"{run.case.version}, layout {layout}"

@@ -48,6 +48,7 @@ class Desk:
 
 
 @pytest.mark.parametrize("merge_on_read", [False, True], ids=["copy_on_write", "merge_on_read"])
+@pytest.mark.crossed
 def test_upserts_inserts_and_deletes_leave_the_table_as_the_ledger_says(spark, tmp_path, merge_on_read):
     desk = Desk(spark, tmp_path, merge_on_read=merge_on_read)
     rows = desk.fill()
