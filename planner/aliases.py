@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.values import binary_bytes, mebibytes, seconds
+from planner.values import binary_bytes, mebibytes, read_flag, seconds, without_remark
 
 DFS_BLOCK_BYTES = 128 << 20  # HDFS' default for dfs.blocksize
 
@@ -150,10 +150,10 @@ IGNORED: Mapping[str, str] = MappingProxyType(
                 "hoodie.layout.optimize.enable",
                 "hoodie.layout.optimize.curve.build.method",
                 "hoodie.layout.optimize.build.curve.sample.size",
-                "spark.hive.automerge.shuffle.enabled",
             ],
             _EXECUTION,
         ),
+        "spark.hive.automerge.shuffle.enabled": "rows of a group are cut into its outputs evenly, without a shuffle",
         **dict.fromkeys(
             [
                 "hoodie.clustering.updates.strategy",
@@ -206,13 +206,25 @@ _TRIGGERS: Mapping[str, tuple[bool, bool]] = MappingProxyType(
 )
 
 
+#: the key of Spark's Hive auto-merge that sets no knob: false is the mode ``off``, true leaves the mode as it is
+SWITCH = "spark.hive.automerge.enabled"
+
+
+def switches_off(value: Any) -> bool:
+    """Whether the value of ``SWITCH`` turns a table off. Raises ValueError, with the key."""
+    try:
+        return not read_flag(without_remark(value))
+    except ValueError as error:
+        raise ValueError(f"{SWITCH}: {error}") from None
+
+
 def translate_rest(
     rest: dict[str, Any], values: Mapping[str, Any], origins: Mapping[str, str], notes: list[str]
 ) -> Iterator[tuple[str, Any, str]]:
     """Settings that only make sense together: (knob, value, key) for each; takes what it knows out of ``rest``.
 
     ``values`` are the knobs set so far, ``origins`` the key each was set by; lines for a person go to ``notes``.
-    Raises ValueError through the reader of the knob only.
+    Raises ValueError in one line.
     """
     yield from _auto_merge(rest, origins, notes)
     mode = values.get("partition_filter", "all")
@@ -246,9 +258,11 @@ def _compaction_triggers(rest: dict[str, Any], notes: list[str]) -> tuple[bool, 
 def _auto_merge(rest: dict[str, Any], origins: Mapping[str, str], notes: list[str]) -> Iterator[tuple[str, Any, str]]:
     """``spark.hive.automerge.*``: the ideal file is a share of a DFS block, and any smaller file is worth merging."""
     prefix = "spark.hive.automerge."
-    enabled = rest.pop(f"{prefix}enabled", None)
-    if enabled is not None:
-        notes.append(f"{prefix}enabled = {enabled} is not used: a table's mode, compact or observe, decides")
+    enabled = rest.pop(SWITCH, None)
+    if enabled is not None and switches_off(enabled):
+        notes.append(f"{SWITCH} = {enabled} turns tables off; a mode that is set later, or beside it, wins")
+    elif enabled is not None:
+        notes.append(f"{SWITCH} = {enabled} is not used: a table's mode, compact or observe, decides")
     block = rest.pop("dfs.blocksize", None)
     percent_key = f"{prefix}block.percent"
     if percent_key not in rest:

@@ -98,7 +98,11 @@ class SizingPolicy(Knobs):
             origins[knob] = key
             if (alias := ALIASES.get(key)) is not None and alias.note:
                 notes.append(f"{key} = {value}: {alias.note}")
-        for knob, value, origin in translate_rest(leftover, values, origins, notes):
+        try:
+            together = list(translate_rest(leftover, values, origins, notes))
+        except ValueError as error:
+            raise PolicyError(str(error)) from None
+        for knob, value, origin in together:
             values[knob] = _parsed(origin, value, KNOBS[knob])
         for key in leftover:
             raise PolicyError(_unknown(key))

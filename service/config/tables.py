@@ -6,7 +6,7 @@ over a pasted ``clustering.plan.strategy.small.file.limit`` of the defaults, and
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from lake.formats import FORMATS, load_format
 from lake.model import Concurrency, OnConflict, TableRef
 from lake.optional import ObservedOnly
-from planner.aliases import ALIASES
+from planner.aliases import ALIASES, SWITCH, switches_off
 from planner.knobs import FOR_ALL_TABLES, ForAllTables
 from planner.offers import not_offered
 from planner.policy import DEFAULTS, KNOBS, PolicyError, SizingPolicy, setting_name
@@ -72,17 +72,16 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
 
     Raises ConfigError for a bad setting of file or environment, OverrideError for a bad override.
     """
-    mode: Mode = "observe"
     owner: str | None = None
     access: Access | None = None
     concurrency, on_conflict, write_options = ref.concurrency, ref.on_conflict, dict(ref.write_options)
     layers = list(config.default_layers)
-    places = dict.fromkeys(("mode", "owner", "concurrency", "access", "on_conflict", "write_options"), DEFAULT)
+    modes: list[Mode | None] = [None] * len(layers)
+    places = dict.fromkeys(("owner", "concurrency", "access", "on_conflict", "write_options"), DEFAULT)
     for number in matching(config, ref.name):
         rule, place = config.tables[number], config.rule_origin(number)
         layers.append(config.rule_layer(number))
-        if rule.mode is not None:
-            mode, places["mode"] = rule.mode, place
+        modes.append(rule.mode)
         if rule.owner is not None:
             owner, places["owner"] = rule.owner, place
         if rule.concurrency is not None:
@@ -94,6 +93,7 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
         if rule.write_options:
             write_options |= rule.write_options
             places["write_options"] = place
+    mode, said_by = _mode(config, layers, modes)
     if overrides:
         layers.append(Layer(origin=REQUEST, settings=dict(overrides), for_all_tables=False))
     policy, origins = _policy(config, layers)
@@ -103,8 +103,24 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
         mode=mode,
         owner=owner,
         access=access,
-        origins=origins | {key: Origin(place=place) for key, place in places.items()},
+        origins=origins | {"mode": said_by} | {key: Origin(place=place) for key, place in places.items()},
     )
+
+
+def _mode(config: Config, layers: Sequence[Layer], modes: Sequence[Mode | None]) -> tuple[Mode, Origin]:
+    """The mode that the last layer to say one says: as such, or by Spark's switch, which turns a table off and on."""
+    mode: Mode = "observe"
+    said_by, off = Origin(place=DEFAULT), None
+    for layer, said in zip(layers, modes, strict=True):
+        if said is not None:
+            mode, said_by, off = said, Origin(place=layer.origin), None
+        elif SWITCH in layer.settings:
+            value = layer.settings[SWITCH]
+            try:
+                off = Origin(place=layer.origin, key=SWITCH, value=value) if switches_off(value) else None
+            except ValueError as error:
+                raise _fault(config, layer, SWITCH, str(error)) from error
+    return ("off", off) if off else (mode, said_by)
 
 
 def default_policy(config: Config) -> SizingPolicy:
@@ -150,6 +166,10 @@ def _policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, dict[str
         for key, value in layer.settings.items():
             if key in _ONLY_IN_RULES:
                 raise _fault(config, layer, key, f'{key} is set for tables: [[tables]] match = "…" {key} = …')
+            if key == SWITCH and layer.origin == REQUEST:
+                raise _fault(
+                    config, layer, key, f"{key} is the mode of a table; it is set for tables, not by a request"
+                )
             slot = knob_of(key) or key
             if slot in FOR_ALL_TABLES and not layer.for_all_tables:
                 raise _fault(config, layer, key, f"{key} has one value for all tables; set it in [defaults]")

@@ -9,7 +9,7 @@ from lake.redaction import shown, without_password
 
 if TYPE_CHECKING:
     from service.config.loader import Config
-    from service.config.tables import ConfiguredTable
+    from service.config.tables import ConfiguredTable, Origin
 
 #: settings whose numbers are bytes
 _SIZES = (
@@ -86,19 +86,20 @@ def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
     from planner.policy import KNOBS, setting_name
 
     rows = [
-        setting("mode", table.mode, table.origins["mode"].place),
+        setting("mode", table.mode, _place(table.origins["mode"])),
         setting("owner", table.owner, table.origins["owner"].place),
         setting("concurrency", _concurrency(table), table.origins["concurrency"].place),
         setting("access", table.access, table.origins["access"].place),
         setting("on_conflict", table.ref.on_conflict or "as write_options say", table.origins["on_conflict"].place),
     ]
-    for knob in KNOBS:
-        origin = table.origins[knob]
-        place = f"{origin.place} ({origin.key} = {origin.value!r})" if origin.key else origin.place
-        rows.append(setting(setting_name(knob), getattr(table.policy, knob), place))
+    rows += [setting(setting_name(knob), getattr(table.policy, knob), _place(table.origins[knob])) for knob in KNOBS]
     place = table.origins["write_options"].place
     rows += [setting(f"write_options.{key}", value, place) for key, value in sorted(table.ref.write_options.items())]
     return rows
+
+
+def _place(origin: "Origin") -> str:
+    return f"{origin.place} ({origin.key} = {origin.value!r})" if origin.key else origin.place
 
 
 def _concurrency(table: "ConfiguredTable") -> str:
