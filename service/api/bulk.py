@@ -8,7 +8,8 @@ from starlette.responses import Response
 
 from lake.plan import PlanState
 from service.api.bodies import Body, Moment, Reason, TableName
-from service.api.context import Context, Here, changes_the_lake
+from service.api.changes import changes_the_lake
+from service.api.context import Context, Here
 from service.api.paging import document
 from service.api.plan_terms import terms_of
 from service.api.security import Caller, require

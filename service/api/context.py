@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The context of request handlers: made once by the process, reached by every router through ``Here``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -64,14 +64,3 @@ def context(request: Request) -> Context:
 
 
 Here = Annotated[Context, Depends(context)]
-
-
-def _changing(here: Here) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        here.lake_cache.changed()
-
-
-changes_the_lake = Depends(_changing, scope="function")
-"""For routes that change tables or plans: whoever has had the answer sees the change, on the page and in the status."""

@@ -8,7 +8,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from service.api.bodies import LARGEST, Body, RowNumber
-from service.api.context import Here, changes_the_lake
+from service.api.changes import changes_the_lake
+from service.api.context import Here
 from service.api.paging import LISTED, Limit, document, page
 from service.api.security import Caller, require
 from service.documents import notification, notifications_dropped, notifications_retried

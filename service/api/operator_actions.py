@@ -8,7 +8,8 @@ from starlette.responses import Response
 
 from lake.plan import PlanState
 from service.api.bodies import Body, Reason
-from service.api.context import Here, changes_the_lake
+from service.api.changes import changes_the_lake
+from service.api.context import Here
 from service.api.paging import document
 from service.api.security import Caller, require
 from service.api.table_lookup import named

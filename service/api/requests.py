@@ -13,7 +13,8 @@ from starlette.responses import Response
 from lake.plan import PlanKind
 from service import problems
 from service.api.bodies import Body, Partitions, TableName
-from service.api.context import Context, Here, changes_the_lake
+from service.api.changes import changes_the_lake
+from service.api.context import Context, Here
 from service.api.paging import document
 from service.api.problems import ProblemError
 from service.api.security import Caller, require

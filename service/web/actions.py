@@ -13,7 +13,8 @@ from starlette.responses import RedirectResponse, Response
 
 from lake.plan import PlanKind
 from service.api.bodies import MOST_PARTITIONS, PartitionPath, Reason, RowNumber
-from service.api.context import Here, changes_the_lake
+from service.api.changes import changes_the_lake
+from service.api.context import Here
 from service.api.security import Caller, require
 from service.api.table_lookup import named
 from service.config.tables import OverrideError

@@ -135,7 +135,11 @@ def bearer(token):
 
 @pytest.mark.parametrize("target", ["/v1/requests", "/v1/pause", "/v1/events/hudi", "/tables/sales/request"])
 @pytest.mark.parametrize("who", ["nobody", "a stranger", "a reader"])
-def test_who_may_not_write_is_told_so_before_a_body_is_read(context, server, target, who):
+def test_who_may_not_write_is_told_so_before_a_body_is_read_and_has_nothing_read_anew(
+    context, server, target, who, monkeypatch
+):
+    changes = []
+    monkeypatch.setattr(context.lake_cache, "changed", lambda: changes.append(who))
     token = {
         "nobody": "",
         "a stranger": bearer("lakefold_x"),
@@ -148,6 +152,7 @@ def test_who_may_not_write_is_told_so_before_a_body_is_read(context, server, tar
             assert status == 401 or target != "/v1/events/hudi"
             assert headers.get("location", "/login").startswith("/login")
             assert ended(connection)
+    assert changes == []
 
 
 def test_a_body_that_is_announced_too_large_is_not_waited_for(server, writer):
