@@ -39,3 +39,12 @@ def test_the_wheel_has_everything_the_page_is_made_of(installed, tmp_path):
     shipped = {path.name for path in (Path(__file__).parent.parent / "service/web/templates").iterdir()}
     assert all(f"'{name}'" in done.stdout for name in shipped)
     assert done.stdout.startswith("/static/lakefold.css?v=")
+
+
+def test_the_wheel_has_the_scenarios_that_the_page_offers(installed, tmp_path):
+    code = "from service.web.simulation import shipped; print(sorted(shipped()))"
+    done = subprocess.run(
+        [str(installed / "python"), "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+    shipped = (Path(__file__).parent.parent / "docs" / "scenarios").glob("*.toml")
+    assert done.stdout.strip() == str(sorted(path.stem for path in shipped))

@@ -41,6 +41,7 @@ from service.web.processes import processes_page
 from service.web.rendering import render, static_file
 from service.web.requests import request_page
 from service.web.settings import settings_page
+from service.web.simulation import simulation_page
 from service.web.table_list import databases_page, table_list
 from service.web.table_list import query_of as table_list_query
 from service.web.tables import Known, table_page
@@ -52,6 +53,7 @@ public = APIRouter(include_in_schema=False)
 _PLANS_OF_TABLE = 10
 #: of a partition that is searched for
 _LONGEST_PATH = 1000
+_LONGEST_SCENARIO = 20_000
 Reader = Annotated[Caller, require("read")]
 _ALL_TABLES = [require("read", everything=True)]
 
@@ -167,6 +169,16 @@ def show_request(here: Here, request: Request, request_id: str) -> Response:
 def show_processes(here: Here, request: Request) -> Response:
     """Who works, on what, and how it is with Spark."""
     return render(request, "processes.html", processes_page(here.lake_cache.lake()), section="/processes")
+
+
+@router.get("/simulate")
+def show_simulation(
+    request: Request,
+    example: Annotated[str, Query(max_length=100)] = "",
+    scenario: Annotated[str, Query(max_length=_LONGEST_SCENARIO)] = "",
+) -> Response:
+    """Which files a writer will make, of a scenario or of one that is shipped."""
+    return render(request, "simulate.html", simulation_page(example, scenario))
 
 
 @router.get("/cleaning")

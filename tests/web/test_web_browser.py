@@ -79,6 +79,7 @@ def pages_of(plans):
         **{f"plan-{name}": f"/plans/{plan_id}" for name, plan_id in plans.items()},
         "processes": "/processes",
         "cleaning": "/cleaning",
+        "simulate": "/simulate?example=hudi-mor",
         "settings": "/settings",
         "settings-table": "/settings?table=sales.orders",
         "table-settings-wrong": "/tables/sales.orders?key=small_file_limit&value=lots&key=frobs&value=3#request",

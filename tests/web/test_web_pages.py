@@ -21,7 +21,7 @@ MIB, HOUR = 1 << 20, timedelta(hours=1)
 SHIPPED = [path for path in Path(service.web.__file__).parent.rglob("*") if path.suffix in (".html", ".css", ".js")]
 PATHS = [
     "/", "/plans", "/processes", "/cleaning", "/settings", "/login", "/settings?table=sales.orders",
-    "/notifications", "/audit", "/pause", "/nowhere/else",
+    "/notifications", "/audit", "/pause", "/simulate", "/simulate?example=hudi-mor", "/nowhere/else",
 ]  # fmt: skip
 
 
@@ -284,13 +284,14 @@ HOSTILE_QUERIES = [
     "/plans?table={}",
     "/login?next={}",
     "/tables/sales.orders?partition={0}&key={0}&value={0}",
+    "/simulate?scenario={}",
 ]
 
 
-@pytest.mark.parametrize("which", range(32))
+@pytest.mark.parametrize("which", range(35))
 def test_no_string_is_ever_markup(page, lake, which):
     paths = every_page(lake[1]) + [query.format(quote(HOSTILE)) for query in HOSTILE_QUERIES]
-    assert len(paths) == 32
+    assert len(paths) == 35
     answer = page.get(paths[which])
     found = Page(answer.text)
     assert [s.get("src", "").partition("?")[0] for s in found.all("script")] == ["/static/lakefold.js"]
@@ -488,3 +489,35 @@ def test_whatever_is_searched_for_is_only_text(page, odd):
     assert answer.status_code == 200
     assert "No partition is called so." in answer.text
     assert "><script>" not in answer.text.split("Partition contains")[1].split("</form>")[0]
+
+
+def test_a_shipped_scenario_is_drawn_batch_by_batch_and_can_be_changed(page):
+    found = read(page, "/simulate?example=hudi-cow")
+    names = re.findall(r"<title>(file [^<]*)</title>", page.get("/simulate?example=hudi-cow").text)
+    assert names == [
+        "file 1: 96,000,000 bytes, small", "file 1: 110,600,000 bytes, large", "file 1: 110,600,000 bytes, large",
+        "file 2: 3,700,000 bytes, small", "file 1: 110,600,000 bytes, large", "file 2: 125,828,983 bytes, large",
+        "file 3: 66,371,017 bytes, small",
+    ]  # fmt: skip
+    assert "105 MiB, 120 MiB, 63.3 MiB" in found.words
+    assert 'row_bytes = 175 [settings] "hoodie.parquet.max.file.size"' in found.words
+    changed = "writer = 'hive'\n[[batches]]\noperation = 'insert'\nrows = 5\ntasks = 5\n"
+    assert "5 × 1.0 KiB" in read(page, f"/simulate?scenario={quote(changed)}").words
+    many = changed.replace("5", "300")
+    assert "300 small files: 307,200 bytes" in page.get(f"/simulate?scenario={quote(many)}").text
+    assert "logs of file 1: 307,000,000 bytes" in page.get("/simulate?example=hudi-mor").text
+
+
+@pytest.mark.parametrize(
+    ("scenario", "says"),
+    [
+        ("writer = ", "the scenario is no TOML"),
+        ("writer = 'hive'", "no batches"),
+        ("writer = 'hive'\n[[batches]]\noperation = 'insert'\nrows = 9000\ntasks = 9000", "more than 5,000 files"),
+    ],
+)
+def test_a_scenario_that_is_wrong_is_shown_again_with_the_reason(page, scenario, says):
+    answer = page.get("/simulate", params={"scenario": scenario})
+    assert answer.status_code == 200
+    assert says in answer.text
+    assert "aria-invalid" in answer.text
