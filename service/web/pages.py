@@ -53,7 +53,8 @@ public = APIRouter(include_in_schema=False)
 _PLANS_OF_TABLE = 10
 #: of a partition that is searched for
 _LONGEST_PATH = 1000
-_LONGEST_SCENARIO = 20_000
+#: a letter may be twelve bytes of an address
+_LONGEST_SCENARIO = 5_000
 Reader = Annotated[Caller, require("read")]
 _ALL_TABLES = [require("read", everything=True)]
 
