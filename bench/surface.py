@@ -255,18 +255,27 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return statistics.quantiles(values, n=100)[percent - 1]
 
 
-def measured(port: int, seconds: float, bar: float, percent: int) -> list[str]:
-    """Print a line for each address; those of which more than ``100 - percent`` in a hundred answers miss the bar."""
+def measured(port: int, pid: int, seconds: float, bar: float, percent: int) -> list[str]:
+    """Print a line for each address; those of which more than ``100 - percent`` in a hundred answers miss the bar.
+
+    What an answer takes ``of a core`` is all that the process computed meanwhile, by the number of answers: that tells
+    on a busy machine, too.
+    """
     missed = []
-    print(f"{'GET':<34} {'bytes':>10} {'req/s':>8} {'first byte p50':>15} {'p99':>8} {'whole p50':>11} {'p99':>8}")
+    print(
+        f"{'GET':<34} {'bytes':>10} {'req/s':>8} {'first byte p50':>15} {'p99':>8} {'whole p50':>11} {'p99':>8}", end=""
+    )
+    print(f" {'of a core':>10}")
     for path, headers, part in ADDRESSES:
+        before = cpu_seconds(pid)
         length, first, whole = measure(port, path, headers, seconds)
+        cpu = (cpu_seconds(pid) - before) / len(whole)
         figures = [percentile(times, p) * 1000 for times in (first, whole) for p in (50, 99)]
         name = f"{path} (gzip)" if headers.get("Accept-Encoding") == "gzip" else path
         rate = len(whole) / sum(whole)
         print(
             f"{name:<34} {length:>10,} {rate:>8.1f} {figures[0]:>12.1f} ms {figures[1]:>5.1f} ms"
-            f" {figures[2]:>8.1f} ms {figures[3]:>5.1f} ms",
+            f" {figures[2]:>8.1f} ms {figures[3]:>5.1f} ms {cpu * 1000:>7.1f} ms",
             flush=True,
         )
         times = whole if part == "whole" else first
@@ -331,6 +340,12 @@ def beside_a_crowd(port: int, token: str, idle: int, stalled: int) -> Iterator[N
         process.join()
 
 
+def cpu_seconds(pid: int) -> float:
+    """What a process has computed since it began."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def memory(pid: int, key: str) -> int:
     """Bytes of a process that are in memory now (VmRSS), or were at most since the last reset (VmHWM)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -362,14 +377,14 @@ def main() -> int:
         store.add_token(f"guest-{time.time_ns()}", digest=digest(token), scope="write", expires_in=None, actor="bench")
         store.close()
         with serving(home, url) as (port, pid):
-            missed = measured(port, arguments.seconds, BAR_SECONDS, 99)
+            missed = measured(port, pid, arguments.seconds, BAR_SECONDS, 99)
             before = memory(pid, "VmRSS")
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # VmHWM begins anew
             files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             with beside_a_crowd(port, token, arguments.idle, arguments.stalled):
                 print(f"\nbeside {arguments.idle:,} idle connections and {arguments.stalled:,} half bodies", end="")
                 print(f", ulimit -n {files:,}; {len(os.listdir(f'/proc/{pid}/fd')):,} files are open")
-                missed += measured(port, arguments.seconds, CROWD_BAR_SECONDS, 100)
+                missed += measured(port, pid, arguments.seconds, CROWD_BAR_SECONDS, 100)
             grown = memory(pid, "VmHWM") - before
             print(f"memory: {before / 1e6:,.0f} MB, {grown / 1e6:+,.0f} MB at most beside the crowd")
             if grown > CROWD_BAR_BYTES:
