@@ -16,16 +16,20 @@ from lake.units import format_bytes, format_duration, parse_duration
 #: of times that people mean; a day more or less can be added to them
 _YEARS = (1971, 9000)
 _LONGEST_AGO = timedelta(days=18_000)
+#: what JSON holds as it is
+_PLAIN = frozenset({type(None), bool, int, float, str})
 
 
 def plain(value: Any) -> Any:
     """``value`` as what JSON can hold: ISO timestamps, durations in seconds, enums by value, dataclasses as objects."""
-    if value is None or (isinstance(value, (bool, int, float)) and not isinstance(value, Enum)):
+    if type(value) in _PLAIN:  # nearly all there is, and an answer may have ten thousand of them
         return value
     if isinstance(value, Enum):
         return plain(value.value)
     if isinstance(value, (str, Path)):
         return str(value)
+    if isinstance(value, (int, float)):
+        return value
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
     if isinstance(value, timedelta):

@@ -5,7 +5,8 @@ The order of ten thousand tables is made from one value of each, which the datab
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Unpack
 
 from sqlalchemy import JSON, BigInteger, Connection, Text, case, cast, func, literal, select
@@ -17,8 +18,8 @@ from service.store.models import ALL_TABLES, PlanRow, ScanRow, TableRow
 from service.store.tables import number as number_in
 from service.store.views import TABLE_STATES, DatabaseSum, TableOrder, TablePage, TableTerms
 
-#: a table's value in an order, None where it has none
-_Key = tuple[str, Any]
+#: a table and its value in an order, None where it has none
+_Key = Sequence[Any]
 
 
 class TableLists(StorePart):
@@ -41,9 +42,9 @@ class TableLists(StorePart):
         """
         with self._database.read() as connection:
             keys = self._keys(connection, order, which)
-        keys.sort(key=lambda key: key[0])
+        keys.sort(key=itemgetter(0))
         known, missing = [key for key in keys if key[1] is not None], [key for key in keys if key[1] is None]
-        known.sort(key=lambda key: key[1], reverse=descending)
+        known.sort(key=itemgetter(1), reverse=descending)
         ordered = known + missing
         start = 0 if after is None else _behind(ordered, after, descending)
         if page is not None:
@@ -113,7 +114,8 @@ class TableLists(StorePart):
             TableOrder.WORST: (urgency - func.coalesce(number("reducible_bytes"), 0),),
         }  # fmt: skip
         rows = at_once(connection, self._meant(which, TableRow.name, *of_row[order]))
-        return [(row[0], _value(order, row)) for row in rows]
+        made = _MADE.get(order)
+        return [(row[0], made(*row[1:])) for row in rows] if made is not None else [*rows]
 
     def _meant(self, which: TableTerms, *columns: Any) -> Any:
         """``columns`` of the tables that are meant, with the last good scan of each."""
@@ -155,12 +157,16 @@ def _state() -> Any:
     )  # fmt: skip
 
 
-def _value(order: TableOrder, row: Sequence[Any]) -> Any:
-    if order is TableOrder.REDUCIBLE:
-        return row[1] / row[2] if row[1] is not None and row[2] else None
-    if order is TableOrder.MEDIAN:
-        return median_bytes(json.loads(row[1])) if row[1] else None
-    return row[1]
+def _share(reducible: int | None, files: int | None) -> float | None:
+    return reducible / files if reducible is not None and files else None
+
+
+def _median(histogram: str | None) -> int | None:
+    return median_bytes(json.loads(histogram)) if histogram else None
+
+
+#: the value in an order of which the database reads something else
+_MADE: Mapping[TableOrder, Callable[..., Any]] = {TableOrder.REDUCIBLE: _share, TableOrder.MEDIAN: _median}
 
 
 def _text_in(connection: Connection, document: Any, name: str) -> Any:
@@ -185,5 +191,5 @@ def _follows(key: _Key, cursor: _Key, descending: bool) -> bool:
     if key[1] is None or cursor[1] is None:
         return key[1] is None and (cursor[1] is not None or key[0] > cursor[0])
     if key[1] == cursor[1]:
-        return key[0] > cursor[0]
+        return bool(key[0] > cursor[0])
     return bool((key[1] < cursor[1]) if descending else (key[1] > cursor[1]))

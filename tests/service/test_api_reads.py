@@ -248,7 +248,7 @@ def test_status_and_settings_are_those_of_the_command_line(lake, capsys):
 def test_one_reading_serves_status_and_page_until_something_is_changed_through_this_process(lake, monkeypatch):
     context, client, table, _ = lake
     readings, read = [], context.store.figures
-    monkeypatch.setattr(context.store, "figures", lambda: readings.append(1) or read())
+    monkeypatch.setattr(context.store, "figures", lambda known: readings.append(1) or read(known))
     first = client.get("/v1/status").json()
     assert client.get("/v1/status").json() == first
     assert client.get("/", headers={"Accept": "text/html"}).status_code == 200
