@@ -20,7 +20,7 @@ class Transient(LakefoldError):
 
 
 class Conflict(LakefoldError):
-    """The inputs changed under the plan: it is cancelled and the next scan plans anew."""
+    """The inputs changed under the plan: it is cancelled and the next scan plans again."""
 
 
 class CommitUnknown(LakefoldError):

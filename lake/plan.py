@@ -17,7 +17,7 @@ class PlanState(StrEnum):
     INFLIGHT = "inflight"  #: claimed by one executor under one epoch and a lease
     COMPLETED = "completed"  #: the table's commit names it
     FAILED = "failed"  #: given up; ``plans retry`` requests it again
-    CANCELLED = "cancelled"  #: a conflict or an operator ended it; the next scan plans anew
+    CANCELLED = "cancelled"  #: a conflict or an operator ended it; the next scan plans again
 
 
 TRANSITIONS: Mapping[PlanState, frozenset[PlanState]] = MappingProxyType(

@@ -27,7 +27,7 @@ class Sizing:
     target_file_max_bytes: int = field(default=GIB, metadata={"meaning": "no output is planned larger"})
     min_input_files: int = field(default=2, metadata={"meaning": "a group of fewer files is left alone"})
     quiet_period: timedelta = field(
-        default=timedelta(minutes=15), metadata={"meaning": "files modified since are left alone"}
+        default=timedelta(minutes=15), metadata={"meaning": "files modified more recently are left alone"}
     )
     partition_filter: PartitionFilter = field(
         default=PartitionFilter.ALL, metadata={"meaning": "`all`, `recent_days`, `day_rolling`, `selected`, `regex`"}
@@ -83,7 +83,7 @@ class Sizing:
     compact_delta_commits: int = field(
         default=0,
         metadata={
-            "meaning": "every slice with logs is due once the table had so many delta commits since its last compaction"
+            "meaning": "every slice with logs is due after this many delta commits since the table's last compaction"
         },
     )
     max_slices_per_compaction: int = field(default=1_000, metadata={"meaning": "slices of one compaction plan"})

@@ -52,7 +52,7 @@ def _root(
             "--url",
             metavar="URL",
             envvar="LAKEFOLD_URL",
-            help="Ask the lakefold that serves this address, with the token in LAKEFOLD_TOKEN, not this machine.",
+            help="Ask the lakefold service at this address instead of this machine; LAKEFOLD_TOKEN has the token.",
         ),
     ] = None,
 ) -> None:

@@ -62,7 +62,7 @@ def point_in_time(text: str, now: datetime) -> datetime:
             return found.astimezone(UTC)
     with suppress(ValueError, OverflowError):
         return now - min(max(parse_duration(text), timedelta()), _LONGEST_AGO)
-    raise ValueError(f"{text!r} is no time; write 2026-03-01, 2026-03-01T12:00Z, or how long ago: 90min, 2d")
+    raise ValueError(f"{text!r} is not a time; write 2026-03-01, 2026-03-01T12:00Z, or how long ago: 90min, 2d")
 
 
 def age(then: datetime | None, now: datetime) -> str:

@@ -137,6 +137,21 @@ def test_no_page_contradicts_the_matrix_on_where_tables_may_be(page: Path):
     assert contradictions(page.read_text()) == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_alerts_and_dashboards_are_as_many_as_a_page_says(page: Path):
+    alerts = (ROOT / "deploy/prometheus/rules.yaml").read_text().count("- alert: ")
+    there = {"alerts": alerts, "dashboards": len([*(ROOT / "deploy/grafana").glob("**/*.json")])}
+    assert all(there.values())
+    said = re.findall(r"\b(\w+) (?:\w+ )?(alerts|dashboards) (?:in|are|with|for)\b", page.read_text())
+    assert [(count, what) for count, what in said if number(count.lower()) not in (None, there[what])] == []
+
+
+def number(word: str) -> int | None:
+    """A number in digits or in words; None where it is none."""
+    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+    return int(word) if word.isdigit() else words.index(word) if word in words else None
+
+
 def test_a_contradiction_to_the_matrix_would_be_found():
     places = matrix("tables on ")
     assert places == {

@@ -18,13 +18,16 @@ router = APIRouter(prefix="/audit", tags=["service"])
 def list_audit(
     here: Here,
     request: Request,
-    table: Annotated[str | None, Query(description="Only what concerns this table.")] = None,
-    actor: Annotated[str | None, Query(description="Only what this one asked for, as `actor` names it.")] = None,
+    table: Annotated[str | None, Query(description="Only entries about this table.")] = None,
+    actor: Annotated[str | None, Query(description="Only entries of this `actor`.")] = None,
     action: Annotated[str | None, Query(description="Only this action.")] = None,
     limit: Limit = 50,
-    after: Annotated[int | None, Query(ge=0, le=LARGEST, description="Continue behind this entry.")] = None,
+    after: Annotated[int | None, Query(ge=0, le=LARGEST, description="Continue after this entry.")] = None,
 ) -> Response:
-    """Who asked for what by command, over HTTP or on the page, newest first; a token limited to tables sees theirs."""
+    """Who asked for what on the command line, over HTTP or on the page, newest first.
+
+    A token that is limited to tables sees the entries about them.
+    """
     found = here.store.audit(table=table, actor=actor, action=action, limit=limit + 1, after=after)
     shown = found[:limit]
     following = str(shown[-1].number) if len(found) > limit else None

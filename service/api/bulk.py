@@ -20,7 +20,10 @@ router = APIRouter(prefix="/plans", tags=["plans"], dependencies=[changes_the_la
 
 Writer = Annotated[Caller, require("write")]
 Key = Annotated[
-    str | None, Header(min_length=1, max_length=255, description="The same key of the same token does it only once.")
+    str | None,
+    Header(
+        min_length=1, max_length=255, description="A repeated call with the same key and token has no further effect."
+    ),
 ]
 
 

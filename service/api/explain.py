@@ -31,7 +31,7 @@ def explain(
     here: Here,
     table: str,
     partition: Annotated[str | None, Query(description="Only this partition.")] = None,
-    files: Annotated[bool, Query(description="An item a file instead of one a partition and reason.")] = False,
+    files: Annotated[bool, Query(description="One item per file instead of one per partition and reason.")] = False,
 ) -> Response:
     """List the table's files now and account for each: chosen for a plan, or left alone, why, and by which setting.
 

@@ -35,7 +35,7 @@ def list_notifications(
     request: Request,
     state: Annotated[NotificationState | None, Query(description="Only messages in this state.")] = None,
     limit: Limit = 50,
-    after: Annotated[int | None, Query(le=LARGEST, description="Continue behind this message.")] = None,
+    after: Annotated[int | None, Query(le=LARGEST, description="Continue after this message.")] = None,
 ) -> Response:
     """Messages to the webhook, newest first. Dead ones were given up: retry sends them again, drop forgets them."""
     found = here.store.notifications(state, limit + 1, after)

@@ -130,13 +130,13 @@ class Provider:
             )
             claims.validate(leeway=_LEEWAY_SECONDS)
         except (JoseError, KeyError, ValueError, TypeError) as error:
-            what = f"what {self.shown} says of who signed in does not hold: {one_line(error)}"
+            what = f"what {self.shown} says about who signed in is not valid: {one_line(error)}"
             raise CommandError(problems.FORBIDDEN, what) from error
         return dict(claims)
 
     def _completed(self, claims: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         if more.get("sub") != claims["sub"]:
-            raise CommandError(problems.FORBIDDEN, f"{self.shown} told of somebody else than who signed in")
+            raise CommandError(problems.FORBIDDEN, f"{self.shown} described another person than the one who signed in")
         return {**more, **claims}
 
     def _person(self, claims: Mapping[str, Any]) -> Person:

@@ -19,7 +19,7 @@ def _figures(meaning: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "description": meaning, "items": item}
 
 
-Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many items.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many items.")]
 
 #: how a list is described, for ``responses`` of its route
 LISTED: dict[int | str, dict[str, Any]] = {

@@ -12,11 +12,11 @@ from service.store import ErrorClass, PlanTerms
 
 def _terms(
     table: Annotated[str | None, Query(description="Only this table's.")] = None,
-    name: Annotated[str | None, Query(max_length=1024, description="Only of tables with this in their name.")] = None,
+    name: Annotated[str | None, Query(max_length=1024, description="Only of tables whose name contains this.")] = None,
     state: Annotated[PlanState | None, Query(description="Only plans in this state.")] = None,
-    error: Annotated[ErrorClass | None, Query(description="Only plans that met this kind of error.")] = None,
-    since: Annotated[Moment, Query(description="Made at this time or later: a date, a time, or how long ago.")] = None,
-    until: Annotated[Moment, Query(description="Made before this time.")] = None,
+    error: Annotated[ErrorClass | None, Query(description="Only plans with this kind of error.")] = None,
+    since: Annotated[Moment, Query(description="Created then or later: a date, a time, or how long ago.")] = None,
+    until: Annotated[Moment, Query(description="Created before then.")] = None,
 ) -> PlanTerms:
     return terms_of(table=table, name=name, state=state, error=error, since=since, until=until)
 

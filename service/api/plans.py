@@ -20,7 +20,7 @@ def list_plans(
     request: Request,
     terms: Terms,
     limit: Limit = 50,
-    after: Annotated[str | None, Query(description="Continue behind this plan.")] = None,
+    after: Annotated[str | None, Query(description="Continue after this plan.")] = None,
 ) -> Response:
     """Plans, newest first."""
     found = here.store.plans(**terms, limit=limit + 1, after=after)

@@ -53,7 +53,7 @@ class Listener:
 class Progress:
     """What everybody hears who follows a plan: one query a round for all of them, none while nobody listens.
 
-    A token that is not in force any more hears nothing from the next round on. Used from the server's own thread, but
+    A token that is no longer valid hears nothing from the next round on. Used from the server's own thread, but
     for ``close``.
     """
 

@@ -58,7 +58,12 @@ async def request_plans(
         Query(ge=0, le=MOST_WAIT_SECONDS, description="Seconds to wait for the answer: 0, and 30 for a dry run."),
     ] = None,
     idempotency_key: Annotated[
-        str | None, Header(min_length=1, max_length=255, description="The same key of the same token asks only once.")
+        str | None,
+        Header(
+            min_length=1,
+            max_length=255,
+            description="The same key requests only once.",
+        ),
     ] = None,
 ) -> Response:
     """Ask for plans. 202 while the scheduler has not answered, then 200 with its answer, the same as for GET.

@@ -11,19 +11,21 @@ from service.store import TableOrder, TableTerms
 State = Literal["halted", "paused", "compact", "observe", "off", "unreadable"]
 _ORDERS = "|".join(TableOrder)
 Sort = Annotated[
-    str, Query(pattern=f"^-?({_ORDERS})$", description=f"One of {', '.join(TableOrder)}; with - before it, descending.")
+    str, Query(pattern=f"^-?({_ORDERS})$", description=f"One of {', '.join(TableOrder)}; a leading - means descending.")
 ]
 
 
 def _terms(
-    name: Annotated[str, Query(max_length=1024, description="Only tables with this in their name, in any case.")] = "",
+    name: Annotated[
+        str, Query(max_length=1024, description="Only tables whose name contains this, in either case.")
+    ] = "",
     database: Annotated[
-        str | None, Query(max_length=1024, description="Only tables whose name has this before its last dot.")
+        str | None, Query(max_length=1024, description="Only tables of this database (name up to the last dot).")
     ] = None,
     state: Annotated[State | Literal[""], Query(description="`unreadable`: their last scan failed.")] = "",
     format: Annotated[str, Query(max_length=100, description="Only tables of this format.")] = "",
     mode: Annotated[Mode | Literal[""], Query(description="Only tables in this mode.")] = "",
-    owner: Annotated[str, Query(max_length=200, description="Only tables of which the configuration says so.")] = "",
+    owner: Annotated[str, Query(max_length=200, description="Only tables with this owner in the configuration.")] = "",
 ) -> TableTerms:
     terms: TableTerms = {}
     if database is not None:

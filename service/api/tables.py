@@ -38,7 +38,7 @@ def list_tables(
     Orders and states go by the last good scan; `scan` is the last one, be it good or not.
     """
     if after is not None and number is not None:
-        raise CommandError(problems.USAGE, "page and after are two ways to go on; give one of them")
+        raise CommandError(problems.USAGE, "page and after exclude each other")
     order, descending = order_of(sort)
     found = here.store.list_tables(order, descending=descending, limit=limit, page=number, after=after, **terms)
     return page(
@@ -59,7 +59,7 @@ def summaries(here: Context, names: Sequence[str]) -> list[dict[str, Any]]:
 def list_databases(here: Here, request: Request, terms: Terms) -> Response:
     """What the tables of each database add up to, those with most to rewrite first.
 
-    A table's database is what its name has before the last dot, '' where there is none.
+    A table's database is its name up to the last dot, '' where there is none.
     """
     return page(request, here.store.databases(**terms))
 
@@ -76,7 +76,7 @@ def list_partitions(
     request: Request,
     table: str,
     limit: Limit = 1000,
-    after: Annotated[str | None, Query(description="Continue behind this partition.")] = None,
+    after: Annotated[str | None, Query(description="Continue after this partition.")] = None,
     search: Annotated[str, Query(description="Only partitions whose path contains this, in whatever case.")] = "",
     worst: Annotated[
         bool, Query(description="Those with most reducible bytes first; `limit` of them, without a next page.")

@@ -49,7 +49,7 @@ def answer_text(run: Run, answer: "Answer", *, all_files: bool) -> None:
         out.note(f"{partition_name(partition)} is held by live plan {plan_id}")
     if dry and answer.plans:
         otherwise = (
-            f"without -n it is refused: {answer.refused}"
+            f"without -n it would be refused: {answer.refused}"
             if answer.refused
             else "run it without -n to create these plans."
         )

@@ -19,11 +19,11 @@ def add_to(root: typer.Typer) -> None:
 
 
 def audit(
-    table: Annotated[str | None, typer.Option("--table", help="Only what concerns this table.")] = None,
-    actor: Annotated[str | None, typer.Option("--actor", help="Only what this one asked for.")] = None,
+    table: Annotated[str | None, typer.Option("--table", help="Only entries about this table.")] = None,
+    actor: Annotated[str | None, typer.Option("--actor", help="Only entries of this actor.")] = None,
     action: Annotated[str | None, typer.Option("--action", help="Only this action, such as paused.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many, newest first.")] = 50,
-    after: Annotated[int | None, typer.Option("--after", metavar="NUMBER", help="Continue behind this one.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, newest first.")] = 50,
+    after: Annotated[int | None, typer.Option("--after", metavar="NUMBER", help="Continue after this one.")] = None,
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
@@ -35,7 +35,7 @@ def audit(
 
 def _text(run: Run, found: Sequence[Mapping[str, Any]], limit: int) -> None:
     if not found:
-        run.out.note("Nobody has asked for anything.")
+        run.out.note("No entries.")
         return
     now = datetime.now(UTC)
     rows = (

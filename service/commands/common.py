@@ -29,9 +29,10 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on st
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Use this file instead of the lakefold.toml found.")
 ]
-Table = Annotated[str, typer.Argument(metavar="TABLE", help="A table's name, the unique end of one, or its path.")]
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="A table's name, a unique ending of it, or its path.")]
 MaybeTable = Annotated[
-    str | None, typer.Argument(metavar="TABLE", help="One table instead of all: name, unique end of one, or path.")
+    str | None,
+    typer.Argument(metavar="TABLE", help="Only this table: its name, a unique ending of it, or its path."),
 ]
 PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's id, or any unique part of it.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

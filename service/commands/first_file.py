@@ -66,11 +66,11 @@ def _defaults() -> Iterator[str]:
     from planner.policy import SizingPolicy
 
     policy = SizingPolicy()
-    yield "[defaults]  # for all tables; these are the values that hold anyway"
+    yield "[defaults]  # for all tables; these are the defaults"
     for key, value, meaning in (
         ("small_file_limit", _spelled(format_bytes(policy.small_file_limit_bytes)), "a base file below this is small"),
         ("target_file_max", _spelled(format_bytes(policy.target_file_max_bytes)), "no new file is planned larger"),
-        ("quiet_period", _spelled(format_duration(policy.quiet_period)), "files modified since are left alone"),
+        ("quiet_period", _spelled(format_duration(policy.quiet_period)), "files modified more recently are left alone"),
         ("retention", _spelled(format_duration(policy.retention)), "how long replaced files stay"),
     ):
         setting = f'# {key} = "{value}"'

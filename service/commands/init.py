@@ -84,7 +84,7 @@ def _target(chosen: Path | None) -> Path:
     if file.exists():
         raise _exists(file)
     if not file.absolute().parent.is_dir():
-        raise CommandError(NOT_FOUND, f"{file.parent} is no directory; create it first", path=str(file.parent))
+        raise CommandError(NOT_FOUND, f"{file.parent} is not a directory; create it first", path=str(file.parent))
     return file
 
 
@@ -149,7 +149,7 @@ def _next(run: Run, file: Path, settings: "Config", sights: "Sequence[Sight]") -
         steps.append(
             (f"lakefold plans request {shlex.quote(served)} -n{option}", "show the exact plan; nothing is stored")
         )
-    steps.append((f"lakefold serve{option}", f"scan every table again and again; page on {page}"))
+    steps.append((f"lakefold serve{option}", f"scan every table at intervals; page on {page}"))
     width = max(len(step) for step, _ in steps)
     run.out.note(f"\nWrote {file}. Every table is in mode observe: nothing is rewritten before a rule says so.\nNext:")
     for step, why in steps:

@@ -28,8 +28,8 @@ def add_to(root: typer.Typer) -> None:
 @app.command("list", epilog=exit_codes(ExitCode.DATABASE))
 def list_(
     state: Annotated[str | None, typer.Option("--state", help="Only waiting, delivered or dead ones.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many, newest first.")] = 50,
-    after: Annotated[int | None, typer.Option("--after", metavar="NUMBER", help="Continue behind this one.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, newest first.")] = 50,
+    after: Annotated[int | None, typer.Option("--after", metavar="NUMBER", help="Continue after this one.")] = None,
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
@@ -101,4 +101,4 @@ def try_out(json: Json = False, config: ConfigFile = None) -> None:
 
 def _chosen(numbers: list[int] | None, everything: bool) -> None:
     if bool(numbers) == everything:
-        raise CommandError(USAGE, "name notifications by their numbers, or --all of them")
+        raise CommandError(USAGE, "give the numbers of notifications, or --all")

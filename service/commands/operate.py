@@ -31,7 +31,7 @@ def add_to(root: typer.Typer) -> None:
     for name, function, codes, short in (
         ("serve", serve, (ExitCode.PARTIAL, ExitCode.DATABASE), "Run the service."),
         ("worker", worker, (ExitCode.PARTIAL, ExitCode.DATABASE), "Run plans only."),
-        ("status", status, (ExitCode.PENDING, ExitCode.DATABASE), "Say in one line how the lake is."),
+        ("status", status, (ExitCode.PENDING, ExitCode.DATABASE), "Show the state of the lake in one line."),
         ("pause", pause, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "Start no more plans."),
         ("resume", resume, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "End a pause or a halt."),
     ):
@@ -75,7 +75,7 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
             out.line(f"  look first: {'; '.join(look)}; then {resume_it} (docs/runbook.md#tablehalted)")
         if table["damaged_slices"]:
             slices = plural(table["damaged_slices"], "file slice")
-            out.line(f"{name}: {slices} differ from its commits and are left alone; lakefold verify {name}")
+            out.line(f"{name}: {slices} not matching its commits, left alone; lakefold verify {name}")
         if table["overlaps"]:
             words = documents.overlap_words(name, table["overlaps"], table["overlap"])
             out.line(f"{name} {words} (docs/runbook.md#singlewritertablewritten)")
@@ -90,7 +90,7 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
             out.line(f"{name}: {table['contested']} (docs/runbook.md#commitconflictshigh)")
         if table["quarantined_files"]:
             files = plural(table["quarantined_files"], "file")
-            out.line(f"{name}: {files} can't be read and are left alone; lakefold tables show {name}")
+            out.line(f"{name}: {files} with unreadable content, left alone; lakefold tables show {name}")
         if table["paused_by"]:
             out.line(f"{name} is paused {_by(table)}")
 
@@ -171,8 +171,8 @@ def resume(table: MaybeTable = None, yes: Yes = False, json: Json = False, confi
 
 
 def serve(
-    role: Annotated[Role, typer.Option("--role", help="Do only this part; other processes do the rest.")] = Role.ALL,
-    once: Annotated[bool, typer.Option("--once", help="Do what there is to do now, and end.")] = False,
+    role: Annotated[Role, typer.Option("--role", help="Run only this role; other processes run the rest.")] = Role.ALL,
+    once: Annotated[bool, typer.Option("--once", help="Do one round of work, then exit.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
@@ -185,7 +185,7 @@ def serve(
 
 
 def worker(
-    once: Annotated[bool, typer.Option("--once", help="End when no plan is waiting.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when no plan is waiting.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:

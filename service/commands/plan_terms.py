@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 
 OfTable = Annotated[str | None, typer.Option("--table", "-t", metavar="TABLE", help="Only this table's.")]
 WithName = Annotated[
-    str | None, typer.Option("--name", metavar="PART", help="Only of tables that have this in their name.")
+    str | None, typer.Option("--name", metavar="PART", help="Only of tables whose name contains this.")
 ]
 InState = Annotated[str | None, typer.Option("--state", "-s", help="Only plans in this state.")]
 WithError = Annotated[
     str | None,
     typer.Option(
-        "--error", help="Only plans that met this: transient, conflict, commit_unknown, rejected or integrity."
+        "--error",
+        help="Only with this kind of error: transient, conflict, commit_unknown, rejected or integrity.",
     ),
 ]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Only plans made since a date or time, or for 2d.")
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Only created since this date or time, or this long ago (2d)."),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only plans made before then.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only plans created before then.")]
 Word = TypeVar("Word", bound=StrEnum)
 
 

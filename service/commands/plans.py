@@ -50,11 +50,9 @@ def list_(
     error: WithError = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=1000, help="At most so many.")] = 50,
-    after: Annotated[str | None, typer.Option("--after", metavar="PLAN", help="Continue behind this plan.")] = None,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit 4 when a listed plan is not at its end.")
-    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=1000, help="Show at most this many.")] = 50,
+    after: Annotated[str | None, typer.Option("--after", metavar="PLAN", help="Continue after this plan.")] = None,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 when a listed plan has not ended.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
@@ -91,11 +89,12 @@ def request(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A policy setting for this request only; repeatable."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print the exact plan and store none.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print the exact plan; store nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the plans to their end.")] = False,
     files: Annotated[bool, typer.Option("--files", help="With --dry-run: list every file of every group.")] = False,
     idempotency_key: Annotated[
-        str | None, typer.Option("--idempotency-key", metavar="KEY", help="The same key asks only once.")
+        str | None,
+        typer.Option("--idempotency-key", metavar="KEY", help="The same key requests only once."),
     ] = None,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="TIME", help="How long to wait for the scheduler's answer.")
@@ -103,10 +102,10 @@ def request(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Scan a table now and plan all that is free of live plans; "nothing to do" is an answer, with reasons.
+    """Scan a table now and plan every partition that no live plan holds; "nothing to do" is an answer, with reasons.
 
-    A running scheduler answers; where there is none this process takes its place for the moment. Exit 11 only where
-    every partition asked for is held by a live plan; a table not in mode compact is refused with 12, except with -n.
+    A running scheduler answers; if there is none, this process answers in its place. Exits 11 only if live plans hold
+    every partition asked for; a table that is not in mode compact is refused with 12, except with -n.
     """
     from lake.plan import PlanKind
     from lake.units import parse_duration
@@ -147,9 +146,10 @@ def request(
 
 _MANY = (ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE)
 MaybePlan = Annotated[
-    str | None, typer.Argument(metavar="[PLAN]", help="One plan, by its id or a part of it; or say which with options.")
+    str | None,
+    typer.Argument(metavar="[PLAN]", help="A plan's id, or any unique part of it; or select with options."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="List the plans that are meant; change none.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="List the selected plans; change none.")]
 
 
 @app.command("cancel", epilog=exit_codes(*_MANY))
@@ -161,16 +161,15 @@ def cancel(
     error: WithError = None,
     since: Since = None,
     until: Until = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for the plan's history.")] = "cancelled by hand",
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the plan's history.")] = "cancelled by hand",
     dry_run: DryRun = False,
     yes: Yes = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Cancel a plan, or all that are meant: at once while requested; an inflight one stops before its commit.
+    """Cancel one plan, or all that the options select: requested ones at once, inflight ones before they commit.
 
-    Which plans, is asked before anything is done to several; --yes is the answer where nobody can be asked. Exit 3
-    when some had ended meanwhile.
+    Asks before it changes several plans; without a terminal it needs --yes. Exits 3 when some had ended meanwhile.
     """
     with command(json, config) as run:
         terms = terms_of(table=table, name=name, state=state, error=error, since=since, until=until)
@@ -192,16 +191,16 @@ def retry(
     error: WithError = None,
     since: Since = None,
     until: Until = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for the history of several plans.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history where several are retried.")] = "",
     dry_run: DryRun = False,
     yes: Yes = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Request a failed plan again, or all that are meant; their partitions must be free.
+    """Request a failed plan again, or all that the options select; their partitions must be free.
 
-    Which plans, is asked before anything is done to several; --yes is the answer where nobody can be asked. Exit 3
-    when the partitions of some are not free.
+    Asks before it changes several plans; without a terminal it needs --yes. Exits 3 when the partitions of some are
+    not free.
     """
     with command(json, config) as run:
         terms = terms_of(table=table, name=name, state=state, error=error, since=since, until=until)
@@ -215,7 +214,7 @@ def retry(
 def _one_or_many(plan: str | None, terms: "PlanTerms", dry_run: bool) -> bool:
     """Whether several plans are meant and not the one with an id."""
     if plan is not None and (terms or dry_run):
-        raise CommandError(USAGE, "give one PLAN, or options that say which plans; --dry-run is for several")
+        raise CommandError(USAGE, "give one PLAN, or options that select plans; --dry-run is for several")
     return plan is None
 
 
@@ -275,7 +274,7 @@ def _why_waiting(run: Run, plan: Mapping[str, Any]) -> str:
         return f"{what} is paused; no executor takes the plan until lakefold resume"
     if moment(plan["not_before"]) > datetime.now(UTC):
         return f"waiting until {moment(plan['not_before']).isoformat(timespec='seconds')} after: {plan['error']}"
-    busy = "no executor has taken the plan yet; those that live are busy: lakefold plans list --state inflight"
+    busy = "no executor has taken the plan yet; all of them are busy: lakefold plans list --state inflight"
     return str(status["nobody_runs_plans"] or busy)
 
 

@@ -13,7 +13,7 @@ from service.problems import ExitCode, exit_codes
 if TYPE_CHECKING:
     from service.config.sections import Source
 
-config_app = typer.Typer(help="The configuration: is it right, and what is in force where.", no_args_is_help=True)
+config_app = typer.Typer(help="The configuration: whether it is valid, and what is in force.", no_args_is_help=True)
 db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
 
 
@@ -25,10 +25,10 @@ def add_to(root: typer.Typer) -> None:
 
 @config_app.command("check", epilog=exit_codes(ExitCode.PARTIAL))
 def check(json: Json = False, config: ConfigFile = None) -> int:
-    """Read file and environment, find the tables, check every rule and table as a scan does; exit 3 for what is wrong.
+    """Read file and environment, find the tables, and check every rule and table as a scan does.
 
-    That is a source that can't be resolved, and a table that is refused or can't be read. Needs no database: tables of
-    a catalog database, which only a process with Spark can list, are not searched.
+    Exits 3 if a source can't be resolved, or if a table is refused or can't be read. Needs no database. The tables of
+    a catalog database are not searched, since only a process with Spark can list them.
     """
     from planner.rules import cautions
     from service.config.catalog import Catalog

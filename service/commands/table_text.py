@@ -35,7 +35,7 @@ def list_text(run: Run, tables: Sequence[Mapping[str, Any]], *, chosen: bool) ->
     if rows:
         run.out.table(columns, rows)
     elif chosen:
-        run.out.note("No table is like that")
+        run.out.note("No tables match")
     else:
         run.out.note('No tables; add [[sources]] path = "/where/tables/are" to lakefold.toml')
 

@@ -35,9 +35,10 @@ def add_to(root: typer.Typer) -> None:
     root.add_typer(app, name="tables")
 
 
-WithName = Annotated[str | None, typer.Option("--name", metavar="PART", help="Only tables with this in their name.")]
+WithName = Annotated[str | None, typer.Option("--name", metavar="PART", help="Only tables whose name contains this.")]
 Database = Annotated[
-    str | None, typer.Option("--database", "-d", metavar="NAME", help="Only tables with this before their last dot.")
+    str | None,
+    typer.Option("--database", "-d", metavar="NAME", help="Only tables of this database (name up to the last dot)."),
 ]
 State = Annotated[
     str | None,
@@ -45,7 +46,7 @@ State = Annotated[
 ]
 Format = Annotated[str | None, typer.Option("--format", "-f", help="Only tables of this format.")]
 InMode = Annotated[str | None, typer.Option("--mode", "-m", help="Only tables in mode compact, observe or off.")]
-Owner = Annotated[str | None, typer.Option("--owner", help="Only tables of which the configuration says so.")]
+Owner = Annotated[str | None, typer.Option("--owner", help="Only tables with this owner in the configuration.")]
 
 
 @app.command("list", epilog=exit_codes(ExitCode.PENDING, ExitCode.DATABASE))
@@ -62,15 +63,15 @@ def list_(
             "--sort",
             metavar="ORDER",
             help="By worst, name, state, format, mode, owner, files, reducible, median, bytes, rewrite, plan or "
-            "scanned; with - before it, descending.",
+            "scanned; a leading - means descending.",
         ),
     ] = "-rewrite",
-    limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="At most so many.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Show at most this many.")] = None,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 when a table has files to rewrite.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """List the tables, those with most to rewrite first, as the last scan of each saw it."""
+    """List the tables as their last scans saw them, those with most to rewrite first."""
     with command(json, config) as run:
         terms = _terms(name=name, database=database, state=state, format=format, mode=mode, owner=owner)
         found = run.client.tables(terms, _checked(sort), limit)
@@ -92,7 +93,7 @@ def databases(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Add up the tables of each database, which is what their names have before the last dot."""
+    """Sum up the tables of each database, which is a table's name up to its last dot."""
     with command(json, config) as run:
         terms = _terms(name=name, database=None, state=state, format=format, mode=mode, owner=owner)
         found = run.client.databases(terms)
@@ -147,11 +148,11 @@ def rollback(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Take back what another process began on a table and left: a dead write, clustering or compaction.
+    """Roll back what another process began on a table and abandoned: a write, clustering or compaction.
 
-    A write is removed; a clustering or compaction stays scheduled, and what was written of it is deleted. One of a plan
-    of lakefold's that this database does not know is withdrawn. Refused for completed instants, for owners that are
-    alive (exit 1), and for plans that this database knows (exit 11).
+    A write is removed; a clustering or compaction stays scheduled, and the files written for it are deleted. That of a
+    lakefold plan which this database does not know is withdrawn. Refused for completed instants, for owners that are
+    still alive (exit 1), and for plans that this database knows (exit 11).
     """
     from lake import optional
     from lake.formats import load_format
@@ -196,15 +197,15 @@ def _may_roll_back(run: Run, table: str, pending: "Sequence[Unfinished]", instan
 @app.command("repair", epilog=exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def repair(
     table: Table,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="List what would go; delete nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="List what would be deleted; delete none.")] = False,
     yes: Yes = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Take file groups out again that a commit replaced and that readers see again; exit 3 when some have to stay.
+    """Remove file groups that a commit replaced but that readers see again; exits 3 when some have to stay.
 
-    That is so where the commit left the timeline while the files that it replaced were in storage: their rows are read
-    twice. The archived timeline proves that they were replaced. A group that was written to since is left alone.
+    This happens when a commit leaves the timeline while the files that it replaced are still in storage: their rows are
+    read twice. The archived timeline proves that they were replaced. Groups written to since are left alone.
     Without a terminal nothing is deleted unless --yes is given.
     """
     from lake.formats import load_format
@@ -244,7 +245,9 @@ def _repair_text(table: str, groups: "Sequence[Resurrected]") -> str:
 def _repaired_text(run: Run, entries: Sequence[Mapping[str, Any]]) -> None:
     for entry in entries:
         group = entry["group"]
-        state = "deleted" if entry["deleted"] else f"left alone: {group.refusal}" if group.refusal else "would go"
+        state = (
+            "deleted" if entry["deleted"] else f"left alone: {group.refusal}" if group.refusal else "would be deleted"
+        )
         run.out.line(f"{state}, replaced by {group.instant}:")
         for path, number in group.files.items():
             run.out.line(f"  {path} {size(number)}")

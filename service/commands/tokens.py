@@ -27,10 +27,10 @@ def add(
     scope: Annotated[str, typer.Option("--scope", help="read, or write, which includes read.")],
     tables: Annotated[
         list[str] | None,
-        typer.Option("--tables", metavar="PATTERN", help="Only tables of this name, * and ? allowed; repeatable."),
+        typer.Option("--tables", metavar="PATTERN", help="Only tables that match this pattern (* and ?); repeatable."),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="TIME", help="It ends after this time, such as 90d.")
+        str | None, typer.Option("--expires", metavar="TIME", help="Expires after this time, such as 90d.")
     ] = None,
     json: Json = False,
     config: ConfigFile = None,
@@ -99,7 +99,7 @@ def _state(token: Any) -> str:
 
 @app.command("revoke", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def revoke(name: Name, json: Json = False, config: ConfigFile = None) -> None:
-    """End a token; running services refuse it within seconds."""
+    """Revoke a token; running services refuse it within seconds."""
     with command(json, config) as run:
         run.store.revoke_token(name, actor=actor())
         run.out.one({"name": name, "revoked": True}, lambda: run.out.line(f"{name}: revoked"))

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 def add_to(root: typer.Typer) -> None:
     """Register the commands."""
     epilog = exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE)
-    root.command("clean", epilog=epilog, short_help="Delete what was replaced and is due.")(clean)
+    root.command("clean", epilog=epilog, short_help="Delete replaced files that are due.")(clean)
     root.command("verify", epilog=epilog, short_help="Compare storage with the commits.")(verify)
 
 
 def clean(
     table: MaybeTable = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="List what would go and when; delete nothing.")
+        bool, typer.Option("--dry-run", "-n", help="List what would be deleted and when; delete nothing.")
     ] = False,
     json: Json = False,
     config: ConfigFile = None,

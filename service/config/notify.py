@@ -43,12 +43,15 @@ class NotifySettings(Section):
         default=None, description="a file with the secret instead; relative to the configuration"
     )
     webhook_timeout: Duration = Field(
-        default=timedelta(seconds=10), description="for connecting, sending and each part of the answer"
+        default=timedelta(seconds=10), description="time-out for connecting, sending and each part of the answer"
     )
     webhook_attempts: int = Field(
-        default=15, ge=1, le=100, description="tries of a message, over about a day; then it is given up"
+        default=15,
+        ge=1,
+        le=100,
+        description="attempts at a message, over about a day; then it is given up",
     )
-    events: tuple[str, ...] = Field(default=("*",), description="which: names or patterns such as `plan.*`")
+    events: tuple[str, ...] = Field(default=("*",), description="which events: names or patterns such as `plan.*`")
     page_url: WebAddress | None = Field(
         default=None, description="where people reach lakefold's page; messages then have a `link`"
     )
@@ -63,7 +66,7 @@ class NotifySettings(Section):
         default=None, description="called after a round of cleaning in which no table failed"
     )
     heartbeat_interval: Duration = Field(
-        default=timedelta(minutes=1), description="each of the two is called at most so often"
+        default=timedelta(minutes=1), description="the least time between two calls of one of them"
     )
 
     @model_validator(mode="after")

@@ -48,7 +48,7 @@ class OidcSettings(Section):
     write_groups: tuple[str, ...] = Field(default=(), description="groups whose members may write")
     read_groups: tuple[str, ...] = Field(default=(), description='groups whose members may read; `["*"]` for everybody')
     session: Annotated[Duration, Field(gt=timedelta(0))] = Field(
-        default=timedelta(hours=8), description="after which one has to sign in again"
+        default=timedelta(hours=8), description="after this time people have to sign in again"
     )
 
     @model_validator(mode="after")

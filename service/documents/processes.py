@@ -49,5 +49,5 @@ def nobody_runs_plans(processes: "Iterable[ProcessView]") -> str | None:
         return "no executor is running; lakefold worker starts one"
     broken = [process for process in executors if process.problem is not None]
     if len(broken) == len(executors):
-        return f"no executor can run plans, for want of Spark: {broken[0].problem}"
+        return f"no executor can run plans, since Spark is missing: {broken[0].problem}"
     return None

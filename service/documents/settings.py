@@ -106,4 +106,4 @@ def _concurrency(table: "ConfiguredTable") -> str:
     from service.config.tables import DEFAULT
 
     said = table.origins["concurrency"].place != DEFAULT
-    return table.ref.concurrency.value if said else "nobody has said (docs/writers.md)"
+    return table.ref.concurrency.value if said else "not stated (docs/writers.md)"

@@ -28,7 +28,7 @@ class Held:
     def take(self, count: int, own: int) -> None:
         """Count what has come of a body, of which ``own`` bytes are counted. Raises HTTPException for too many."""
         if self._taken + count > self._most and self._taken > own:
-            detail = "the bodies of other requests take all memory there is for them"
+            detail = "the bodies of other requests use all the memory that is set aside for bodies"
             raise HTTPException(503, detail, {"Retry-After": "5"})
         self._taken += count
 

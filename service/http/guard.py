@@ -67,7 +67,9 @@ class Guard:
             if not request.url.path.startswith("/-/"):
                 await self._admit(scope, request, host)
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
-                raise ProblemError(problems.USAGE, "no address has a NUL in it")  # nor can PostgreSQL look for one
+                raise ProblemError(
+                    problems.USAGE, "the address contains a NUL character"
+                )  # nor can PostgreSQL look for one
             if _length(request) > most:
                 raise too_large(most)
         except (LakefoldError, HTTPException) as error:
@@ -81,7 +83,7 @@ class Guard:
 
     async def _admit(self, scope: Scope, request: Request, host: str) -> None:
         if self._hosts is not None and host not in self._hosts:
-            raise ProblemError(problems.HOST, f"this is not {host!r}; names are added with http.hosts", host=host)
+            raise ProblemError(problems.HOST, f"this is not {host!r}; http.hosts adds names", host=host)
         token, by_cookie = security.token_of(request)
         caller = await self._caller(token)
         state: dict[str, Any] = scope.setdefault("state", {})
@@ -123,7 +125,7 @@ def _check_framing(scope: Scope, request: Request) -> None:
     if "transfer-encoding" in request.headers and (
         "content-length" in request.headers or scope["http_version"] == "1.0"
     ):
-        detail = "a body comes with Content-Length or, in HTTP/1.1, in pieces with Transfer-Encoding; never with both"
+        detail = "a body has either Content-Length or, in HTTP/1.1, Transfer-Encoding; never both"
         raise ProblemError(problems.USAGE, detail, {"Connection": "close"})
 
 

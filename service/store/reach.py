@@ -24,7 +24,7 @@ class Reach:
     def __post_init__(self) -> None:
         for pattern in self.patterns or ():
             if not pattern or _UNCLEAR.search(pattern):
-                raise ValueError(f"{pattern!r} is no pattern of table names; use their letters, * and ?")
+                raise ValueError(f"{pattern!r} is not a pattern for table names; use letters of names, * and ?")
 
     @property
     def everything(self) -> bool:

@@ -61,7 +61,7 @@ class TableLists(StorePart):
     def databases(self, **which: Unpack[TableTerms]) -> list[DatabaseSum]:
         """What the tables of each database add up to, by the last good scan of each, those with most to rewrite first.
 
-        A table's database is what its name has before the last dot.
+        A table's database is its name up to the last dot.
         """
         sums: dict[str, list[int]] = {}
         with self._database.read() as connection:

@@ -104,7 +104,7 @@ class Tokens(StorePart):
             }
 
     def prune_sign_ins(self) -> int:
-        """Forget tokens of people who signed in that are not in force any more; how many."""
+        """Forget tokens of people who signed in that are no longer valid; how many."""
         ended = select(TokenRow.name).where(TokenRow.person.is_not(None), not_(and_(*_IN_FORCE)))
         with self._database.write() as connection:
             return int(connection.execute(delete(TokenRow).where(TokenRow.name.in_(ended))).rowcount)

@@ -48,9 +48,9 @@ def _form(request: Request, path: str, wrong: str = "", status: int = 200) -> Re
 
 @router.get("/login")
 def login_form(request: Request, next: str = "/") -> Response:
-    """The form. A token that is not in force any more is forgotten here."""
+    """The form. A token that is no longer valid is forgotten here."""
     stale = request.state.token is not None and request.state.caller is None
-    response = _form(request, next, "Your token is not in force any more; sign in with another one." if stale else "")
+    response = _form(request, next, "Your token is no longer valid; sign in with another one." if stale else "")
     if stale:
         response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response

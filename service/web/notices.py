@@ -55,7 +55,7 @@ def who_is_missing(lake: Lake) -> Iterator[Notice]:
         yield Notice(tone="attention", subject="No scheduler is running.", text=text, command="lakefold serve")
     waiting, nobody = lake.figures.count(PlanState.REQUESTED), documents.nobody_runs_plans(lake.processes)
     if nobody is not None:
-        subject = plural(waiting, "plan") if waiting else "No plan is run:"
+        subject = plural(waiting, "plan") if waiting else "No plan can run:"
         text = f"wait{'s' if waiting == 1 else ''}: {nobody}." if waiting else f"{nobody}."
         yield Notice(tone="attention", subject=subject, text=text, href="/processes")
     for process in lake.processes:

@@ -60,7 +60,7 @@ def come_back(
     provider = _provider(here)
     begun = Begun.of(unquote(request.cookies.get(UNDER_WAY, "")))
     if begun is None or not hmac.compare_digest(begun.state.encode(), state.encode()):
-        raise CommandError(problems.USAGE, "this sign-in was not begun in this browser, or too long ago; begin again")
+        raise CommandError(problems.USAGE, "this sign-in was not started in this browser, or too long ago; start again")
     if error or not code:
         why = error_description or error or "it gave no reason"
         raise CommandError(problems.FORBIDDEN, f"{provider.shown} did not sign you in: {why}")
@@ -84,7 +84,7 @@ def come_back(
 
 def _provider(here: Context) -> Provider:
     if here.oidc is None:
-        raise CommandError(problems.NOT_FOUND, "nobody signs in elsewhere; [oidc] issuer is not set")
+        raise CommandError(problems.NOT_FOUND, "no sign-in provider is configured: [oidc] issuer is not set")
     return here.oidc
 
 

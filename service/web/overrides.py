@@ -68,7 +68,7 @@ def checked_overrides(
 ) -> dict[str, str]:
     """The settings that were filled in. Raises OverrideError for the first that can't be used."""
     if len(keys) != len(values):
-        raise OverrideError(f"{plural(len(keys), 'setting')} and {plural(len(values), 'value')} are no pairs")
+        raise OverrideError(f"{plural(len(keys), 'setting')} and {plural(len(values), 'value')} do not pair up")
     overrides: dict[str, str] = {}
     for key, value in _filled_in(keys, values):
         if not key:

@@ -122,14 +122,16 @@ def _exact(layout: Mapping[str, Any]) -> str:
 
 
 def notices(lake: Lake, now: datetime) -> list[Notice]:
-    """What needs a person, the worst first."""
+    """What needs attention, the worst first."""
     found = list(who_is_missing(lake))
     tables = [notice for table in lake.figures.tables for notice in _of_table(lake, table, now)]
     tables.sort(key=lambda notice: notice.tone != "bad")
     more = len(tables) - _MOST_NOTICES
     if more > 0:
         tables = tables[:_MOST_NOTICES]
-        tables.append(Notice(tone="attention", subject=f"{more:,} more", text="tables need a look; filter by state."))
+        tables.append(
+            Notice(tone="attention", subject=f"{plural(more, 'more table')}", text="to look at; filter by state.")
+        )
     found += tables
     if dead := lake.figures.notifications_dead:
         found.append(
@@ -152,7 +154,7 @@ def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
         text = f"could not be scanned {ago(scan.taken_at, now)}: {scan.error}"
         found.append(Notice(tone="attention", subject=name, text=text, href=href))
     if good is not None and good.damaged:
-        text = f"has {plural(good.damaged, 'file slice')} that differ from its commits; they are left alone."
+        text = f"has {plural(good.damaged, 'file slice')} not matching its commits, left alone."
         command = shell("lakefold", "verify", name)
         found.append(Notice(tone="bad", subject=name, text=text, href=href, command=command))
     if good is not None and good.overlaps:
@@ -175,6 +177,6 @@ def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
         )
     if table.quarantined:
         files = plural(len(table.quarantined), "file")
-        text = f"has {files} whose content can't be read; they are left alone."
+        text = f"has {files} with unreadable content, left alone."
         found.append(Notice(tone="attention", subject=name, text=text, href=href))
     return found

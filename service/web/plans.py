@@ -18,12 +18,12 @@ _MOST_PARTITIONS = 200
 STEP_WORDS: Mapping[str, str] = {
     "waiting": "waiting for an executor",
     Step.ASK: "did it commit already?",
-    Step.START: "Spark, unless it is running",
+    Step.START: "starts Spark, unless it is running",
     Step.PREPARE: "are the inputs unchanged?",
     Step.REWRITE: "new files written, invisible",
-    Step.RECEIPT: "proof that out equals in",
+    Step.RECEIPT: "proof that the output equals the input",
     Step.COMMIT: "the new files become the table",
-    Step.RECORD: "figures into the database",
+    Step.RECORD: "figures recorded in the database",
 }
 
 

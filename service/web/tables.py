@@ -182,7 +182,7 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
         text = f"{ago(last.taken_at, now)}: {last.error}"
         found.append(Notice(tone="attention", subject="The last scan failed", text=text))
     if last is not None and last.damaged:
-        text = f"{plural(last.damaged, 'file slice')} differ from the table's commits and are left alone. Which files:"
+        text = f"{plural(last.damaged, 'file slice')} not matching the table's commits, left alone. Which files:"
         found.append(Notice(tone="bad", subject="Damaged", text=text, command=shell("lakefold", "verify", state.name)))
     if last is not None and last.overlaps:
         found.append(overlapped("This table", last))

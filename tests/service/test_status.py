@@ -117,7 +117,7 @@ def test_plans_that_wait_say_that_nobody_runs_them_and_no_time_is_promised(store
     store.beat(process(role="scheduler", slots=0), MINUTE)
     assert status(store)["nobody_runs_plans"] == nobody
     store.beat(process("host-1/18/a/b.1", spark="broken", problem="no jars"), MINUTE)
-    assert status(store)["nobody_runs_plans"] == "no executor can run plans, for want of Spark: no jars"
+    assert status(store)["nobody_runs_plans"] == "no executor can run plans, since Spark is missing: no jars"
     assert "host-1/18 can't use Spark: no jars" in told("status")
     store.beat(process("host-1/18/a/b.1", spark="running"), MINUTE)
     assert status(store)["nobody_runs_plans"] is None

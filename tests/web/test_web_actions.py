@@ -112,7 +112,7 @@ def test_a_token_that_has_expired_leads_to_signing_in_again_and_is_forgotten(fre
         answer = client.get("/plans", follow_redirects=False)
         assert answer.headers["Location"] == "/login?next=%2Fplans"
         answer = client.get("/login?next=/plans")
-        assert "not in force any more" in answer.text
+        assert "no longer valid" in answer.text
         assert 'lakefold_token=""' in answer.headers["Set-Cookie"]
 
 
@@ -208,7 +208,7 @@ def test_whoever_has_to_sign_in_first_comes_back_to_the_plans_that_were_meant(fr
 def test_a_question_about_all_plans_or_about_ended_ones_is_refused(signed_in, desk):
     for path, says in (
         ("/bulk/cancel", "cancel of which plans?"), ("/bulk/retry?state=completed", "only failed plans can be retried"),
-        ("/bulk/delete?state=failed", "action"), ("/bulk/cancel?since=soon", "is no time"),
+        ("/bulk/delete?state=failed", "action"), ("/bulk/cancel?since=soon", "is not a time"),
     ):  # fmt: skip
         answer = signed_in.get(path)
         assert answer.status_code in (400, 422), path

@@ -211,7 +211,7 @@ def test_an_empty_database_says_how_to_begin(fresh):
         assert "No table yet" in words
         assert '[[sources]] path = "/data/lake"' in words
         assert "No scheduler is running." in words
-        assert "No plan yet" in read(client, "/plans").words
+        assert "No plans yet" in read(client, "/plans").words
         assert "Nothing to delete" in read(client, "/cleaning").words
 
 
@@ -477,7 +477,7 @@ def test_the_worst_partitions_are_listed_beside_the_strip_and_any_can_be_found(p
     assert ("10 found" in shown.words, sorted(rows)) == (True, [f"dt=2026-02-{day}" for day in range(10, 20)])
     assert f"{path}?partition=dt%3D2026-02-10&find=DT%3D2026-02-1#explain" in [a.get("href") for a in shown.all("a")]
     shown, rows = listed_partitions(page, f"{path}?find=2027")
-    assert ("No partition is called so." in shown.words, rows) == (True, [])
+    assert ("No partition matches." in shown.words, rows) == (True, [])
     shown, _ = listed_partitions(page, f"{table_path('events.clicks')}?find=h%3D01&from=400")
     assert "21 found, the worst 20" in shown.words
     assert {"type": "hidden", "name": "from", "value": "400"} in shown.all("input"), "the strip stays where it is"
@@ -487,7 +487,7 @@ def test_the_worst_partitions_are_listed_beside_the_strip_and_any_can_be_found(p
 def test_whatever_is_searched_for_is_only_text(page, odd):
     answer = page.get(table_path("sales.orders"), params={"find": odd})
     assert answer.status_code == 200
-    assert "No partition is called so." in answer.text
+    assert "No partition matches." in answer.text
     assert "><script>" not in answer.text.split("Partition contains")[1].split("</form>")[0]
 
 
