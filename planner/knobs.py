@@ -24,7 +24,7 @@ class Sizing:
 
     # selection
     small_file_limit_bytes: int = field(default=300 * MIB, metadata={"meaning": "a base file strictly below is small"})
-    target_file_max_bytes: int = field(default=GIB, metadata={"meaning": "no output is planned larger"})
+    target_file_max_bytes: int = field(default=GIB, metadata={"meaning": "no new file is planned larger"})
     min_input_files: int = field(default=2, metadata={"meaning": "a group of fewer files is left alone"})
     quiet_period: timedelta = field(
         default=timedelta(minutes=15), metadata={"meaning": "files modified more recently are left alone"}
@@ -35,7 +35,7 @@ class Sizing:
     recent_partitions: int = field(
         default=2, metadata={"meaning": "for `recent_days`: how many of the newest; 0 means all"}
     )
-    skip_latest_partitions: int = field(default=0, metadata={"meaning": "the newest so many are left alone"})
+    skip_latest_partitions: int = field(default=0, metadata={"meaning": "how many of the newest are left alone"})
     partition_selected: tuple[str, ...] = field(
         default=(), metadata={"meaning": "for `selected`: a list of partitions"}
     )
@@ -62,7 +62,7 @@ class Sizing:
         default=("size",), metadata={"meaning": "for a format's own strategy: `size`, `instant_time`"}
     )
     missing_base_bytes: int = field(
-        default=120 * MIB, metadata={"meaning": "for a format's own strategy: what a slice of logs only counts as"}
+        default=120 * MIB, metadata={"meaning": "for a format's own strategy: what a log-only slice counts as"}
     )
 
     # compaction: slices with logs (merge-on-read)
@@ -71,14 +71,14 @@ class Sizing:
     )
     compact_log_files: int = field(
         default=5,
-        metadata={"meaning": "a slice with so many log files is due; any of these five suffices, 0 switches one off"},
+        metadata={"meaning": "a slice with this many log files is due; any of these five suffices, 0 switches one off"},
     )
-    compact_log_bytes: int = field(default=256 * MIB, metadata={"meaning": "… with so many bytes of logs"})
+    compact_log_bytes: int = field(default=256 * MIB, metadata={"meaning": "… with this many bytes of logs"})
     compact_log_ratio: float = field(
-        default=1.0, metadata={"meaning": "… with so many bytes of logs for each byte of its base file"}
+        default=1.0, metadata={"meaning": "… with this many bytes of logs for each byte of its base file"}
     )
     compact_age: timedelta = field(
-        default=timedelta(0), metadata={"meaning": "… whose oldest log was committed so long ago"}
+        default=timedelta(0), metadata={"meaning": "… whose oldest log was committed this long ago"}
     )
     compact_delta_commits: int = field(
         default=0,
@@ -165,9 +165,9 @@ class ForAllTables:
     )
     heartbeat: timedelta = field(
         default=timedelta(seconds=15),
-        metadata={"meaning": "how often a living executor says so"},
+        metadata={"meaning": "how often an executor renews its lease"},
     )
-    max_attempts: int = field(default=5, metadata={"meaning": "tries of a plan"})
+    max_attempts: int = field(default=5, metadata={"meaning": "attempts at a plan"})
     backoff: timedelta = field(
         default=timedelta(seconds=30),
         metadata={"meaning": "wait before the next try, doubling"},

@@ -193,7 +193,7 @@ def test_our_groups_before_the_convergence_rule_are_those_of_hudis_planner_on_ev
                 **FILTERS[(seed + round_) % len(FILTERS)],
                 f"{KEY}file.slices.sort.by": ("SIZE", "INSTANT_TIME,SIZE")[(seed + round_) % 2],
                 f"{KEY}single.group.clustering.enabled": str(single_groups).lower(),
-                # what a slice of logs only counts as: no file has this size
+                # what a log-only slice counts as: no file has this size
                 "hoodie.parquet.max.file.size": str(sizes_of(snapshot)[len(snapshot.slices) // 3] + 1),
             }
             policy = SizingPolicy.from_settings({"strategy": "hudi", "quiet_period": 0, **settings})

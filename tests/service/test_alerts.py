@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from monitoring import ROOT, RULES, RUNBOOK, commands, entry, in_words, metrics_in, rules, section
+from monitoring import RULES, RUNBOOK, commands, entry, metrics_in, rules, section
 from support import needs_server
 
 from service import cli
@@ -53,10 +53,6 @@ def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not():
         own = [check for check in checks if f'alertname="{alert}"' in check["expr"]]
         assert any(check.get("exp_samples") for check in own), f"{alert} fires in no case"
         assert any(not check.get("exp_samples") for check in own), f"{alert} is silent in no case"
-
-
-def test_the_page_on_deploying_counts_the_alerts():
-    assert f"{in_words(len(ALERTS))} alerts" in (ROOT / "deploy" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))
