@@ -252,7 +252,7 @@ class _Run:
                 plan = replace(plan, groups=tuple(plan.groups[index] for index in kept))
                 numbers = tuple(numbers[index] for index in kept)
             else:
-                self._commit(writer, rewrite)
+                self._commit(writer, rewrite, numbers)
                 return
 
     def _write(self, writer: TableWriter, plan: Plan, numbers: Sequence[int]) -> Rewrite:
@@ -283,7 +283,7 @@ class _Run:
             ]
             raise Conflict(f"a writer was in a place that its partition has left: {left_out[0].reason}", left_out)
 
-    def _commit(self, writer: TableWriter, rewrite: Rewrite) -> None:
+    def _commit(self, writer: TableWriter, rewrite: Rewrite, numbers: Sequence[int]) -> None:
         # Twice: once for the commit, and once more in case this process is stopped between the look and the commit.
         self._lasts = 2 * writer.commit_takes
         self._lease.renew(at_least=self._lasts)
@@ -302,6 +302,8 @@ class _Run:
             except Exception as error:  # CommitUnknown, or a bug: either way nobody can tell yet
                 log.warning("plan %s: its commit may have landed: %s", self._plan_id, one_line(error))
                 self._landing.commit = self._landing.ask_after(error, until_landed=True)
+        if (commit := self._landing.commit) is not None and commit.left_out:
+            self._noted("what was left out", partial(self._leave_out, commit.left_out, numbers))
 
     def _record(self) -> Outcome:
         commit = self._landing.commit

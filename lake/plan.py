@@ -265,6 +265,8 @@ class Commit:
     ``instant`` names the commit on the table's own timeline; ``outputs`` and ``superseded`` are what it
     added and replaced, as the table itself records them. ``epoch`` is that of the attempt that made it, None where the
     table does not say, as where another process executed the plan. ``moves`` are of a format that moves partitions.
+    ``left_out`` are groups that were rewritten and had to stay out of it at the last moment, by their index in the plan
+    that was prepared.
     """
 
     plan_id: str
@@ -273,6 +275,7 @@ class Commit:
     superseded: tuple[SupersededVersion, ...]
     epoch: int | None = None
     moves: tuple[Move, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -307,12 +307,14 @@ class PortContract:
             rows = case.rows(table)
             assert (rows != before) == wrote
             try:
-                one.writer.commit(rewrite)
+                commit = one.writer.commit(rewrite)
             except Conflict:
                 one.discarded(None)
                 assert case.commits(table) == []
             else:
-                assert not wrote or write == "append"
+                left_out = "dt=0" not in {output.partition for output in commit.outputs}
+                assert left_out or not wrote or write == "append"
+                assert left_out == (0 in {left.group for left in commit.left_out})
         assert case.rows(table) == rows
         found = case.format.verify(table, (), rows=False)
         assert (found.missing, found.wrong_size) == ((), ())

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -25,7 +25,7 @@ from waiting import wait_for
 
 from lake.errors import Conflict, Integrity, Rejected
 from lake.formats.hive import HiveFormat, commits
-from lake.metastore import Partition
+from lake.metastore import Metastore, Partition
 from lake.model import TableRef
 from lake.plan import Commit, Plan
 
@@ -166,16 +166,60 @@ def test_rule_10_one_changed_file_leaves_out_every_group_of_its_partition(case: 
         one.discarded(None)
 
 
-def test_rule_10_a_partition_that_is_dropped_before_the_commit_keeps_all_as_it_was(case: HiveCase, table: TableRef):
+def test_rule_10_a_partition_that_is_dropped_before_the_commit_is_left_out_and_the_others_are_moved(
+    case: HiveCase, table: TableRef
+):
     with attempt(case, plan_all(case.format, table, "p")) as one:
         rewrite = one.rewritten()
         with Owner(case.uri) as owner:
             owner.drop(table_name(table), "0")
         rows = case.rows(table)
-        with pytest.raises(Conflict, match="dt=0 changed before the commit: it is not in the metastore any more"):
-            one.writer.commit(rewrite)
-        one.discarded(None)
-    assert (case.rows(table), case.commits(table)) == (rows, [])
+        commit = one.writer.commit(rewrite)
+    (left,) = commit.left_out
+    assert (left.group, left.reason) == (
+        0, "partition dt=0 changed before the commit: it is not in the metastore any more",
+    )  # fmt: skip
+    assert {output.partition for output in commit.outputs} == {"dt=1"}
+    assert {version.partition for version in commit.superseded} == {"dt=1"}
+    assert (case.rows(table), case.commits(table)) == (rows, [("p", 1)])
+    version = Path(table.location, "_lakefold", commit.instant)
+    assert not (version / "dt=0").exists()
+
+
+def test_rule_10_a_call_that_fails_for_a_dropped_partition_is_made_again_without_it(
+    case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
+):
+    call, calls = Metastore.alter_partitions, []
+
+    def dropped_before(self: Metastore, database: str, name: str, partitions: Sequence[Partition]) -> None:
+        calls.append(sorted(one.values[0] for one in partitions))
+        if len(calls) == 1:
+            with Owner(case.uri) as owner:
+                owner.drop(name, "1")
+        call(self, database, name, partitions)
+
+    monkeypatch.setattr(Metastore, "alter_partitions", dropped_before)
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        commit = one.committed()
+    assert calls == [["0", "1"], ["0"]]
+    assert [left.group for left in commit.left_out] == [1]
+    assert (set(case.places(table)), case.commits(table)) == ({"dt=0"}, [("p", 1)])
+    found = case.format.committed(table, "p")
+    assert found is not None
+    assert found.superseded == commit.superseded
+
+
+def test_rule_10_what_a_writer_adds_before_the_commit_comes_along_and_is_superseded_with_the_rest(
+    case: HiveCase, table: TableRef
+):
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        rewrite = one.rewritten()
+        assert case.append(table, "dt=0", 10_000, 10_010)
+        rows, files = case.rows(table), {path for path in case.stored(table) if path.startswith("dt=0/")}
+        commit = one.writer.commit(rewrite)
+    assert (case.rows(table), commit.left_out) == (rows, ())
+    assert {one.path for one in commit.superseded if one.partition == "dt=0"} == files
+    assert len(list(case.places(table)["dt=0"].iterdir())) == 2
 
 
 @pytest.mark.parametrize(
@@ -206,6 +250,29 @@ def test_rule_11_a_commit_changes_a_partitions_place_and_its_own_properties_only
     assert after.parameters["owner.says"] == "keep"
     assert after.storage.moved(before.storage.location) == before.storage
     assert (after.made_at, after.values) == (before.made_at, before.values)
+
+
+@pytest.mark.parametrize("what", [{"location": "file:/elsewhere"}, {"owner.says": "keep"}, {}])
+def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afterwards(
+    case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch, what: dict[str, str]
+):
+    call, before = Metastore.alter_partitions, case.partitions(table)["dt=0"]
+
+    def met(self: Metastore, database: str, name: str, partitions: Sequence[Partition]) -> None:
+        call(self, database, name, partitions)
+        # What somebody read before the commit and writes back after it, or what he makes of it then.
+        if not what:
+            call(self, database, name, [before])
+        monkeypatch.undo()
+        altered(case, table, "dt=0", **what)
+
+    monkeypatch.setattr(Metastore, "alter_partitions", met)
+    with (
+        attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one,
+        pytest.raises(Integrity, match=r"one of the two may have undone the other: .*partition 0"),
+    ):
+        one.committed()
+    assert (case.format.committed(table, "p") is None) == (not what)
 
 
 def test_rule_12_counts_that_readers_trust_are_true_or_gone_after_a_commit(case: HiveCase, table: TableRef):

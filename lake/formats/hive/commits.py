@@ -9,7 +9,9 @@ partition takes that name away; before it does, it files what it finds there und
 
 import json
 import os
+import shutil
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -173,6 +175,21 @@ def begun(ref: TableRef, version: str, now: float) -> bool:
 def take_back(ref: TableRef, version: str) -> None:
     """Note that the call that commits a version has not been made, or was refused."""
     (home_of(ref) / version / _DOCUMENT).unlink(missing_ok=True)
+
+
+def forget(ref: TableRef, version: str, attempts: str) -> None:
+    """Remove a version that no partition is left of; its commit is filed, and found there as long as it is asked for.
+
+    ``attempts`` is the name of what tasks wrote into. A version with anything else in it stays.
+    """
+    directory, old = home_of(ref) / version, filed(ref, plan_of(version))
+    if old is None or old.commit.instant != version:
+        return
+    with suppress(OSError):
+        if {one.name for one in directory.iterdir()} <= {attempts, _DOCUMENT}:
+            shutil.rmtree(directory / attempts, ignore_errors=True)
+            (directory / _DOCUMENT).unlink(missing_ok=True)
+            directory.rmdir()
 
 
 def sync_directory(path: Path) -> None:

@@ -8,7 +8,8 @@ from lake.engines import Choice, Task
 from lake.formats.hive.catalog import Place, places_of, table_of
 from lake.formats.hive.refusals import left_alone
 from lake.formats.hive.slices import Listing, list_places
-from lake.metastore import Metastore, Table
+from lake.locations import canonical_location
+from lake.metastore import Metastore, Partition, Table
 from lake.model import TableRef
 from lake.plan import LeftOut, Plan
 
@@ -28,9 +29,11 @@ class Seen:
     left_alone: str | None = None
 
     def difference(self, now: "Seen | None") -> str | None:
-        """What has changed since, in words; None where nothing has."""
+        """What has changed since, in words; None where nothing has, or files were only added."""
         if now is None:
             return "it is not in the metastore any more"
+        if now.left_alone != self.left_alone:
+            return now.left_alone or "it is not left alone any more"
         before, after = self.place, now.place
         if before.made_at != after.made_at:
             return "it was made anew"
@@ -42,8 +45,6 @@ class Seen:
             return "its properties changed"
         if gone := self.files.keys() - now.files.keys():
             return f"{min(gone)} is gone"
-        if new := now.files.keys() - self.files.keys():
-            return f"{min(new)} is new"
         changed = [path for path, identity in self.files.items() if now.files[path] != identity]
         return f"{min(changed)} is another file now" if changed else None
 
@@ -55,6 +56,21 @@ class Evidence:
     seen: Mapping[str, Seen]
     tasks: Sequence[Task]
     choices: Mapping[int, Choice]
+
+
+def undone(made: Sequence[Partition], now: Mapping[tuple[str, ...], Partition]) -> str | None:
+    """How a partition, by its values, differs from what a call has just made of it; None where none does."""
+    for one in made:
+        name, found = "/".join(one.values), now.get(one.values)
+        if found is None:
+            return f"partition {name} is not in the metastore"
+        if canonical_location(found.storage.location) != canonical_location(one.storage.location):
+            return f"partition {name} is at {found.storage.location}"
+        if found.storage.moved("") != one.storage.moved("") or found.made_at != one.made_at:
+            return f"the columns or the format of partition {name} are others"
+        if _without_counts(found.parameters) != _without_counts(one.parameters):
+            return f"the properties of partition {name} are others"
+    return None
 
 
 def look(metastore: Metastore, ref: TableRef, partitions: Collection[str]) -> tuple[Table, Mapping[str, Seen]]:

@@ -21,16 +21,20 @@ from lake.formats.hive import commits, late, refusals
 from lake.formats.hive.catalog import identity_of, open_metastore, places_of, table_of
 from lake.formats.hive.columns import schema_of
 from lake.formats.hive.commits import EPOCH, LOOK, PLAN, VERSION, Record, home_of, new_version
-from lake.formats.hive.evidence import Evidence, Seen, look, still_there
+from lake.formats.hive.evidence import Evidence, Seen, look, still_there, undone
 from lake.formats.hive.owners import check_owner, take_after
-from lake.formats.hive.slices import File, list_places, placed
+from lake.formats.hive.publication import Publication
+from lake.formats.hive.slices import File, placed
 from lake.formats.hive.superseded import in_use
 from lake.locations import file_at
 from lake.metastore import TIMEOUT, Metastore, Partition, Table
 from lake.model import TableRef
 from lake.optional import made_anew
-from lake.plan import Commit, Move, OutputFile, PlacedFile, Plan, Progress, Staged, SupersededVersion
+from lake.plan import Commit, LeftOut, Move, OutputFile, PlacedFile, Plan, Progress, Staged, SupersededVersion
 from lake.ports import Deletion, Journal, Prepared, Report, Rewrite
+
+_LOOKS = 5
+"""How often partitions are looked at before a commit while writers add files."""
 
 ATTEMPTS = "_attempts"
 """Where in a version engines write: a task that outlives its attempt never reaches what readers read."""
@@ -118,27 +122,31 @@ class HiveWriter:
 
     def commit(self, rewrite: Rewrite) -> Commit:
         """See ``TableWriter``."""
-        evidence = cast(Evidence, rewrite.prepared.evidence).seen
+        publication = Publication(rewrite, cast(Evidence, rewrite.prepared.evidence).seen)
+        publication.fill()
+        refused: Transient | None = None
         with open_metastore(self._ref) as metastore:
-            published = self._published(rewrite, evidence)
-            looked = time.monotonic()
-            self.fence()
-            table, now = look(metastore, self._ref, evidence.keys())
-            self._same_table(table)
-            self._compare(evidence, now)
-            for version in {
-                seen.place.parameters[VERSION] for seen in now.values() if VERSION in seen.place.parameters
-            }:
-                commits.file_away(self._ref, version)
-            commit = self._commit_of(rewrite, now, published)
-            commits.write(self._ref, Record(commit=commit, partitions=tuple(evidence)))
-            changed = [self._moved(seen, rewrite.prepared, published[name]) for name, seen in now.items()]
-            if time.monotonic() - looked > LOOK.total_seconds():
-                commits.take_back(self._ref, commit.instant)
-                raise Transient("looking at the partitions took too long for a safe commit")
-            failpoint("in_commit")
-            self._swap(metastore, table, changed, commit)
-        return commit
+            while True:
+                begun, partitions = time.monotonic(), set(publication.seen)
+                table, now = self._last_look(metastore, publication)
+                if refused is not None and partitions == set(now):
+                    raise Conflict(f"the metastore refused the commit: {refused}") from refused
+                files = publication.files()
+                for version in {
+                    seen.place.parameters[VERSION] for seen in now.values() if VERSION in seen.place.parameters
+                }:
+                    commits.file_away(self._ref, version)
+                commit = self._commit_of(rewrite, now, files, publication.left_out)
+                commits.write(self._ref, Record(commit=commit, partitions=tuple(now)))
+                changed = [self._moved(seen, rewrite.prepared, files[name]) for name, seen in now.items()]
+                if time.monotonic() - begun > LOOK.total_seconds():
+                    commits.take_back(self._ref, commit.instant)
+                    raise Transient("looking at the partitions took too long for a safe commit")
+                failpoint("in_commit")
+                refused = self._refused(metastore, table, changed, commit)
+                if refused is None:
+                    self._look_again(metastore, table, now, changed)
+                    return commit
 
     def discard(
         self,
@@ -184,7 +192,7 @@ class HiveWriter:
             places = list(places_of(metastore, table))
         for reason in in_use(self._ref, versions, places).values():
             raise Conflict(reason)
-        freed, left, emptied = 0, {}, set()
+        freed, left = 0, {}
         for index, version in enumerate(versions):
             path = Path(file_at(self._ref.location, version.path))
             try:
@@ -196,13 +204,15 @@ class HiveWriter:
                 left[index] = other
                 continue
             path.unlink()
+            # What Hadoop writes beside every file of a local file system.
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
             freed += status.st_size
-            emptied.add(path.parent)
-        for directory in emptied:
+        # Also of files that are gone already: whoever deleted them may have died before he came here.
+        for directory in {Path(file_at(self._ref.location, version.path)).parent for version in versions}:
             # A partition's own directory stays, for whoever drops the partition and adds it again.
             if directory.is_relative_to(home_of(self._ref)):
-                with suppress(OSError):
-                    directory.rmdir()
+                _remove_empty(directory, home_of(self._ref))
+                commits.forget(self._ref, directory.relative_to(home_of(self._ref)).parts[0], ATTEMPTS)
         return Deletion(bytes_freed=freed, left=left)
 
     # Its parts.
@@ -262,57 +272,35 @@ class HiveWriter:
             ]
             raise Conflict(error.args[0], tuple(named)) from error
 
-    def _published(self, rewrite: Rewrite, evidence: Mapping[str, Seen]) -> Mapping[str, Sequence[File]]:
-        """Bring what was written, and what is not rewritten, into the version's partitions; what is there then."""
-        prepared = rewrite.prepared
-        version = home_of(self._ref) / prepared.instant
-        expected: dict[str, dict[str, int]] = {name: {} for name in evidence}
-        rewritten = {
-            file_at(self._ref.location, str(item.path))
-            for index in prepared.groups
-            for item in prepared.plan.groups[index].slices
-        }
-        for partition, seen in evidence.items():
-            for path, (size, _) in seen.files.items():
-                if path not in rewritten:
-                    target = version / partition / os.path.basename(path)
-                    _bring_along(path, target)
-                    expected[partition][str(target)] = size
-        model = {partition: next(iter(seen.files)) for partition, seen in evidence.items()}
-        for output in rewrite.outputs:
-            source = Path(file_at(self._ref.location, output.path))
-            target = version / output.partition / source.name
-            try:
-                take_after(source, model[output.partition])
-                _sync(source)
-                source.rename(target)
-            except FileNotFoundError as error:
-                raise Conflict(f"what was written of {prepared.instant} was taken back") from error
-            expected[output.partition][str(target)] = output.bytes
-        places = [
-            replace(seen.place, storage=seen.place.storage.moved(f"file:{version}/{name}"))
-            for name, seen in evidence.items()
-        ]
-        found = {listing.place.name: listing.files for listing in list_places(self._ref.name, places)}
-        for partition, files in found.items():
-            if {file.path: file.bytes for file in files} != expected[partition]:
-                raise Integrity(f"{version}/{partition} does not hold exactly what was written for it")
-            commits.sync_directory(version / partition)
-        return found
+    def _last_look(self, metastore: Metastore, publication: Publication) -> tuple[Table, Mapping[str, Seen]]:
+        """The table and its partitions right before the commit, but for those that have to be left out.
 
-    def _compare(self, evidence: Mapping[str, Seen], now: Mapping[str, Seen]) -> None:
-        for name, before in evidence.items():
-            difference = before.difference(now.get(name))
-            if difference is not None:
-                raise Conflict(f"partition {name} changed before the commit: {difference}")
+        What writers have added meanwhile comes along.
+        """
+        for _ in range(_LOOKS):
+            self.fence()
+            table, now = look(metastore, self._ref, publication.seen.keys())
+            self._same_table(table)
+            if publication.follows(now):
+                return table, {name: now[name] for name in publication.seen}
+        raise Transient("files are added to the partitions faster than they can be brought along")
 
-    def _commit_of(self, rewrite: Rewrite, now: Mapping[str, Seen], published: Mapping[str, Sequence[File]]) -> Commit:
+    def _commit_of(
+        self,
+        rewrite: Rewrite,
+        now: Mapping[str, Seen],
+        published: Mapping[str, Sequence[File]],
+        left_out: Mapping[str, str],
+    ) -> Commit:
         prepared = rewrite.prepared
+        partitions = {index: prepared.plan.groups[index].partition for index in prepared.groups}
         return Commit(
             plan_id=prepared.plan.plan_id,
             instant=prepared.instant,
             epoch=prepared.epoch,
-            outputs=tuple(replace(one, path=_final(one, prepared.instant)) for one in rewrite.outputs),
+            outputs=tuple(
+                replace(one, path=_final(one, prepared.instant)) for one in rewrite.outputs if one.partition in now
+            ),
             superseded=tuple(
                 SupersededVersion(
                     partition=name,
@@ -336,6 +324,9 @@ class HiveWriter:
                 )
                 for name, seen in now.items()
             ),
+            left_out=tuple(
+                LeftOut(group=index, reason=left_out[name]) for index, name in partitions.items() if name in left_out
+            ),
         )
 
     def _moved(self, seen: Seen, prepared: Prepared, files: Sequence[File]) -> Partition:
@@ -353,8 +344,10 @@ class HiveWriter:
             | {"numFiles": str(len(files)), "totalSize": str(sum(file.bytes for file in files))},
         )
 
-    def _swap(self, metastore: Metastore, table: Table, changed: Sequence[Partition], commit: Commit) -> None:
-        """The call; where it answers with an error, the metastore is asked what it did."""
+    def _refused(
+        self, metastore: Metastore, table: Table, changed: Sequence[Partition], commit: Commit
+    ) -> Transient | None:
+        """Make the call; why it was refused, or None. Where it answers an error, the metastore is asked what it did."""
         try:
             metastore.alter_partitions(table.database, table.name, changed)
         except CommitUnknown:
@@ -366,28 +359,31 @@ class HiveWriter:
                 raise CommitUnknown(f"{error}; and then: {unknown}") from error
             if not made:
                 commits.take_back(self._ref, commit.instant)
-                raise Conflict(f"the metastore refused the commit: {error}") from error
+                return error
+        return None
+
+    def _look_again(
+        self, metastore: Metastore, table: Table, seen: Mapping[str, Seen], changed: Sequence[Partition]
+    ) -> None:
+        """Raise Integrity where somebody else has written the same at the same time: nothing kept the two apart."""
+        found = {one.values: one for _, one in metastore.partitions(table.database, table.name, list(seen))}
+        difference = undone(changed, found)
+        if difference is None and table_of(metastore, self._ref).storage.columns != table.storage.columns:
+            difference = "the columns of the table are others"
+        if difference is not None:
+            raise Integrity(
+                f"somebody changed {self._ref.name} in the metastore while a commit did, and one of the two may have "
+                f"undone the other: {difference}; compare with what was intended, then lakefold resume"
+            )
 
 
 def _final(output: OutputFile, version: str) -> str:
     return f"{commits.HOME}/{version}/{output.partition}/{os.path.basename(output.path)}"
 
 
-def _bring_along(path: str, target: Path) -> None:
-    """A file that is not rewritten, under a second name; copied where the file system can't."""
-    try:
-        os.link(path, target)
-    except FileNotFoundError as error:
-        raise Conflict(f"{path} or the version is gone") from error
-    except FileExistsError as error:
-        raise Conflict(f"{target} is there already") from error
-    except OSError:
-        scratch = target.with_name(f".{target.name}")
-        shutil.copy2(path, scratch)
-        _sync(scratch)
-        scratch.rename(target)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+def _remove_empty(directory: Path, home: Path) -> None:
+    """Remove a version's directory, and those above it in the version, as far as they are empty."""
+    with suppress(OSError):
+        while directory.parent != home:
+            directory.rmdir()
+            directory = directory.parent
