@@ -186,7 +186,7 @@ def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedel
         return _carry(late, None, f"files were added to {stirred[0].place} after the partition had left it")
     if writing := _being_written(here.late, seen.places[seen.place]):
         return _wait(writing, waited, grace)
-    return _move_back(overwritten[0], late, seen.places[seen.place], record)
+    return _move_back(overwritten[0], late, seen, record)
 
 
 def _look(former: Former, seen: PartitionSeen, record: Moved) -> _Looked:
@@ -246,12 +246,18 @@ def _carry(late: Mapping[PlacedFile, int], overwritten_from: int | None, reason:
     return Decision(action=Action.CARRY if files else Action.NOTHING, reason=reason, files=files, aside=_sorted(aside))
 
 
-def _move_back(over: _Looked, late: Mapping[PlacedFile, int], here: PlaceSeen, record: Moved) -> Decision:
-    """The overwrite of a former place wins; what else was written goes along, unless it is older."""
+def _move_back(over: _Looked, late: Mapping[PlacedFile, int], seen: PartitionSeen, record: Moved) -> Decision:
+    """The overwrite of a former place wins; what else was written goes along, unless it is older or there already.
+
+    An overwrite removes the files that it has listed, which one that came and was carried just then is not.
+    """
+    assert seen.place is not None
     published = frozenset(record.last.files)
-    others = {file: came for file, came in here.files.items() if file not in published}
+    others = {file: came for file, came in seen.places[seen.place].files.items() if file not in published}
     others |= {file: came for file, came in late.items() if file not in over.late}
-    aside = _before(others, _began(over.late))
+    there = seen.places[over.place].files
+    copies = frozenset(carry.target for carry in record.carries if carry.source in there)
+    aside = _before(others, _began(over.late)) | {file for file in others if file.path in copies}
     return Decision(
         action=Action.MOVE_BACK,
         reason=f"{over.place} was overwritten by a writer that began before the partition left it",

@@ -114,6 +114,17 @@ def test_rule_3_a_file_written_before_the_overwrite_and_committed_after_it_goes_
     assert answer(seen(NEW), here).files == (older,)
 
 
+def test_rule_5_a_copy_does_not_go_along_to_where_its_source_still_is():
+    source, copy = file("home/late", EARLY), file("here/copy", LATE)
+    carry = Carry(row_id=1, partition="p", source=source, target=copy.path, done=True)
+    here = seen(*files_of("here", PUBLISHED), copy)
+    overwrite = file("home/new", EARLY)
+    decision = decide(moved(HOME, carries=(carry,)), standing(home=seen(overwrite, source), here=here), NO_TIME)
+    assert (decision.action, decision.files, decision.aside) == (Action.MOVE_BACK, (), (copy,))
+    decision = decide(moved(HOME, carries=(carry,)), standing(home=seen(overwrite), here=here), NO_TIME)
+    assert (decision.action, decision.files) == (Action.MOVE_BACK, (copy,)), "readers have seen it, and it is newer"
+
+
 def test_rule_4_some_or_all_files_gone_is_waited_for_and_halts_the_table_after_the_grace():
     for home in (seen(), seen(HOME.inputs[0]), seen(HOME.inputs[0], NEW)):
         assert answer(home).action is Action.WAIT
