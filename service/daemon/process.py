@@ -31,6 +31,7 @@ from service.config.environment import unread_variables
 from service.config.loader import Config
 from service.config.tables import check_rules, for_all_tables
 from service.daemon import signals
+from service.daemon.garbage import spare_what_stays
 from service.daemon.loops import Complaints, Loop
 from service.daemon.scheduler import Scheduler
 from service.daemon.ticks import Ticks
@@ -65,15 +66,17 @@ _READY_REFRESHES = 3
 class Daemon:
     """One process in one role, from opening its database to closing it. Use as a context manager.
 
+    ``settled`` is called when all tables have been read for the first time.
+
     Raises ConfigError for a bad rule, DatabaseUnreachable or SchemaBehind where the database can't be used,
     ValueError for an unknown role.
     """
 
-    def __init__(self, config: Config, role: str) -> None:
+    def __init__(self, config: Config, role: str, settled: Callable[[], None] = lambda: None) -> None:
         if role not in ROLES:
             raise ValueError(f"role {role!r} is unknown; use {', '.join(ROLES)}")
         check_rules(config)
-        self.config, self.role = config, role
+        self.config, self.role, self._settled = config, role, settled
         self.name = executor_name()
         self._schedules, self._executes = role in ("all", "scheduler"), role in ("all", "executor")
         settings, knobs = config.daemon, for_all_tables(config)
@@ -316,6 +319,8 @@ class Daemon:
                 [table.name for table in tables if table.mode == "compact"],
             )
             self.metrics.stored.publish(lake)
+            if self._figures_at is None:
+                self._settled()
             self._figures_at = datetime.now(UTC)
         finally:  # what this process counted is news without a database, too
             self._page.render()
@@ -385,6 +390,6 @@ def serve(config: Config, role: str, once: bool = False) -> int:
     logs.configure(config.daemon.log_level, config.daemon.log_format)
     for unread in unread_variables().values():
         logger.warning("%s", unread)
-    with Daemon(config, role) as daemon:
+    with Daemon(config, role, settled=spare_what_stays) as daemon:
         signals.install(drain=daemon.drain, abort=daemon.abort)
         return daemon.run_once() if once else daemon.run()

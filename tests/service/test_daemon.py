@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -251,6 +252,14 @@ def test_the_api_role_touches_nothing(toys, home, store):
         assert value(daemon, "paused") == 0
     assert store.tables() == []
     assert store.leaders() == []
+
+
+def test_what_stays_is_looked_through_for_garbage_once_after_the_first_reading(toys, home, store):
+    settled = []
+    with running(Daemon(load(write_config(home)), "api", settled=lambda: settled.append(time.time()))) as daemon:
+        wait_for(lambda: settled, "the first reading")
+        wait_for(lambda: (value(daemon, "figures_timestamp_seconds") or 0) > settled[0] + 0.1, "another one")
+    assert len(settled) == 1
 
 
 def test_the_service_does_not_begin_to_listen_to_others_while_nobody_has_a_token(toys, home, store):

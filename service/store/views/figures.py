@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The database in numbers: plans, tables and files, summed up."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from operator import attrgetter
 
 from lake.plan import PlanKind, PlanState
 from service.store.reach import Reach
@@ -58,6 +60,11 @@ class Figures:
     pause: Pause | None
     notifications_waiting: int = 0
     notifications_dead: int = 0
+    #: all plans of each state added up, once and not again for each figure that somebody looks at
+    _sums: Mapping[PlanState, Mapping[str, int]] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_sums", _added_up(self.plans))
 
     @property
     def paused(self) -> bool:
@@ -76,7 +83,7 @@ class Figures:
         )
 
     def _sum(self, name: str, *states: PlanState) -> int:
-        return sum(getattr(figures, name) for figures in self.plans if figures.state in states)
+        return sum(self._sums[state][name] for state in states)
 
     def count(self, *states: PlanState) -> int:
         """Plans in any of ``states``."""
@@ -106,3 +113,16 @@ class Figures:
     def bytes_rewritten(self) -> int:
         """Bytes written by all completed plans."""
         return self._sum("bytes_after", PlanState.COMPLETED)
+
+
+_SUMMED = ("plans", "input_bytes", "files_before", "files_after", "bytes_after")
+
+
+def _added_up(plans: Iterable[PlanFigures]) -> dict[PlanState, dict[str, int]]:
+    by_state: dict[PlanState, list[tuple[int, ...]]] = {state: [(0,) * len(_SUMMED)] for state in PlanState}
+    values = attrgetter(*_SUMMED)
+    for figures in plans:
+        by_state[figures.state].append(values(figures))
+    return {
+        state: dict(zip(_SUMMED, map(sum, zip(*rows, strict=True)), strict=True)) for state, rows in by_state.items()
+    }
