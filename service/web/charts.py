@@ -117,7 +117,7 @@ def histogram(
     places = {name: _place(limit) for name, limit in limits.items()}
     first = max(0, min(drawn[0], *(math.ceil(place) - 1 for place in places.values())) - 1)
     last = min(_SLOTS, max(drawn[-1] + 1, *(math.ceil(place) for place in places.values())) + 1)
-    top, left, right, base = 40.0, 40.0, width - 8.0, height - 26.0
+    top, left, right, base = 48.0, 40.0, width - 8.0, height - 26.0
     slot = (right - left) / (last - first)
     most = max(max(now), max(before or (0,)))
 

@@ -265,7 +265,7 @@ def test_without_javascript_everything_can_be_read_and_asked_for(browser, fresh)
         expect(page.get_by_role("status").get_by_text("by token write: new metastore.")).to_be_visible()
         page.get_by_role("link", name="Plans", exact=True).click()
         page.get_by_role("button", name="Resume everything").click()
-        expect(page.get_by_role("heading", name="Plans")).to_be_visible()
+        expect(page.get_by_role("heading", name="Plans", exact=True)).to_be_visible()
         assert fresh.store.service_pause() is None
 
         [number] = messages(fresh.store.url, "disk full")
