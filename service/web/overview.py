@@ -161,7 +161,8 @@ def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
         found.append(overlapped(name, good, href))
     if good is not None and good.not_planned:
         found.append(Notice(tone="attention", subject=name, text=f"is not planned: {good.not_planned}.", href=href))
-    if (failed := lake.failed.get(name)) is not None:
+    failed = lake.failed.get(name)
+    if failed is not None and failed.plan_id != documents.halting_plan(table.halted_reason):
         text = f"has a plan that failed {ago(failed.finalized_at, now)}: {failed.error or 'no reason was kept'}"
         found.append(Notice(tone="attention", subject=name, text=text, href=f"/plans/{failed.plan_id}"))
     if (contest := lake.contested.get(name)) is not None:

@@ -84,6 +84,8 @@ def test_tables_are_listed_worst_first_and_what_needs_a_person_is_said_above(pag
         "3 rows fewer than were read in dt=2026-11-09. Look into it before it is resumed: "
         "lakefold verify crm.contacts --rows the plan, what it means and what to do" in found.words
     )
+    assert "crm.contacts has a plan that failed" not in found.words, "that it is halted says so"
+    assert f"{HOSTILE} has a plan that failed" in found.words
     assert page.get("/docs/runbook.md#tablehalted").status_code == 200
     assert re.search(r"logs\.app could not be scanned \d+ min ago: /data/lake/logs/app/", found.words)
 
