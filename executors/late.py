@@ -9,9 +9,10 @@ with. A partition is changed only while it is held, which keeps plans, the clean
 import logging
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Protocol, cast
 
 from executors.keeping import Keeping
@@ -21,12 +22,27 @@ from lake.failpoints import failpoint
 from lake.model import TableRef
 from lake.optional import CarriesLateFiles, Fenced, LeavesPlaces
 from lake.place_store import PlaceStore
-from lake.places import WRITER_GRACE, Action, Carry, Decision, Former, Moved, PartitionSeen, decide
+from lake.places import (
+    WRITER_GRACE,
+    Action,
+    Carry,
+    Decision,
+    Former,
+    Moved,
+    PartitionSeen,
+    Take,
+    decide,
+    go_home,
+    resolve,
+)
 from lake.plan import KeeperKind, Move, PlacedFile
 from lake.plan_store import PlanStore
 from lake.ports import SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
+
+Decide = Callable[[Moved, PartitionSeen, timedelta], Decision]
+"""What is done about a partition, by what is recorded, what is there, and for how long the answer was to wait."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,20 +84,64 @@ def sweep_places(
 
     Partitions that a plan or the cleaner holds are left for the next round. Raises what format and store raise.
     """
-    report = LateReport()
     if not isinstance(format, LeavesPlaces):
-        return report
+        return LateReport()
     known = store.moved(table, within=within)
     seen = format.standing(table, known) if known else {}
     due = [one.partition for one in known if one.unsettled or _stirs(one, seen[one.partition]) is not None]
-    if not due:
+    return _rounds(table, format, store, spark, due, partial(decide, grace=grace))
+
+
+def resolve_places(
+    table: TableRef, take: Take, *, format: TableFormat, store: PlaceStore, spark: SparkProvider
+) -> LateReport:
+    """Do what a person has said, of each partition of which the files do not tell what a late writer meant."""
+    if not isinstance(format, LeavesPlaces):
+        return LateReport()
+    known = store.moved(table)
+    seen = format.standing(table, known) if known else {}
+    asked = (Action.WAIT, Action.HALT)
+    due = [one.partition for one in known if decide(one, seen[one.partition], timedelta()).action in asked]
+    return _rounds(table, format, store, spark, due, lambda record, seen, waited: resolve(record, seen, take))
+
+
+def bring_home(
+    table: TableRef, *, format: TableFormat, store: PlaceStore, spark: SparkProvider, older_than: timedelta
+) -> LateReport:
+    """Move partitions that were last moved longer than that ago into the directories that were their own.
+
+    So what is at rest is an ordinary table again. One whose own directory is not empty yet waits: what was replaced
+    there is deleted when its retention has passed.
+    """
+    report = LateReport()
+    if not isinstance(format, LeavesPlaces):
         return report
-    with format.writer(table, spark) as writer:
+    known = [one for one in store.moved(table) if one.last.place != one.home and one.age >= older_than]
+    seen = format.standing(table, known) if known else {}
+    actions = {one.partition: go_home(one, seen[one.partition]).action for one in known}
+    due = [partition for partition, action in actions.items() if action is Action.MOVE_BACK]
+    report = _rounds(table, format, store, spark, due, lambda record, seen, waited: go_home(record, seen))
+    report.waiting += sum(action is Action.WAIT for action in actions.values())
+    return report
+
+
+def _rounds(
+    table: TableRef,
+    format_: LeavesPlaces,
+    store: PlaceStore,
+    spark: SparkProvider,
+    partitions: Sequence[str],
+    decide: Decide,
+) -> LateReport:
+    report = LateReport()
+    if not partitions:
+        return report
+    moving = cast(_MovesPartitions, format_)
+    with moving.writer(table, spark) as writer:
         assert isinstance(writer, CarriesLateFiles)
-        for partition in due:
+        for partition in partitions:
             if report.halted is None:
-                round_ = _Round(table, cast(_MovesPartitions, format), store, writer, partition, grace, report)
-                round_.run()
+                _Round(table, moving, store, writer, partition, decide, report).run()
     return report
 
 
@@ -107,11 +167,11 @@ class _Round:
         store: PlaceStore,
         writer: CarriesLateFiles,
         partition: str,
-        grace: timedelta,
+        decide: Decide,
         report: LateReport,
     ) -> None:
         self._table, self._format, self._store, self._writer = table, format_, store, writer
-        self._partition, self._grace, self._report = partition, grace, report
+        self._partition, self._decide, self._report = partition, decide, report
         self._keeping = Keeping(KeeperKind.SWEEP, table, format_, store)
 
     def run(self) -> None:
@@ -155,13 +215,10 @@ class _Round:
             record, seen = self._look()
         if self._finish_carries(record, seen):
             record, seen = self._look()
-        # What was recorded and not copied is decided anew: an overwrite may have come between.
-        open_ = [carry for carry in record.carries if not carry.done]
-        record = replace(record, carries=tuple(carry for carry in record.carries if carry not in open_))
-        decision = decide(record, seen, timedelta(), self._grace)
+        decision = self._decide(record, seen, timedelta())
         if record.unsettled or decision.action is Action.WAIT:
             waited = self._store.unsettled(self._table, record, decision.action is Action.WAIT)
-            decision = decide(record, seen, waited, self._grace)
+            decision = self._decide(record, seen, waited)
         if decision.action is Action.HALT:
             self._report.halted = decision.reason
             log.error("table %s is halted: %s", self._table.name, decision.reason)
@@ -175,7 +232,7 @@ class _Round:
                 self._carry(record, decision.files)
                 self._set_aside(record, decision.aside)
                 self._forget_gone(record, seen)
-            over = [carry for carry in open_ if carry.source not in decision.files]
+            over = [carry for carry in record.carries if not (carry.done or carry.source in decision.files)]
             self._store.end_carries(self._table, [(carry, None) for carry in over])
             if decision.action is not Action.NOTHING or decision.aside:
                 log.warning("table %s, partition %s: %s", self._table.name, self._partition, _told(decision))
@@ -234,7 +291,7 @@ class _Round:
                 raise Conflict("files that were to go along are gone")
             failpoint("carry_copied")
         record, seen = self._look()
-        again = decide(record, seen, timedelta(), self._grace)
+        again = self._decide(record, seen, timedelta())
         if (again.action, again.place, again.files) != (decision.action, place, decision.files):
             raise Conflict("another writer was there meanwhile")
         over = tuple(seen.places[place].files)
@@ -243,7 +300,7 @@ class _Round:
         )
         elsewhere = {one.place: one for one in record.former if one.place != place}
         left = [file for file in (*decision.files, *decision.aside) if _directory(file.path) not in elsewhere]
-        self._store.begin_move(self._table, move, record.plan_id, [*record.last.files, *left])
+        self._store.begin_move(self._table, move, record.plan_id, list(dict.fromkeys([*record.last.files, *left])))
         failpoint("move_recorded")
         self._writer.tell(record.last, move)
         failpoint("move_told")

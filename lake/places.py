@@ -60,6 +60,10 @@ class Moved:
     begun: tuple[Move, ...] = ()
     plan_id: str = ""
     unsettled: bool = False
+    #: the directory that was its own before lakefold first moved it
+    home: str = ""
+    #: how long ago it was last moved
+    age: timedelta = timedelta()
 
     @property
     def partition(self) -> str:
@@ -69,7 +73,8 @@ class Moved:
     @property
     def places(self) -> Collection[str]:
         """All directories that tell something about it."""
-        return {self.last.place, *(former.place for former in self.former), *(move.place for move in self.begun)}
+        formers = {former.place for former in self.former}
+        return {self.last.place, *formers, *(move.place for move in self.begun), *filter(None, (self.home,))}
 
     @property
     def files(self) -> Iterator[PlacedFile]:
@@ -102,6 +107,13 @@ class PartitionSeen:
     place: str | None
     token: str | None
     places: Mapping[str, PlaceSeen]
+
+
+class Take(StrEnum):
+    """Which place a person says to hold a partition's rows."""
+
+    OLD = "old"  #: the one that it had left, and that a writer has changed
+    NEW = "new"  #: the one where it is
 
 
 class Action(StrEnum):
@@ -152,21 +164,13 @@ def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedel
     ``waited`` is for how long the answer has been to wait. Whatever the evidence can't tell is a halt, and never a
     guess: then all files stay, and readers read on where they do.
     """
-    if seen.place is None:
-        return _nothing(f"partition {record.partition} is not in the catalog")
-    if seen.token is None:
-        return _nothing(f"partition {record.partition} was made anew")
-    if seen.token != record.last.token:
-        return _halt(
-            f"partition {record.partition} names {seen.token}, which is not its last move ({record.last.token}): an "
-            "executor that slept has moved it, or another lakefold did"
-        )
-    if seen.place != record.last.place:
-        return _nothing(f"partition {record.partition} was moved to {seen.place} by its owner")
-    looked = [_look(former, seen, record) for former in record.former if former.place != seen.place]
-    stirred = [one for one in looked if one.state is not _State.QUIET]
+    elsewhere = _elsewhere(record, seen)
+    if elsewhere is not None:
+        return elsewhere
+    stirred = _stirred(record, seen)
     if not stirred:
         return _nothing("nobody has written to its former places")
+    assert seen.place is not None
     untold = [one for one in stirred if one.state is _State.UNTOLD]
     if untold:
         return _halt(untold[0].reason)
@@ -189,10 +193,74 @@ def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedel
     return _move_back(overwritten[0], late, seen, record)
 
 
+def resolve(record: Moved, seen: PartitionSeen, take: Take) -> Decision:
+    """What follows where a person has said which place holds the rows, of a partition that nothing else tells of.
+
+    The other one's files are kept aside. A halt is what not even that answers.
+    """
+    stirred = [] if _elsewhere(record, seen) is not None else _stirred(record, seen)
+    if not stirred:
+        return _elsewhere(record, seen) or _nothing("nobody has written to its former places")
+    assert seen.place is not None
+    late = {file: came for one in stirred for file, came in one.late.items()}
+    if take is Take.NEW:
+        return Decision(action=Action.NOTHING, reason=f"{seen.place} was taken", aside=_sorted(late))
+    if len(stirred) > 1:
+        return _halt(f"{stirred[0].place} and {stirred[1].place} are both old: carry one's files by hand")
+    published = frozenset(record.last.files)
+    aside = [file for file in seen.places[seen.place].files if file not in published]
+    place = stirred[0].place
+    return Decision(action=Action.MOVE_BACK, reason=f"{place} was taken", place=place, aside=_sorted(aside))
+
+
+def go_home(record: Moved, seen: PartitionSeen) -> Decision:
+    """Whether a partition moves with all its files into the directory that was its own, which has to be empty."""
+    decision = decide(record, seen, timedelta())
+    home = record.home
+    if decision.action is not Action.NOTHING or decision.aside or _elsewhere(record, seen) is not None:
+        return decision if decision.action is not Action.NOTHING else _nothing(decision.reason)
+    if seen.place is None or seen.place == home:
+        return _nothing(f"partition {record.partition} is at home")
+    targets = {carry.target for carry in record.carries}
+    there = [file for file in seen.places[home].files if file.path not in targets]
+    if there:
+        reason = f"{len(there)} files are in {home} until their retention has passed"
+        return Decision(action=Action.WAIT, reason=reason)
+    here = seen.places[seen.place]
+    if writing := _being_written(here.files, here):
+        return Decision(action=Action.WAIT, reason=writing)
+    return Decision(
+        action=Action.MOVE_BACK, reason=f"partition {record.partition} goes home", place=home, files=_sorted(here.files)
+    )
+
+
+def _elsewhere(record: Moved, seen: PartitionSeen) -> Decision | None:
+    """What follows where a partition is not as its last move left it; None where it is."""
+    last = record.last
+    if seen.place is None:
+        return _nothing(f"partition {record.partition} is not in the catalog")
+    if seen.token is None and seen.place != last.place:
+        return _nothing(f"partition {record.partition} was made anew")
+    if seen.token != last.token:
+        return _halt(
+            f"partition {record.partition} names {seen.token or 'no move'}, and its last move is {last.token}: an "
+            "executor that slept has moved it, or another lakefold did"
+        )
+    if seen.place != last.place:
+        return _nothing(f"partition {record.partition} was moved to {seen.place} by its owner")
+    return None
+
+
+def _stirred(record: Moved, seen: PartitionSeen) -> list[_Looked]:
+    looked = [_look(former, seen, record) for former in record.former if former.place != seen.place]
+    return [one for one in looked if one.state is not _State.QUIET]
+
+
 def _look(former: Former, seen: PartitionSeen, record: Moved) -> _Looked:
     """What somebody did to a former place. Copies of ours in it, such as a sleeper's, are nobody's rows."""
     place, there = former.place, seen.places[former.place]
-    sources = {carry.source for carry in record.carries}
+    # One that was recorded and not copied is decided anew: an overwrite may have come between.
+    sources = {carry.source for carry in record.carries if carry.done}
     targets = {carry.target.rpartition("/")[2] for carry in record.carries}
     recorded = frozenset((*former.inputs, *former.released))
     late = {
@@ -204,17 +272,17 @@ def _look(former: Former, seen: PartitionSeen, record: Moved) -> _Looked:
     if not late and not gone:
         return _Looked(place=place, state=_State.QUIET)
     if writing := _being_written(late, there):
-        return _Looked(place=place, state=_State.UNSETTLED, reason=writing)
+        return _Looked(place=place, state=_State.UNSETTLED, reason=writing, late=late)
     count = f"{len(gone)} of {len(former.inputs)} files of {place} are gone"
     if not late:
         return _Looked(place=place, state=_State.UNSETTLED, reason=f"{count}, and nothing new is there")
     if not former.inputs or (gone and former.cleaning):
         reason = f"files were written to {place} after lakefold began to delete there: they replace the rest, or add"
-        return _Looked(place=place, state=_State.UNTOLD, reason=reason)
+        return _Looked(place=place, state=_State.UNTOLD, reason=reason, late=late)
     if not gone:
         return _Looked(place=place, state=_State.APPENDED, late=late)
     if len(gone) < len(former.inputs):
-        return _Looked(place=place, state=_State.UNSETTLED, reason=f"{count}, and files were added")
+        return _Looked(place=place, state=_State.UNSETTLED, reason=f"{count}, and files were added", late=late)
     return _Looked(place=place, state=_State.OVERWRITTEN, late=late)
 
 

@@ -2,6 +2,7 @@
 """What is done about former places of a partition: every small world of evidence, and what follows."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 
@@ -16,7 +17,10 @@ from lake.places import (
     Moved,
     PartitionSeen,
     PlaceSeen,
+    Take,
     decide,
+    go_home,
+    resolve,
 )
 from lake.plan import Move, PlacedFile
 
@@ -147,15 +151,54 @@ def test_rule_5_a_carried_file_is_not_carried_again_and_a_sleepers_copy_of_one_i
 
 
 def test_rule_1_a_partition_that_names_a_move_which_nobody_recorded_halts_the_table():
-    decision = decide(moved(HOME), standing(token="v1", home=QUIET, here=WHOLE), NO_TIME)
-    assert decision.action is Action.HALT
-    assert "v1" in decision.reason
+    for token in ("v1", None):
+        decision = decide(moved(HOME), standing(token=token, home=QUIET, here=WHOLE), NO_TIME)
+        assert decision.action is Action.HALT
+        assert (token or "no move") in decision.reason
 
 
-@pytest.mark.parametrize(("place", "token"), [(None, None), ("here", None), ("elsewhere", TOKEN)])
+def test_rule_5_a_file_that_was_recorded_and_not_copied_is_decided_anew():
+    carry = Carry(row_id=1, partition="p", source=NEW, target="here/carried-1")
+    record = moved(HOME, carries=(carry,))
+    assert decide(record, standing(home=seen(*HOME.inputs, NEW), here=WHOLE), NO_TIME).files == (NEW,)
+    overwritten = standing(home=seen(*HOME.inputs, NEW), here=seen(file("here/new", LATE)))
+    assert decide(record, overwritten, NO_TIME).aside == (NEW,)
+
+
+@pytest.mark.parametrize(("place", "token"), [(None, None), ("elsewhere", None), ("elsewhere", TOKEN)])
 def test_a_partition_that_its_owner_dropped_made_anew_or_moved_is_left_alone(place: str | None, token: str | None):
     now = standing(place, token, home=seen(NEW), here=WHOLE, elsewhere=seen())
     assert decide(moved(HOME), now, NO_TIME).action is Action.NOTHING
+
+
+def test_rule_4_a_person_says_which_place_holds_the_rows_and_the_other_ones_files_are_kept_aside():
+    added = file("here/new", LATE)
+    for home in (seen(), seen(HOME.inputs[0]), seen(HOME.inputs[0], NEW), seen(NEW)):
+        now = standing(home=home, here=seen(*files_of("here", PUBLISHED), added))
+        old, new = (resolve(moved(HOME), now, take) for take in (Take.OLD, Take.NEW))
+        assert (old.action, old.place, old.files, old.aside) == (Action.MOVE_BACK, "home", (), (added,))
+        assert (new.action, new.files, set(new.aside)) == (Action.NOTHING, (), late_of(HOME, home))
+    quiet = standing(home=QUIET, here=WHOLE)
+    assert {resolve(moved(HOME), quiet, take).action for take in Take} == {Action.NOTHING}
+    assert {resolve(moved(HOME), standing(token="v1", home=seen(), here=WHOLE), take).action for take in Take} == {
+        Action.HALT
+    }
+
+
+def test_rule_6_a_partition_goes_home_with_all_its_files_when_its_own_directory_is_empty():
+    added = file("here/new", LATE)
+    here = seen(*files_of("here", PUBLISHED), added)
+    cleaned = Former(place="home", inputs=(), released=HOME.inputs, cleaning=True)
+    record = replace(moved(cleaned), home="home")
+    decision = go_home(record, standing(home=seen(), here=here))
+    assert (decision.action, decision.place, set(decision.files)) == (Action.MOVE_BACK, "home", set(here.files))
+    waiting = replace(moved(HOME), home="home")
+    assert go_home(waiting, standing(home=QUIET, here=here)).action is Action.WAIT
+    assert go_home(waiting, standing(home=seen(*HOME.inputs, NEW), here=here)).action is Action.CARRY
+    assert go_home(record, standing(home=seen(NEW), here=here)).action is Action.HALT
+    being_written = PlaceSeen(files=here.files, unfinished=frozenset({added.path}))
+    assert go_home(record, standing(home=seen(), here=being_written)).action is Action.WAIT
+    assert go_home(record, standing("elsewhere", home=seen(), here=here, elsewhere=seen())).action is Action.NOTHING
 
 
 # Every small world.

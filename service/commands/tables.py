@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from service.commands import places
 from service.commands.common import (
     LIVE_PLAN,
     NOT_FOUND,
@@ -32,6 +33,7 @@ app = typer.Typer(help="Tables: what there is and why each file is planned or le
 
 def add_to(root: typer.Typer) -> None:
     """Register the commands."""
+    places.add_to(app)
     root.add_typer(app, name="tables")
 
 

@@ -371,6 +371,7 @@ class Daemon:
     def _clean(self) -> None:
         if self.leadership.holds(CLEAN_ROLE):
             self.upkeep.clean()
+            self.upkeep.bring_home()
             self.upkeep.maintain()
 
     def _sweep(self) -> None:

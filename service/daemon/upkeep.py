@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from executors.cleaner import CleanJob, CleanReport, clean_tables
-from executors.late import sweep_places
+from executors.late import bring_home, sweep_places
 from executors.observer import Observer
 from executors.rescue import sweep
 from lake import optional
@@ -91,6 +91,26 @@ class Upkeep:
         if not any(report.error for report in reports):
             self._succeeded()
         return reports
+
+    def bring_home(self) -> int:
+        """Move partitions whose retention has passed into the directories that were their own; how many.
+
+        One table's failure is its own. Raises what the store raises, ConfigError for a bad rule.
+        """
+        names, done = self._store.moved_tables(), 0
+        paused = bool(names) and self._store.service_pause() is not None
+        for state in self._store.tables(names) if names else ():
+            table = configure(self._config, state.ref)
+            if _held(state, table.mode, paused=paused) is None:
+                age = table.policy.retention
+
+                def home(ref: TableRef, adapter: TableFormat, age: timedelta = age) -> int:
+                    return bring_home(
+                        ref, format=adapter, store=self._store, spark=self._spark, older_than=age
+                    ).moved_back
+
+                done += self._swept(state, home)
+        return done
 
     def _tell(self, report: CleanReport) -> None:
         """Tell the webhook where a table's cleaning begins to fail and where it works again."""

@@ -48,10 +48,12 @@ class Places(StorePart):
                 found += _moved(connection, table.name, chosen[start : start + _CHUNK])
             return found
 
-    def moved_tables(self, within: timedelta) -> Collection[str]:
-        """The tables of which a partition was moved within that time."""
+    def moved_tables(self, within: timedelta | None = None) -> Collection[str]:
+        """The tables of which a partition was moved, within that time or ever."""
         row = PlaceMoveRow
-        lately = select(row.table_name).where(row.begun_at_ms > db_now() - milliseconds(within)).distinct()
+        lately = select(row.table_name).distinct()
+        if within is not None:
+            lately = lately.where(row.begun_at_ms > db_now() - milliseconds(within))
         with self._database.read() as connection:
             return frozenset(connection.execute(lately).scalars())
 
@@ -196,7 +198,8 @@ def _moved(connection: Connection, table: str, partitions: Sequence[str]) -> lis
     moves, superseded, carries = PlaceMoveRow, SupersededRow, CarryRow
     by_partition: dict[str, list[Row[Any]]] = defaultdict(list)
     these = moves.table_name == table, moves.partition_path.in_(partitions)
-    for row in connection.execute(select(moves.__table__).where(*these).order_by(moves.id)):
+    age = (db_now() - moves.made_at_ms).label("age_ms")
+    for row in connection.execute(select(moves.__table__, age).where(*these).order_by(moves.id)):
         by_partition[row.partition_path].append(row)
     recorded: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     left = (
@@ -237,6 +240,8 @@ def _of_partition(
         begun=tuple(_move(row) for row in rows if row.made_at_ms is None and row.id > last.id),
         plan_id=last.plan_id,
         unsettled=last.unsettled_since_ms is not None,
+        home=made[0].left_place,
+        age=timedelta(milliseconds=last.age_ms),
     )
 
 

@@ -7,6 +7,9 @@ once its job has ended.
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -21,9 +24,10 @@ from toys.bench import Bench
 from toys.files import rows, told
 from waiting import wait_for
 
-from executors.late import LateReport, stirred, sweep_places
+from executors.late import LateReport, bring_home, resolve_places, stirred, sweep_places
 from executors.observer import Observer
 from executors.outcome import Result
+from lake.places import Take
 from lake.plan import Claim, Step
 from service.store.views import StoreSettings
 
@@ -83,8 +87,12 @@ class AtStep(Observer):
             self._action()
 
 
+def data_files(place: Path) -> list[Path]:
+    return [path for path in place.iterdir() if not path.name.startswith((".", "_"))]
+
+
 def in_partition(bench: Bench) -> list[str]:
-    return sorted(row for path in here(bench).glob("*.parquet") for row in told(pq.read_table(path)))
+    return sorted(row for path in data_files(here(bench)) for row in told(pq.read_table(path)))
 
 
 def swept(bench: Bench, **options: timedelta) -> LateReport:
@@ -103,7 +111,7 @@ def counted(bench: Bench) -> tuple[int, int]:
 
 
 def true_counts(bench: Bench) -> tuple[int, int]:
-    files = [path.stat().st_size for path in here(bench).glob("*.parquet")]
+    files = [path.stat().st_size for path in data_files(here(bench))]
     return len(files), sum(files)
 
 
@@ -219,7 +227,7 @@ def test_rule_1_a_partition_that_names_an_epoch_which_nobody_recorded_halts_its_
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.alter_partitions(DATABASE, table_name(bench.table), [earlier])
     assert swept(bench).halted
-    assert "is not its last move" in str(halted(bench))
+    assert "an executor that slept has moved it" in str(halted(bench))
     assert bench.stored() == stored
     assert bench.store.claim("another") is None
 
@@ -255,3 +263,115 @@ def test_rule_5_an_append_that_comes_between_rewrite_and_commit_cancels_the_plan
     assert outcome.result is Result.CANCELLED
     assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
     assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + written))
+
+
+@pytest.mark.parametrize("take", list(Take))
+def test_rule_4_a_person_says_which_place_holds_the_rows_and_nothing_of_the_other_is_deleted_before_its_retention(
+    bench: Bench, take: Take
+):
+    before, place = in_partition(bench), here(bench)
+    shutil.rmtree(home(bench))
+    home(bench).mkdir()
+    swept(bench)
+    bench.execute("UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
+    assert swept(bench).halted
+    resolve_places(bench.table, take, format=bench.format, store=bench.store, spark=bench.case.spark)
+    bench.store.resume(bench.table.name, "ada")
+    assert (here(bench), in_partition(bench)) == ((place, before) if take is Take.NEW else (home(bench), []))
+    assert (swept(bench), len(data_files(place))) == (LateReport(), 1)
+    bench.clean()
+    assert in_partition(bench) == (before if take is Take.NEW else [])
+
+
+def test_rule_6_a_partition_goes_home_when_what_was_replaced_there_is_gone_and_late_writers_still_find_it(bench: Bench):
+    before, place = in_partition(bench), here(bench)
+
+    def homeward() -> LateReport:
+        return bring_home(
+            bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta()
+        )
+
+    assert (homeward().waiting, here(bench)) == (2, place)
+    bench.clean()
+    assert (homeward().moved_back, here(bench), in_partition(bench)) == (2, home(bench), before)
+    assert counted(bench) == true_counts(bench)
+    assert (homeward(), swept(bench)) == (LateReport(), LateReport())
+    late = write(place, 900, 910)
+    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
+    bench.clean()
+    assert (data_files(place) if place.exists() else [], in_partition(bench)) == ([], sorted(before + late))
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(before + late))
+
+
+# A round that dies.
+
+_ROUND = """
+import sys
+from executors.late import sweep_places
+from lake.formats.hive import FORMAT
+from service.store import Store
+store = Store(sys.argv[1])
+sweep_places(store.table_state(sys.argv[2]).ref, format=FORMAT, store=store, spark=None)
+"""
+
+
+def killed_at(bench: Bench, failpoint: str) -> None:
+    """A round of the sweep in a process of its own, which is killed there."""
+    environment = {**os.environ, "LAKEFOLD_FAILPOINTS": f"{failpoint}=kill"}
+    died = subprocess.run([sys.executable, "-c", _ROUND, bench.url, bench.table.name], env=environment, check=False)
+    assert died.returncode == -signal.SIGKILL
+
+
+def after_its_hold(bench: Bench) -> None:
+    bench.execute("UPDATE live_partition SET expires_at_ms = 1 WHERE keeper IS NOT NULL")
+
+
+@pytest.mark.parametrize("failpoint", ["carry_recorded", "carry_copied", "carry_told"])
+def test_rule_5_a_round_that_is_killed_while_it_carries_is_finished_once_by_the_next(bench: Bench, failpoint: str):
+    rows_ = sorted(in_partition(bench) + write(home(bench), 900, 910) + write(home(bench), 910, 915, "000000_0"))
+    killed_at(bench, failpoint)
+    assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert swept(bench) == LateReport(), "it may live: it holds the partition"
+    after_its_hold(bench)
+    assert (swept(bench).carried, in_partition(bench)) == (2, rows_)
+    assert counted(bench) == true_counts(bench)
+    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+
+
+@pytest.mark.parametrize("failpoint", ["carry_recorded", "carry_copied", "move_recorded", "move_told"])
+def test_rule_5_a_round_that_is_killed_while_it_moves_back_is_finished_once_by_the_next(bench: Bench, failpoint: str):
+    place, anew = here(bench), overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    rows_ = sorted(anew + write(place, 900, 910))
+    killed_at(bench, failpoint)
+    assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    after_its_hold(bench)
+    swept(bench)
+    assert (here(bench), in_partition(bench)) == (home(bench), rows_)
+    assert counted(bench) == true_counts(bench)
+    assert (swept(bench), stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])) == (
+        LateReport(), {},
+    )  # fmt: skip
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    bench.clean()
+    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+
+
+def test_rule_5_a_copy_that_a_sleeping_round_makes_when_its_partition_has_moved_on_doubles_no_row(bench: Bench):
+    rows_, place = sorted(in_partition(bench) + write(home(bench), 900, 910)), here(bench)
+    swept(bench)
+    (copy,) = place.glob("carried-*")
+    whole = copy.read_bytes()
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    bench.clean()
+    assert not copy.exists()
+    place.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(whole)
+    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)

@@ -11,6 +11,7 @@ from pathlib import Path
 from lake.errors import CommitUnknown, Conflict, Transient
 from lake.formats.hive import commits
 from lake.formats.hive.catalog import Place, places_of
+from lake.formats.hive.owners import take_after
 from lake.formats.hive.slices import list_places, placed
 from lake.locations import canonical_location, file_at
 from lake.metastore import Metastore, Table
@@ -68,7 +69,11 @@ def tell(
     if move is None:
         location, parameters = place.storage.location, dict(place.parameters)
     else:
-        location = f"file:{file_at(ref.location, move.place)}"
+        directory = Path(file_at(ref.location, move.place))
+        if not directory.exists():  # a writer's overwrite by nothing
+            directory.mkdir(parents=True)
+            take_after(directory, place.location)
+        location = f"file:{directory}"
         if commits.VERSION in place.parameters:
             commits.file_away(ref, place.parameters[commits.VERSION])
         named = {commits.PLAN, commits.EPOCH, commits.VERSION}
