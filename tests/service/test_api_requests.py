@@ -24,7 +24,7 @@ def table(tmp_path):
 
 
 @pytest.fixture
-def context(tmp_path, table):
+def context(tmp_path, toys, table):
     """The process behind an application that knows ``t1`` in mode compact."""
     context = context_at(tmp_path)
     context.store.register(table, "compact")

@@ -17,7 +17,7 @@ from waiting import wait_for
 
 from lake.plan import PlanState
 from service import cli
-from service.commands import audit, notifications, operate, plans, tables
+from service.commands import audit, notifications, operate, plan_text, plans, table_text
 from service.commands.output import Output
 from service.config.loader import load
 from service.daemon.process import Daemon
@@ -79,7 +79,7 @@ class Service:
 
 @pytest.fixture
 def service(toys, tmp_path, store, monkeypatch, run):
-    for module in (audit, notifications, operate, plans, tables):
+    for module in (audit, notifications, operate, plan_text, plans, table_text):
         monkeypatch.setattr(module, "datetime", Later)
     for name in ("t1", "t2"):
         create(tmp_path / "lake" / name, name=name)
@@ -238,7 +238,7 @@ def test_many_plans_are_cancelled_and_requested_again_after_a_question(service, 
     assert (code, out) == (0, ""), "none is left"
     code, _, err = service.there("plans", "cancel", plans[0], "--name", "t")
     assert code == 2
-    assert "give one PLAN, or options that say which plans" in err
+    assert "give one PLAN, or options that select plans" in err
 
 
 def test_the_same_idempotency_key_of_the_same_caller_asks_once(service):
