@@ -33,6 +33,7 @@ from lake.places import (
     Take,
     decide,
     go_home,
+    left_behind,
     resolve,
 )
 from lake.plan import KeeperKind, Move, PlacedFile
@@ -149,6 +150,8 @@ def _stirs(record: Moved, seen: PartitionSeen) -> str | None:
     """Why a round has to look at a partition; None where nothing is to be done there."""
     if record.begun or any(not carry.done for carry in record.carries):
         return f"partition {record.partition}: a round of the sweep has begun to bring late files in"
+    if left_behind(record, seen):
+        return f"partition {record.partition} was dropped, and replaced files are in its own directory"
     decision = decide(record, seen, timedelta())
     return None if decision.action is Action.NOTHING and not decision.aside else decision.reason
 
@@ -212,6 +215,9 @@ class _Round:
             record, seen = self._look()
         elif seen.token not in (None, record.last.token):
             record_late(self._table, format=self._format, store=self._store)
+            record, seen = self._look()
+        if behind := left_behind(record, seen):
+            self._move_aside(record, behind)
             record, seen = self._look()
         if self._finish_carries(record, seen):
             record, seen = self._look()
@@ -296,7 +302,12 @@ class _Round:
             raise Conflict("another writer was there meanwhile")
         over = tuple(seen.places[place].files)
         move = Move(
-            partition=self._partition, token=f"back-{uuid.uuid4().hex}", left=record.last.place, place=place, files=over
+            partition=self._partition,
+            token=f"back-{uuid.uuid4().hex}",
+            left=record.last.place,
+            place=place,
+            files=over,
+            made_at=record.last.made_at,
         )
         elsewhere = {one.place: one for one in record.former if one.place != place}
         left = [file for file in (*decision.files, *decision.aside) if _directory(file.path) not in elsewhere]
@@ -316,6 +327,20 @@ class _Round:
             (carry, elsewhere.get(_directory(carry.source.path))) for carry in now.carries if carry.source in sources
         ]
         self._store.end_carries(self._table, ended)
+
+    def _move_aside(self, record: Moved, files: Sequence[PlacedFile]) -> None:
+        moved = self._writer.move_aside(files)
+        failpoint("aside_moved")
+        for former in record.former:
+            if former.place == record.home:
+                self._store.moved_aside(self._table, self._partition, former, moved)
+                # What somebody else has removed by now comes back to nobody.
+                self._store.gone(self._table, former, [file for file in files if file not in moved])
+        self._report.aside += len(moved)
+        log.warning(
+            "table %s, partition %s was dropped: %d replaced files of its own directory are moved aside, since it "
+            "would have been read from them when it is added again", self._table.name, self._partition, len(moved),
+        )  # fmt: skip
 
     def _set_aside(self, record: Moved, files: Sequence[PlacedFile]) -> None:
         by_place: dict[str, list[PlacedFile]] = defaultdict(list)

@@ -266,6 +266,9 @@ class CarriesLateFiles(Protocol):
     def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
         """Copy each file to its target, whole or not at all, unless it is there; those that are gone, or changed."""
 
+    def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
+        """Move files to where no reader looks; each of those that are there now, with its path. Idempotent."""
+
     def tell(self, last: Move, move: Move | None = None) -> None:
         """Have the catalog count the files where ``last`` has moved a partition; with ``move`` move it on first.
 

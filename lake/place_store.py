@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of the database that the sweep of former places uses, as a protocol beside ``lake.plan_store``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -37,6 +37,9 @@ class PlaceStore(PlanStore, Protocol):
 
     def gone(self, table: TableRef, former: Former, files: Sequence[PlacedFile]) -> None:
         """End the wait of files of a former place that a writer has removed: nobody expects them there any more."""
+
+    def moved_aside(self, table: TableRef, partition: str, former: Former, paths: Mapping[PlacedFile, str]) -> None:
+        """Record that files which wait for their deletion are at other paths now, and tell of it."""
 
     def unsettled(self, table: TableRef, moved: Moved, is_so: bool) -> timedelta:
         """Note whether what is there is to be waited for; for how long that has been so."""

@@ -107,6 +107,8 @@ class PartitionSeen:
     place: str | None
     token: str | None
     places: Mapping[str, PlaceSeen]
+    #: when the catalog says that it was made, in seconds
+    made_at: int = 0
 
 
 class Take(StrEnum):
@@ -232,6 +234,18 @@ def go_home(record: Moved, seen: PartitionSeen) -> Decision:
     return Decision(
         action=Action.MOVE_BACK, reason=f"partition {record.partition} goes home", place=home, files=_sorted(here.files)
     )
+
+
+def left_behind(record: Moved, seen: PartitionSeen) -> tuple[PlacedFile, ...]:
+    """Replaced files in the own directory of a partition that was dropped: whoever adds it again would read them.
+
+    Where somebody has added it they are read already. Of a partition that only lost its properties nothing is.
+    """
+    anew = seen.token is None and seen.place == record.home and seen.made_at != record.last.made_at
+    if seen.place is not None and not anew:
+        return ()
+    own = [former for former in record.former if former.place == record.home]
+    return tuple(file for former in own for file in former.inputs if file.path == f"{record.home}/{file.name}")
 
 
 def _elsewhere(record: Moved, seen: PartitionSeen) -> Decision | None:

@@ -256,6 +256,8 @@ class Move:
     left: str
     place: str
     files: tuple[PlacedFile, ...]
+    #: when the partition was made, in seconds, as the catalog says; one that is dropped and added again has another
+    made_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from lake.places import (
     Take,
     decide,
     go_home,
+    left_behind,
     resolve,
 )
 from lake.plan import Move, PlacedFile
@@ -199,6 +200,20 @@ def test_rule_6_a_partition_goes_home_with_all_its_files_when_its_own_directory_
     being_written = PlaceSeen(files=here.files, unfinished=frozenset({added.path}))
     assert go_home(record, standing(home=seen(), here=being_written)).action is Action.WAIT
     assert go_home(record, standing("elsewhere", home=seen(), here=here, elsewhere=seen())).action is Action.NOTHING
+
+
+def test_rule_6_replaced_files_of_a_dropped_partition_and_of_one_that_is_added_again_are_in_the_way():
+    record = replace(moved(HOME), home="home")
+    assert left_behind(record, standing(None, None, home=QUIET, here=WHOLE)) == HOME.inputs
+    again = replace(standing("home", None, home=QUIET, here=WHOLE), made_at=7)
+    assert left_behind(record, again) == HOME.inputs
+    for lives in (
+        standing(home=QUIET, here=WHOLE), standing("home", None, home=QUIET, here=WHOLE),
+        standing("elsewhere", None, home=QUIET, here=WHOLE), standing("home", TOKEN, home=QUIET, here=WHOLE),
+    ):  # fmt: skip
+        assert left_behind(record, lives) == (), "its owner moved it, or took its properties away"
+    mid = Former(place="mid", inputs=files_of("mid", INPUTS))
+    assert left_behind(replace(moved(mid), home="home"), again) == ()
 
 
 # Every small world.

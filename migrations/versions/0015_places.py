@@ -23,6 +23,7 @@ def upgrade() -> None:
         sa.Column("place", sa.String(), nullable=False),
         sa.Column("files", sa.Text(), nullable=False),
         sa.Column("left_files", sa.Text(), nullable=False),
+        sa.Column("partition_made_at", sa.BigInteger(), nullable=False),
         sa.Column("begun_at_ms", sa.BigInteger(), nullable=False),
         sa.Column("made_at_ms", sa.BigInteger(), nullable=True),
         sa.Column("unsettled_since_ms", sa.BigInteger(), nullable=True),

@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from lake.model import TableRef
 from lake.places import Carry, Former, Moved
 from lake.plan import Commit, Move, PlacedFile
+from service.store.audit import audited
 from service.store.base import StorePart, insert_if_absent
 from service.store.clock import db_now, milliseconds
 from service.store.halts import halt
@@ -123,6 +124,17 @@ class Places(StorePart):
                 ended = {"deleted_at_ms": db_now(), "closed_reason": "a writer has removed it"}
                 connection.execute(update(row).where(*this, row.deleted_at_ms.is_(None)).values(**ended))
 
+    def moved_aside(self, table: TableRef, partition: str, former: Former, paths: Mapping[PlacedFile, str]) -> None:
+        """Record that files which wait for their deletion are at other paths now, and tell of it."""
+        row = SupersededRow
+        with self._database.write() as connection:
+            for file, path in paths.items():
+                this = row.table_name == table.name, row.plan_id == former.plan_id, row.path == file.path
+                connection.execute(update(row).where(*this, row.deleted_at_ms.is_(None)).values(path=path))
+            if paths:
+                detail = f"partition {partition} was dropped: {len(paths)} replaced files wait elsewhere"
+                audited(connection, "sweep", "files moved aside", table=table.name, detail=detail)
+
     def unsettled(self, table: TableRef, moved: Moved, is_so: bool) -> timedelta:
         """Note whether what is there is to be waited for; for how long that has been so."""
         row = PlaceMoveRow
@@ -161,7 +173,7 @@ def _forget_files(connection: Connection, table: str, move: Move) -> None:
 def _values(table: str, move: Move, plan_id: str, left: Sequence[PlacedFile]) -> dict[str, Any]:
     return {
         "table_name": table, "partition_path": move.partition, "token": move.token, "plan_id": plan_id,
-        "left_place": move.left, "place": move.place, "begun_at_ms": db_now(),
+        "left_place": move.left, "place": move.place, "partition_made_at": move.made_at, "begun_at_ms": db_now(),
         "files": [_entry(file) for file in move.files], "left_files": [_entry(file) for file in left],
     }  # fmt: skip
 
@@ -260,7 +272,14 @@ def _former(move: Row[Any], recorded: Sequence[Row[Any]]) -> Former:
 
 def _move(row: Row[Any]) -> Move:
     files = tuple(_file(entry) for entry in row.files)
-    return Move(partition=row.partition_path, token=row.token, left=row.left_place, place=row.place, files=files)
+    return Move(
+        partition=row.partition_path,
+        token=row.token,
+        left=row.left_place,
+        place=row.place,
+        files=files,
+        made_at=row.partition_made_at,
+    )
 
 
 def _carry(row: Row[Any]) -> Carry:

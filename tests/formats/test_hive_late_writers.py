@@ -305,6 +305,51 @@ def test_rule_6_a_partition_goes_home_when_what_was_replaced_there_is_gone_and_l
     assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(before + late))
 
 
+def dropped(bench: Bench) -> None:
+    made = bench.case.partitions(bench.table)[PARTITION].made_at  # type: ignore[attr-defined]
+    wait_for(lambda: time.time() > made + 1, "time stands still")
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.drop(table_name(bench.table), "0")
+
+
+def added_again(bench: Bench) -> None:
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", home(bench))
+
+
+@pytest.mark.parametrize("swept_between", [True, False])
+def test_rule_6_a_partition_that_is_dropped_and_added_again_shows_no_replaced_file(bench: Bench, swept_between: bool):
+    replaced = {path.name for path in data_files(home(bench))}
+    dropped(bench)
+    if swept_between:
+        assert (swept(bench).aside, data_files(home(bench))) == (3, [])
+    added_again(bench)
+    anew = write(home(bench), 800, 810, "000000_0")
+    assert swept(bench).aside == (0 if swept_between else 3)
+    assert (in_partition(bench), swept(bench)) == (sorted(anew), LateReport())
+    aside = {path.name for path in (Path(bench.table.location) / "_lakefold/_aside").rglob("*") if path.is_file()}
+    assert aside == replaced, "they are kept until their retention has passed"
+    assert [entry.action for entry in bench.store.audit() if entry.actor == "sweep"] == ["files moved aside"]
+    write(home(bench), 810, 815, "000001_0")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    rows_ = in_partition(bench)
+    assert (len(rows_), swept(bench)) == (15, LateReport())
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (rows_, LateReport())
+    assert not [path for path in (Path(bench.table.location) / "_lakefold/_aside").rglob("*") if path.is_file()]
+
+
+def test_rule_6_a_round_that_is_killed_when_it_has_moved_files_aside_is_finished_by_the_next(bench: Bench):
+    dropped(bench)
+    killed_at(bench, "aside_moved")
+    after_its_hold(bench)
+    assert swept(bench).aside == 3
+    waiting = [due.version.path for due in bench.store.superseded(bench.table) if due.version.partition == PARTITION]
+    assert [path.startswith("_lakefold/_aside/") for path in waiting] == [True] * 3
+    assert swept(bench) == LateReport()
+
+
 # A round that dies.
 
 _ROUND = """

@@ -4,7 +4,7 @@
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from lake.locations import canonical_location, file_at
 from lake.metastore import Metastore, Table
 from lake.model import TableRef
 from lake.plan import Move, PlacedFile
+
+_ASIDE = "_aside"
+"""Where replaced files wait for their deletion that would be read again at their own place."""
 
 
 def target_of(source: PlacedFile, place: str) -> str:
@@ -55,6 +58,26 @@ def copy(ref: TableRef, pairs: Sequence[tuple[PlacedFile, str]], fence: Callable
         scratch.rename(target)
         commits.sync_directory(target.parent)
     return gone
+
+
+def move_aside(ref: TableRef, files: Sequence[PlacedFile], fence: Callable[[], None]) -> Mapping[PlacedFile, str]:
+    """Take files out of the sight of readers, each to a place that follows from its name; where those are now."""
+    moved = {}
+    for file in files:
+        source, name = Path(file_at(ref.location, file.path)), f"{commits.HOME}/{_ASIDE}/{file.modified_ms}/{file.path}"
+        if not source.is_relative_to(ref.location):
+            continue  # in a directory that is nobody's default: nothing comes back to life there
+        target = Path(file_at(ref.location, name))
+        try:
+            if _placed(ref, source) == file:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                fence()
+                source.rename(target)
+        except FileNotFoundError:
+            pass
+        if target.exists():
+            moved[file] = name
+    return moved
 
 
 def tell(

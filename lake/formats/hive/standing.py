@@ -32,6 +32,7 @@ def standing(ref: TableRef, moved: Sequence[Moved], places: Sequence[Place], now
         one.partition: PartitionSeen(
             place=None if (at := by_name.get(one.partition)) is None else at.location.removeprefix(f"{ref.location}/"),
             token=None if at is None else token_of(at.parameters),
+            made_at=0 if at is None else at.made_at,
             places={place: seen[place] for place in one.places},
         )
         for one in moved

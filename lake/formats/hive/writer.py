@@ -181,6 +181,10 @@ class HiveWriter:
             self._same_table(table)
             late.tell(metastore, table, self._ref, last, move, self.fence)
 
+    def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
+        """See ``CarriesLateFiles``."""
+        return late.move_aside(self._ref, files, self.fence)
+
     # Deleting.
 
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
@@ -318,6 +322,7 @@ class HiveWriter:
                     token=prepared.instant,
                     left=seen.place.location.removeprefix(f"{self._ref.location}/"),
                     place=f"{commits.HOME}/{prepared.instant}/{name}",
+                    made_at=seen.place.made_at,
                     files=tuple(
                         placed(self._ref.location, file.path, file.bytes, file.modified_ns) for file in published[name]
                     ),

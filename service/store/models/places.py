@@ -30,6 +30,8 @@ class PlaceMoveRow(Base):
     files: Mapped[Any] = mapped_column(Json)
     #: of a move that no plan made, until it is made: what then waits for its deletion
     left_files: Mapped[Any] = mapped_column(Json)
+    #: in seconds, as the catalog says
+    partition_made_at: Mapped[int] = mapped_column(BigInteger)
     begun_at_ms: Mapped[int] = mapped_column(BigInteger)
     made_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     #: since when the answer to what is there has been to wait
