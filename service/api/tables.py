@@ -49,7 +49,10 @@ def list_tables(
 
 def summaries(here: Context, names: Sequence[str]) -> list[dict[str, Any]]:
     """The documents of the tables with these ``names``, in their order."""
-    states, scans = {state.name: state for state in here.store.tables(names)}, here.store.last_scans(names)
+    states, scans = (
+        {state.name: state for state in here.store.tables(names)},
+        here.store.pointed_scans(names=names).last,
+    )
     return [
         table_summary(here.configured(states[name]), states[name], scans.get(name)) for name in names if name in states
     ]

@@ -17,7 +17,7 @@ from service.store.errors import NotFound
 from service.store.layouts import keep_layout
 from service.store.models import ALL_TABLES, PlanRow, ScanRow, TableRow
 from service.store.notifications import tell
-from service.store.rows import pause_of, table_state
+from service.store.rows import TABLE_COLUMNS, pause_of, table_of_texts, table_state
 from service.store.views import Pause, PointedScans, ScanRecord, TableState
 
 if TYPE_CHECKING:
@@ -63,12 +63,11 @@ class Tables(StorePart):
 
     def tables(self, names: Collection[str] | None = None) -> list[TableState]:
         """Every registered table by name, or those of ``names`` that are registered."""
-        query = select(TableRow.__table__).where(TableRow.name != ALL_TABLES, self._seen(TableRow.name))
-        query = query.order_by(TableRow.name)
+        query = select(*TABLE_COLUMNS).where(TableRow.name != ALL_TABLES, self._seen(TableRow.name))
         if names is not None:
             query = query.where(TableRow.name.in_(names))
         with self._database.read() as connection:
-            return [table_state(row) for row in connection.execute(query)]
+            return [table_of_texts(row) for row in sorted(at_once(connection, query))]
 
     def table_state(self, name: str) -> TableState:
         """The registered table ``name``. Raises NotFound."""
@@ -182,9 +181,12 @@ class Tables(StorePart):
         """The oldest scan of a table that succeeded; None without one."""
         return self._scans_at(TableRow.first_ok_scan_id, TableRow.name == name).get(name)
 
-    def pointed_scans(self, known: Known | None = None) -> PointedScans:
-        """``last_scans``, those that succeeded, and ``first_scans`` of every table; what is ``known`` is not read."""
-        known = known or Known()
+    def pointed_scans(self, known: Known | None = None, *, names: Collection[str] | None = None) -> PointedScans:
+        """``last_scans``, those that succeeded, and ``first_scans`` of every table, or of each of ``names``.
+
+        A scan that is several of them is read once, and one that is ``known`` is not.
+        """
+        known, named = known or Known(), () if names is None else [TableRow.name.in_(names)]
         pointers = TableRow.last_scan_id, TableRow.last_ok_scan_id, TableRow.first_ok_scan_id
         with self._database.read() as connection:
             pointed = [
@@ -192,7 +194,7 @@ class Tables(StorePart):
                     connection,
                     select(TableRow.name, ScanRow.id, ScanRow.taken_at_ms)
                     .join(ScanRow, pointer == ScanRow.id)
-                    .where(self._seen(TableRow.name)),
+                    .where(self._seen(TableRow.name), *named),
                 )
                 for pointer in pointers
             ]

@@ -9,7 +9,7 @@ from lake.model import median_bytes
 from lake.units import format_bytes
 from service import documents
 from service.api.context import Context
-from service.store import DatabaseSum, PlanView, ScanRecord, TableOrder, TableState, TableTerms
+from service.store import DatabaseSum, PlanView, PointedScans, ScanRecord, TableOrder, TableState, TableTerms
 from service.text import percent, plural, share_of
 from service.web.charts import Spark, sparkline
 
@@ -95,18 +95,13 @@ def table_list(
     store = context.store
     found = store.list_tables(order, descending=descending, limit=TABLES_A_PAGE, page=number, **terms)
     states = {state.name: state for state in store.tables(found.names)}
-    good, newest = store.last_scans(found.names, ok=True), store.last_scans(found.names)
-    first, plans = store.first_scans(found.names), store.last_plans(found.names)
+    scans, plans = store.pointed_scans(names=found.names), store.last_plans(found.names)
     last = max(1, -(-found.total // TABLES_A_PAGE))
     return TableListPage(
         query=query,
         filtered=any(query[name] for name in _NAMES if name != "sort"),
         headings=tuple(_heading(title, by, falls, css, query, order, descending) for title, by, falls, css in _COLUMNS),
-        lines=tuple(
-            _line(context, states[name], good.get(name), newest.get(name), first.get(name), plans.get(name))
-            for name in found.names
-            if name in states
-        ),
+        lines=tuple(_line(context, states[name], scans, plans.get(name)) for name in found.names if name in states),
         total=found.total,
         number=found.number,
         last=last,
@@ -170,12 +165,11 @@ def _around(number: int, last: int) -> list[int]:
 def _line(
     context: Context,
     state: TableState,
-    scan: ScanRecord | None,
-    newest: ScanRecord | None,
-    first: ScanRecord | None,
+    scans: PointedScans,
     plan: PlanView | None,
 ) -> Line:
     table = context.configured(state)
+    scan, newest, first = (found.get(state.name) for found in (scans.good, scans.last, scans.first))
     limit = table.policy.small_file_limit_bytes
     before = first.histogram if first and scan and first.taken_at < scan.taken_at else None
     median = median_bytes(scan.histogram) if scan else None
