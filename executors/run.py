@@ -299,11 +299,22 @@ class _Run:
                 self._landing.commit = self._landing.ask_after(error, until_landed=False)
                 if self._landing.commit is None:
                     raise
+                if isinstance(error, Integrity):
+                    self._halt(one_line(error))
             except Exception as error:  # CommitUnknown, or a bug: either way nobody can tell yet
                 log.warning("plan %s: its commit may have landed: %s", self._plan_id, one_line(error))
                 self._landing.commit = self._landing.ask_after(error, until_landed=True)
         if (commit := self._landing.commit) is not None and commit.left_out:
             self._noted("what was left out", partial(self._leave_out, commit.left_out, numbers))
+
+    def _halt(self, reason: str) -> None:
+        """Halt the table of a commit that landed and can't be trusted all the same."""
+
+        def halt() -> None:
+            self._store.halt_table(self._table, reason)
+
+        log.error("plan %s: table %s is halted: %s", self._plan_id, self._table.name, reason)
+        patiently(self._plan_id, "followed by a halt of its table", halt, waits=self._ask_again)
 
     def _record(self) -> Outcome:
         commit = self._landing.commit

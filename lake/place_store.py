@@ -43,6 +43,3 @@ class PlaceStore(PlanStore, Protocol):
 
     def unsettled(self, table: TableRef, moved: Moved, is_so: bool) -> timedelta:
         """Note whether what is there is to be waited for; for how long that has been so."""
-
-    def halt_table(self, table: TableRef, reason: str) -> None:
-        """Halt a table until a person resumes it; a second reason does not replace the first."""

@@ -142,6 +142,9 @@ class PlanStore(Protocol):
     def release(self, keeper: Keeper) -> None:
         """Give up all that ``keeper`` holds."""
 
+    def halt_table(self, table: TableRef, reason: str) -> None:
+        """Halt a table until a person resumes it; a second reason does not replace the first."""
+
     def moved(
         self, table: TableRef, partitions: Collection[str] | None = None, *, within: timedelta | None = None
     ) -> Sequence[Moved]:

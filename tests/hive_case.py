@@ -35,7 +35,7 @@ class Owner(Metastore):
             self._call("create_database", {1: (STRUCT, {1: (STRING, DATABASE)})})
         before = self.table(DATABASE, name)
         if before is not None:
-            self._call("drop_table", {1: (STRING, DATABASE), 2: (STRING, name), 3: (BOOL, False)})
+            self.drop_table(name)
             while int(time.time()) <= before.made_at:
                 time.sleep(0.05)
         raw: Struct = {
@@ -47,6 +47,10 @@ class Owner(Metastore):
             12: (STRING, "EXTERNAL_TABLE"),
         }
         self._call("create_table", {1: (STRUCT, raw)})
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table; of an external one its files stay."""
+        self._call("drop_table", {1: (STRING, DATABASE), 2: (STRING, name), 3: (BOOL, False)})
 
     def add(self, name: str, value: str, location: Path) -> None:
         """Add a partition at a directory."""

@@ -6,13 +6,16 @@ The rules are those of docs/decisions/0013-moving-a-partition.md.
 
 import json
 import os
+import re
 import shutil
+import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from contract.plans import plan_all
@@ -21,13 +24,17 @@ from databases import sqlite_at
 from harness import Installation
 from hive_case import DATABASE, HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
+from toys.bench import Bench
 from waiting import wait_for
 
+from executors.outcome import Result
 from lake.errors import Conflict, Integrity, Rejected
-from lake.formats.hive import HiveFormat, commits
+from lake.formats.hive import HiveFormat, commits, neighbours
+from lake.formats.hive.owners import check_owner
 from lake.metastore import Metastore, Partition
 from lake.model import TableRef
 from lake.plan import Commit, Plan
+from service.store.views import StoreSettings
 
 pytestmark = pytest.mark.slow
 
@@ -132,6 +139,30 @@ def test_rule_1_a_version_whose_commit_was_begun_and_never_made_goes_after_days(
         os.utime(document, (then, then))
         assert case.format.left_of(table, one.journal) == {version}
         assert (one.discarded(None), case.rows(table), case.stored(table)) == (1, rows, files)
+
+
+@pytest.mark.parametrize("where", [".", "..", "dt=0/below"])
+def test_rule_7_a_table_in_whose_directory_another_one_lies_is_refused_and_nothing_of_it_is_deleted(
+    case: HiveCase, table: TableRef, where: str
+):
+    commit = run(case, plan_all(case.format, table, "p"))
+    stored, other = dict(case.stored(table)), f"other{os.getpid()}"
+    with Owner(case.uri) as owner:
+        owner.make_table(other, (Path(table.location) / where).resolve())
+    neighbours.forget()
+    try:
+        with pytest.raises(Rejected, match=f"that of table {DATABASE}.{other}"):
+            case.format.check(table)
+        kept = case.format.superseded_deletable(table, commit.superseded)
+        assert all(other in str(reason) for reason in kept.values())
+        with case.format.writer(table, case.spark, case.engines) as writer, pytest.raises(Conflict, match=other):
+            writer.delete(commit.superseded)
+        assert case.stored(table) == stored
+    finally:
+        with Owner(case.uri) as owner:
+            owner.drop_table(other)
+    case.format.check(table)
+    assert set(case.format.superseded_deletable(table, commit.superseded).values()) == {None}
 
 
 def test_rule_9_what_a_late_task_writes_is_not_read_and_what_nobody_knows_of_is_not_committed(
@@ -275,6 +306,25 @@ def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afte
     assert (case.format.committed(table, "p") is None) == (not what)
 
 
+def test_rule_11_a_commit_that_met_another_change_is_recorded_and_its_table_halted(
+    case: HiveCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), case)
+    plan, call = bench.request(), Metastore.alter_partitions
+
+    def met(self: Metastore, database: str, name: str, partitions: Sequence[Partition]) -> None:
+        call(self, database, name, partitions)
+        monkeypatch.undo()
+        altered(case, bench.table, "dt=1", **{"owner.says": "keep"})
+
+    monkeypatch.setattr(Metastore, "alter_partitions", met)
+    assert bench.run().result is Result.COMPLETED
+    state = bench.store.table_state(plan.table.name)
+    assert state.halted
+    assert "the properties of partition 1 are others" in str(state.halted_reason)
+    bench.store.close()
+
+
 def test_rule_12_counts_that_readers_trust_are_true_or_gone_after_a_commit(case: HiveCase, table: TableRef):
     trusted = {"COLUMN_STATS_ACCURATE": '{"BASIC_STATS":"true"}', "numRows": "7", "rawDataSize": "7", "numFiles": "7"}
     altered(case, table, "dt=0", **trusted)
@@ -303,6 +353,68 @@ def test_a_table_without_partitions_is_refused_before_anything_is_staged(case: H
         with pytest.raises(Rejected, match="has no partitions"):
             one.prepared()
         assert one.journal == []
+
+
+ACL_VERSION, ACL_ENTRY, NO_ID = struct.pack("<I", 2), struct.Struct("<HHI"), 0xFFFFFFFF
+
+
+def access_list(user: int, permissions: int) -> bytes:
+    """As the kernel keeps it: owner, this user, group, mask, others."""
+    entries = [(1, 7, NO_ID), (2, permissions, user), (4, 5, NO_ID), (16, 7, NO_ID), (32, 0, NO_ID)]
+    return ACL_VERSION + b"".join(ACL_ENTRY.pack(*entry) for entry in entries)
+
+
+def test_rule_13_what_replaces_a_partition_has_its_access_lists_and_none_of_the_directory_above(
+    case: HiveCase, table: TableRef
+):
+    lists = {"system.posix_acl_access": access_list(1234, 5), "system.posix_acl_default": access_list(1235, 7)}
+    listed, bare = (Path(table.location, name) for name in ("dt=0", "dt=1"))
+    for name, value in lists.items():
+        os.setxattr(listed, name, value)
+    os.setxattr(table.location, "system.posix_acl_default", access_list(1236, 7))
+    commit = run(case, plan_all(case.format, table, "p"))
+    places = case.places(table)
+    assert {name: os.getxattr(places["dt=0"], name) for name in lists} == lists
+    assert places["dt=0"].stat().st_mode == listed.stat().st_mode
+    assert (os.listxattr(places["dt=1"]), places["dt=1"].stat().st_mode) == ([], bare.stat().st_mode)
+    for output in commit.outputs:
+        assert os.listxattr(Path(table.location, output.path)) == []
+
+
+def as_nobody(action: Callable[[], None]) -> str:
+    """What ``action`` is refused with by a user who is not root."""
+    said, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setresgid(65534, 65534, 65534)
+                os.setresuid(65534, 65534, 65534)
+            action()
+        except Rejected as error:
+            os.write(tell, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    os.waitpid(child, 0)
+    with open(said, encoding="utf-8") as pipe:
+        return pipe.read()
+
+
+def test_rule_13_a_writer_who_is_not_root_refuses_what_he_could_not_give_back_to_its_owner():
+    assert re.fullmatch(
+        "t: / belongs to root, and lakefold runs as .*: what it writes could not be overwritten by its owner; run "
+        "lakefold's executors as root",
+        as_nobody(lambda: check_owner("t", "/")),
+    )
+    # Below /tmp itself, since the tests' own directory is for its owner only.
+    with TemporaryDirectory(dir="/tmp") as name:
+        owned = os.stat(name)
+        user = 65534 if os.geteuid() == 0 else owned.st_uid
+        os.chown(name, user, -1)
+        assert as_nobody(lambda: check_owner("t", name)) == ""
+        os.chmod(name, 0o500)
+        assert f"t: lakefold may not write to {name}; allow" in as_nobody(lambda: check_owner("t", name))
 
 
 def test_rule_14_a_table_is_planned_only_where_a_rule_says_that_all_go_by_the_catalog(

@@ -10,6 +10,7 @@ from lake.errors import Rejected
 from lake.formats.hive import commits, refusals
 from lake.formats.hive.catalog import Place, found_in, identity_of, open_metastore, places_of, table_of
 from lake.formats.hive.counts import rows_of
+from lake.formats.hive.neighbours import shared
 from lake.formats.hive.refusals import FileKind
 from lake.formats.hive.slices import File, list_places, slices_of
 from lake.formats.hive.standing import standing
@@ -52,7 +53,10 @@ class HiveFormat:
     def check(self, table: TableRef) -> None:
         """See ``TableFormat``."""
         with open_metastore(table) as metastore:
-            refusals.check(table.name, table_of(metastore, table))
+            found = table_of(metastore, table)
+            refusals.check(table.name, found)
+            if (why := shared(metastore, found)) is not None:
+                raise Rejected(f"{table.name}: {why}")
 
     def identity(self, table: TableRef) -> str:
         """See ``HasIdentity``."""
@@ -90,9 +94,12 @@ class HiveFormat:
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``TableFormat``."""
-        _, places = _look(table)
+        with open_metastore(table) as metastore:
+            found = table_of(metastore, table)
+            why = shared(metastore, found)
+            places = list(places_of(metastore, found))
         used = in_use(table, versions, places)
-        return {version.path: used.get(version.path) for version in versions}
+        return {version.path: used.get(version.path, why) for version in versions}
 
     def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         """See ``TableFormat``."""

@@ -3,7 +3,6 @@
 
 import os
 import pwd
-from contextlib import suppress
 from pathlib import Path
 
 from lake.errors import Rejected
@@ -34,10 +33,30 @@ def take_after(path: Path, model: str) -> None:
             raise Rejected(
                 f"{path} can't be given the group of {model} ({status.st_gid}): make {_name(os.geteuid())} a member"
             ) from error
-    path.chmod(status.st_mode & 0o7777)
     for name in _ACCESS_LISTS:
-        with suppress(OSError):  # it has none, or the file system knows none
-            os.setxattr(path, name, os.getxattr(model, name))
+        try:
+            _take_list(path, name, _attribute(model, name))
+        except OSError as error:
+            raise Rejected(
+                f"{path} can't be given the access list of {model} ({error.strerror}): run lakefold's executors as "
+                f"{_name(status.st_uid)}"
+            ) from error
+    path.chmod(status.st_mode & 0o7777)
+
+
+def _take_list(path: Path, name: str, wanted: bytes | None) -> None:
+    """Give it the access list; or none, where it has one of the directory that it was made in."""
+    if wanted is not None:
+        os.setxattr(path, name, wanted)
+    elif _attribute(str(path), name) is not None:
+        os.removexattr(path, name)
+
+
+def _attribute(path: str, name: str) -> bytes | None:
+    try:
+        return os.getxattr(path, name)
+    except OSError:  # it has none, or the file system knows none
+        return None
 
 
 def _name(user: int) -> str:

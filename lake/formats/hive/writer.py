@@ -22,6 +22,7 @@ from lake.formats.hive.catalog import identity_of, open_metastore, places_of, ta
 from lake.formats.hive.columns import schema_of
 from lake.formats.hive.commits import EPOCH, LOOK, PLAN, VERSION, Record, home_of, new_version
 from lake.formats.hive.evidence import Evidence, Seen, look, still_there, undone
+from lake.formats.hive.neighbours import shared
 from lake.formats.hive.owners import check_owner, take_after
 from lake.formats.hive.publication import Publication
 from lake.formats.hive.slices import File, placed
@@ -193,6 +194,8 @@ class HiveWriter:
         with open_metastore(self._ref) as metastore:
             table = table_of(metastore, self._ref)
             self._same_table(table)
+            if (why := shared(metastore, table)) is not None:
+                raise Conflict(f"{self._ref.name}: {why}")
             places = list(places_of(metastore, table))
         for reason in in_use(self._ref, versions, places).values():
             raise Conflict(reason)
