@@ -68,15 +68,14 @@ def read_scenario(document: Mapping[str, Any]) -> Scenario:
     if "writer" not in document:
         raise SimulationError(f"no writer; it is one of {', '.join(WriterKind)}")
     row_bytes = _row_bytes(document, "the scenario") or _ROW_BYTES
-    batches = [
-        batch
-        for number, entry in enumerate(_entries(document, "batches"), 1)
-        for batch in _batches(entry, f"batch {number}", row_bytes)
-    ]
+    batches: list[Batch] = []
+    for number, entry in enumerate(_entries(document, "batches"), 1):
+        batch, times = _batch(entry, f"batch {number}", row_bytes)
+        if len(batches) + times > _MOST_BATCHES:
+            raise SimulationError(f"more than {_MOST_BATCHES:,} batches; simulate fewer")
+        batches += [batch] * times
     if not batches:
         raise SimulationError("no batches; name at least one")
-    if len(batches) > _MOST_BATCHES:
-        raise SimulationError(f"{len(batches):,} batches; simulate at most {_MOST_BATCHES:,}")
     settings = document.get("settings", {})
     if not isinstance(settings, Mapping):
         raise SimulationError("settings is no table of keys and values")
@@ -99,8 +98,8 @@ def _files(entries: Sequence[Mapping[str, Any]], row_bytes: float) -> Iterator[W
             yield WrittenFile(name=name, partition=partition, rows=amount.rows, bytes=amount.bytes)
 
 
-def _batches(entry: Mapping[str, Any], where: str, row_bytes: float) -> Iterator[Batch]:
-    """A batch as often as it says."""
+def _batch(entry: Mapping[str, Any], where: str, row_bytes: float) -> tuple[Batch, int]:
+    """A batch, and how often it is written."""
     if "writes" in entry:
         _only(entry, ("writes", "tasks", "repeat"), where)
         parts = _entries(entry, "writes")
@@ -119,8 +118,7 @@ def _batches(entry: Mapping[str, Any], where: str, row_bytes: float) -> Iterator
     repeat = _read(f"{where}: repeat", entry.get("repeat", 1), read_count)
     if not 1 <= repeat <= _MOST_BATCHES:
         raise SimulationError(f"{where}: repeat is {repeat} but must be from 1 to {_MOST_BATCHES:,}")
-    for _ in range(repeat):
-        yield Batch(writes=tuple(writes.values()), tasks=tasks)
+    return Batch(writes=tuple(writes.values()), tasks=tasks), repeat
 
 
 def _writes(part: Mapping[str, Any], where: str, row_bytes: float) -> Iterator[Write]:

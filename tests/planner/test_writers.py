@@ -208,6 +208,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
         ["200,000 files"],
     ),
     ({"writer": "hive", "batches": [INSERT | {"rows": 200, "repeat": 10_000}]}, ["200,000 files"]),
+    ({"writer": "hive", "batches": [INSERT | {"repeat": 10_000}] * 10_000}, ["more than 10,000 batches"]),
 ]
 
 
