@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writers, plans, the sweep and the cleaner in any order on one partition: its rows are those of a serial order.
+
+A writer asks the catalog where the partition is when it begins, and ends there however often the partition has moved.
+"""
+
+import random
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from lake.places import Action, Carry, Decision, Former, Moved, PartitionSeen, PlaceSeen, decide
+from lake.plan import Move, PlacedFile
+
+
+@dataclass
+class Writer:
+    """One job. An overwrite is static, and empties its directory when it begins, or dynamic, and does so at its end."""
+
+    row: str
+    overwrites: bool
+    static: bool
+    place: str
+    began: int
+    wrote: int | None = None
+    ended: int | None = None
+
+
+@dataclass
+class World:
+    """One partition: its catalog, its directories, what the database knows of it."""
+
+    now: int = 0
+    place: str = "home"
+    token: str | None = None
+    places: dict[str, dict[PlacedFile, int]] = field(default_factory=lambda: {"home": {}})
+    rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    writers: list[Writer] = field(default_factory=list)
+    last: Move | None = None
+    former: dict[str, Former] = field(default_factory=dict)
+    carries: list[Carry] = field(default_factory=list)
+    halted: bool = False
+
+    def add(self, place: str, name: str, rows: tuple[str, ...], at: int) -> PlacedFile:
+        file = PlacedFile(path=f"{place}/{name}", bytes=1, modified_ms=at)
+        self.places[place][file] = self.now
+        self.rows[file.path] = rows
+        return file
+
+    # Writers.
+
+    def begin(self, row: str, *, overwrites: bool, static: bool) -> None:
+        self.writers.append(Writer(row, overwrites, static, self.place, self.now))
+        if overwrites and static:
+            self.places[self.place].clear()
+
+    def write(self, writer: Writer) -> None:
+        writer.wrote = self.now
+
+    def end(self, writer: Writer) -> None:
+        assert writer.wrote is not None
+        writer.ended = self.now
+        if writer.overwrites and not writer.static:
+            self.places[writer.place].clear()
+        self.add(writer.place, f"part-{writer.row}", (writer.row,), writer.wrote)
+
+    # Lakefold.
+
+    def decision(self) -> Decision:
+        assert self.last is not None
+        record = Moved(last=self.last, former=tuple(self.former.values()), carries=tuple(self.carries))
+        places = {place: PlaceSeen(files=dict(files)) for place, files in self.places.items()}
+        return decide(record, PartitionSeen(place=self.place, token=self.token, places=places), timedelta())
+
+    def quiet(self) -> bool:
+        if self.last is None:
+            return True
+        decision = self.decision()
+        return decision.action is Action.NOTHING and not decision.aside
+
+    def plan(self) -> None:
+        """Rewrite all files into one, at another place."""
+        here = self.places[self.place]
+        if not here or not self.quiet():
+            return
+        place = f"v{self.now}"
+        self.places[place] = {}
+        self.add(place, "compacted", tuple(row for file in here for row in self.rows[file.path]), self.now)
+        self.move(place, tuple(here))
+
+    def move(self, place: str, inputs: tuple[PlacedFile, ...]) -> None:
+        left, self.place, self.token = self.place, place, f"t{self.now}"
+        self.last = Move(
+            partition="p", token=self.token, left=left, place=place, files=tuple(self.places[place])
+        )  # fmt: skip
+        self.former.pop(place, None)
+        self.former[left] = Former(place=left, inputs=inputs)
+
+    def copy(self, files: tuple[PlacedFile, ...], place: str) -> None:
+        for file in files:
+            copied = self.add(place, f"carried-{file.path.replace('/', '-')}", self.rows[file.path], file.modified_ms)
+            self.carries.append(Carry(row_id=0, partition="p", source=file, target=copied.path, done=True))
+
+    def expect(self, place: str, files: tuple[PlacedFile, ...]) -> None:
+        """What was carried or set aside waits for its deletion; what an overwrite removed is not missed."""
+        former = self.former[place]
+        kept = (*former.inputs, *(file for file in files if file.path.startswith(f"{place}/")))
+        self.former[place] = Former(
+            place=place, inputs=tuple(file for file in kept if file in self.places[place]), cleaning=former.cleaning,
+            released=former.released,
+        )  # fmt: skip
+
+    def sweep(self) -> None:
+        if self.last is None or self.halted:
+            return
+        decision = self.decision()
+        if decision.action is Action.HALT:
+            self.halted = True
+        elif decision.action is Action.MOVE_BACK:
+            assert decision.place is not None
+            here = tuple(self.places[self.place])
+            self.copy(decision.files, decision.place)
+            for place in list(self.former):
+                if place != decision.place:
+                    self.expect(place, (*decision.files, *decision.aside))
+            self.move(decision.place, here)
+        elif decision.action is not Action.WAIT and (decision.files or decision.aside):
+            self.copy(decision.files, self.place)
+            for place in list(self.former):
+                self.expect(place, (*decision.files, *decision.aside))
+
+    def clean(self) -> None:
+        if self.last is None or not self.quiet():
+            return
+        for place, former in list(self.former.items()):
+            for file in former.inputs:
+                self.places[place].pop(file, None)
+            self.former[place] = Former(
+                place=place, inputs=(), released=(*former.released, *former.inputs), cleaning=True
+            )  # fmt: skip
+
+    def visible(self) -> list[str]:
+        return sorted(row for file in self.places[self.place] for row in self.rows[file.path])
+
+
+def run(seed: int) -> World:
+    choose, world = random.Random(seed), World()
+    world.add("home", "base", ("base",), 0)
+    for step in range(choose.randint(6, 22)):
+        world.now += 1
+        at_work = [one for one in world.writers if one.ended is None]
+        what = choose.choice(
+            ["begin", "begin", "writer", "writer", "writer", "plan", "plan", "sweep", "sweep", "clean"]
+        )
+        if what == "begin" and len(at_work) < 3:
+            world.begin(f"w{step}", overwrites=choose.random() < 0.4, static=choose.random() < 0.5)
+        elif what == "writer" and at_work:
+            go_on(world, choose.choice(at_work))
+        elif what == "plan":
+            world.plan()
+        elif what == "sweep":
+            world.sweep()
+        elif what == "clean" and choose.random() < 0.2:
+            world.clean()
+    while at_work := [one for one in world.writers if one.ended is None]:
+        world.now += 1
+        go_on(world, choose.choice(at_work))
+    for _ in range(4):
+        world.now += 1
+        world.sweep()
+    return world
+
+
+def go_on(world: World, writer: Writer) -> None:
+    if writer.wrote is None:
+        world.write(writer)
+    else:
+        world.end(writer)
+
+
+def check(world: World) -> None:
+    rows, overwrites = world.visible(), [one for one in world.writers if one.overwrites]
+    assert len(rows) == len(set(rows)), "no row twice"
+    if not overwrites:
+        assert "base" in rows
+    for one in world.writers:
+        assert one.ended is not None
+        others = [other for other in overwrites if other is not one]
+        if not any(other.ended > one.began for other in others):
+            assert one.row in rows, f"{one.row} was the last there, or beside appends only"
+        if any(other.began > one.ended and alone(world, one, other) for other in others):
+            assert one.row not in rows, f"{one.row} had ended before an overwrite began"
+
+
+def alone(world: World, before: Writer, overwrite: Writer) -> bool:
+    """Whether each file that may lie beside that of ``overwrite`` at its end was written after ``before`` had ended.
+
+    Else the files do not tell which of them replaced the others, and rows are kept rather than lost.
+    """
+    beside = [one for one in world.writers if one not in (before, overwrite) and int(one.ended or 0) > overwrite.began]
+    return all(int(one.wrote or 0) > int(before.ended or 0) for one in beside)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_the_rows_that_are_seen_at_the_end_are_those_of_a_serial_order(part: int):
+    settled = carried = moved_back = 0
+    for seed in range(part * 2_000, (part + 1) * 2_000):
+        world = run(seed)
+        stored = {row for files in world.places.values() for file in files for row in world.rows[file.path]}
+        if world.halted or not world.quiet():
+            assert set(world.visible()) <= stored
+            continue
+        settled += 1
+        carried += bool(world.carries)
+        moved_back += world.last is not None and world.place == "home"
+        try:
+            check(world)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}; {world.visible()}\n{world.writers}") from error
+    assert min(settled, carried, moved_back) > 20, (settled, carried, moved_back)
