@@ -30,7 +30,7 @@ _MOST_BODY = callbacks.MOST_BODY | login.MOST_BODY
 #: the most bytes of bodies that whoever may read may send
 _MOST_OF_READERS = simulate.MOST_BODY
 #: the most bytes of bodies that are in memory at a time, but for a larger one alone
-_MOST_HELD = 32 << 20
+_MOST_HELD = 16 << 20
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
