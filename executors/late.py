@@ -10,7 +10,7 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Protocol, cast
@@ -55,6 +55,8 @@ class LateReport:
     moved_back: int = 0
     waiting: int = 0
     halted: str | None = None
+    #: partitions that a plan or the cleaner has
+    held: list[str] = field(default_factory=list, compare=False)
 
 
 def stirred(
@@ -83,14 +85,18 @@ def sweep_places(
 ) -> LateReport:
     """Look at the former places of partitions that were last moved ``within`` that time, and do what is to be done.
 
-    Partitions that a plan or the cleaner holds are left for the next round. Raises what format and store raise.
+    A plan that waits for an executor makes way: it would be left without the partition. What a plan that runs or the
+    cleaner holds is left for the next round. Raises what format and store raise.
     """
     if not isinstance(format, LeavesPlaces):
         return LateReport()
     known = store.moved(table, within=within)
     seen = format.standing(table, known) if known else {}
     due = [one.partition for one in known if one.unsettled or _stirs(one, seen[one.partition]) is not None]
-    return _rounds(table, format, store, spark, due, partial(decide, grace=grace))
+    report = _rounds(table, format, store, spark, due, partial(decide, grace=grace))
+    for partition in report.held:
+        store.make_way(table, partition, f"a writer was in a place that partition {partition} has left")
+    return report
 
 
 def resolve_places(
@@ -180,6 +186,7 @@ class _Round:
     def run(self) -> None:
         """Hold the partition and settle it; nothing where somebody else has it, or changes it meanwhile."""
         if self._keeping.taken({self._partition}):
+            self._report.held.append(self._partition)
             return
         if isinstance(self._writer, Fenced):
             self._writer.fence = self.fence

@@ -4,6 +4,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -107,6 +108,18 @@ class Planning(StorePart):
             wanted = row.table_name == table.name, row.partition_path.in_(partitions), *mine
             connection.execute(update(row).where(*wanted).values(expires_at_ms=until))
             return frozenset(connection.execute(select(row.partition_path).where(*wanted)).scalars())
+
+    def make_way(self, table: TableRef, partition: str, reason: str) -> None:
+        """Cancel a plan that waits for an executor and holds the partition."""
+        row = LivePartitionRow
+        holder = select(PlanRow.id).join(row, row.plan_id == PlanRow.id).where(
+            row.table_name == table.name, row.partition_path == partition, PlanRow.state == PlanState.REQUESTED
+        )  # fmt: skip
+        with self._database.read() as connection:
+            plan_id = connection.execute(holder).scalar_one_or_none()
+        if plan_id is not None:
+            with suppress(WrongState):  # it has ended meanwhile; one that has begun stops before its commit
+                self.request_cancel(plan_id, "sweep", reason)
 
     def release(self, keeper: Keeper) -> None:
         """Give up all that ``keeper`` holds."""

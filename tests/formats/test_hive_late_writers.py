@@ -21,6 +21,7 @@ from databases import sqlite_at
 from hive_case import DATABASE, HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
 from toys.bench import Bench
+from toys.cases import no_spark
 from toys.files import rows, told
 from waiting import wait_for
 
@@ -29,6 +30,8 @@ from executors.observer import Observer
 from executors.outcome import Result
 from lake.places import Take
 from lake.plan import Claim, Step
+from service.config.loader import load
+from service.daemon.upkeep import Upkeep
 from service.store.views import StoreSettings
 
 pytestmark = pytest.mark.slow
@@ -246,12 +249,15 @@ def test_rule_5_nothing_is_planned_committed_or_deleted_where_a_late_file_waits(
     assert (in_partition(bench), swept(bench)) == (sorted(before + late), LateReport())
 
 
-def test_rule_5_a_partition_that_a_plan_holds_is_swept_when_the_plan_has_ended(bench: Bench):
-    before = in_partition(bench)
-    bench.request(partitions=[PARTITION])
+@pytest.mark.parametrize("runs", [True, False])
+def test_rule_5_a_plan_that_waits_makes_way_for_a_late_file_and_one_that_runs_is_waited_for(bench: Bench, runs: bool):
+    before, plan = in_partition(bench), bench.request(partitions=[PARTITION])
+    claim = bench.claim() if runs else None
     late = write(home(bench), 900, 910)
     assert swept(bench).carried == 0
-    assert bench.run().result is Result.CANCELLED
+    assert bench.state(plan) == ("inflight" if runs else "cancelled")
+    if claim is not None:
+        assert bench.run(claim).result is Result.CANCELLED
     assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
 
 
@@ -348,6 +354,28 @@ def test_rule_6_a_round_that_is_killed_when_it_has_moved_files_aside_is_finished
     waiting = [due.version.path for due in bench.store.superseded(bench.table) if due.version.partition == PARTITION]
     assert [path.startswith("_lakefold/_aside/") for path in waiting] == [True] * 3
     assert swept(bench) == LateReport()
+
+
+def test_the_daemon_looks_often_for_an_hour_then_at_every_sweep_and_brings_home_after_the_retention(
+    bench: Bench, tmp_path: Path
+):
+    settings = '[[tables]]\nmatch = "*"\nmode = "compact"\naccess = "catalog"\n[defaults]\nretention = "1d"\n'
+    (tmp_path / "lakefold.toml").write_text(f'[database]\nurl = "{bench.url}"\n{settings}')
+    upkeep = Upkeep(load(tmp_path / "lakefold.toml"), bench.store, no_spark, Observer())
+    rows_ = sorted(in_partition(bench) + write(home(bench), 900, 910))
+    assert (upkeep.sweep_hot(), in_partition(bench)) == (1, rows_)
+    bench.execute("UPDATE place_move SET begun_at_ms = begun_at_ms - 3600000, made_at_ms = made_at_ms - 3600000")
+    rows_ = sorted(rows_ + write(home(bench), 910, 915, "part-later.parquet"))
+    assert (upkeep.sweep_hot(), len(in_partition(bench)) < len(rows_)) == (0, True)
+    upkeep.sweep()
+    assert in_partition(bench) == rows_
+    bench.clean()
+    assert upkeep.bring_home() == 0, "its retention has not passed"
+    bench.execute("UPDATE place_move SET made_at_ms = made_at_ms - 86400000")
+    assert (upkeep.bring_home(), here(bench), in_partition(bench)) == (2, home(bench), rows_)
+    bench.store.halt_table(bench.table, "a test")
+    write(home(bench), 990, 995)
+    assert (upkeep.sweep_hot(), upkeep.sweep(), upkeep.bring_home()) == (0, 0, 0)
 
 
 # A round that dies.
