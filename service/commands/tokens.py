@@ -37,7 +37,7 @@ def add(
 ) -> None:
     """Make a token and print it, this once: only its hash is kept.
 
-    It works at once. To replace one, add the new under another name, hand it out, and revoke the old.
+    It works within seconds. To replace a token, add a new one under another name, hand it out, and revoke the old.
     """
     from lake.units import parse_duration
     from service.api.tokens import digest, new_token

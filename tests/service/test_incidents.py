@@ -59,8 +59,10 @@ class Visitor:
     def __init__(self, address: str, token: str) -> None:
         self._client = httpx.Client(base_url=address, headers={"Sec-Fetch-Site": "same-origin"})
         self._page = ""
-        answer = self._client.post("/login", data={"token": token})
-        assert answer.status_code == 303, answer.text
+        wait_for(lambda: self._signs_in(token), "the new token works", 30, every=0.3)
+
+    def _signs_in(self, token: str) -> bool:
+        return self._client.post("/login", data={"token": token}).status_code == 303
 
     def see(self) -> str:
         return self._get("/")
