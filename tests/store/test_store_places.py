@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the database keeps of moved partitions: their places, what is carried, what waits there for its deletion."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
+
+from lake.places import Moved
+from lake.plan import Move, PlacedFile, Plan, PlanState
+from service.store import Store
+
+NEW = PlacedFile(path="v1/dt=1/new.parquet", bytes=9, modified_ms=9_000)
+LATE = PlacedFile(path="dt=1/late.parquet", bytes=3, modified_ms=5_000)
+
+
+def completed(store: Store) -> Plan:
+    """A plan whose commit has moved its one partition."""
+    plan = add(store, "dt=1")
+    move = Move(partition="dt=1", token="v1", left="dt=1", place="v1/dt=1", files=(NEW,), made_at=7)
+    commit = replace(commit_of(plan, "v1"), moves=(move,))
+    store.complete(claimed(store), commit, figures_of(plan), {})
+    return plan
+
+
+def known(store: Store) -> Moved:
+    (found,) = store.moved(TRIPS)
+    return found
+
+
+def test_a_commit_s_moves_are_recorded_with_what_is_to_be_in_the_place_left(store: Store, database_url: str) -> None:
+    plan = completed(store)
+    found = known(store)
+    assert (found.last.token, found.last.files, found.last.made_at, found.plan_id) == ("v1", (NEW,), 7, plan.plan_id)
+    assert (found.home, found.begun, found.unsettled, found.carries) == ("dt=1", (), False, ())
+    (former,) = found.former
+    assert (former.place, former.token, former.cleaning) == ("dt=1", "v1", False)
+    assert {file.path for file in former.inputs} == {"dt=1/0.parquet", "dt=1/1.parquet"}
+    assert (store.moved(TRIPS, ["dt=2"]), store.moved_tables()) == ([], {TRIPS.name})
+    sql(database_url, "UPDATE place_move SET begun_at_ms = 0")
+    assert (store.moved(TRIPS, within=timedelta(hours=1)), store.moved_tables(timedelta(hours=1))) == ([], frozenset())
+
+
+def test_what_the_cleaner_has_come_to_is_expected_no_more(store: Store) -> None:
+    completed(store)
+    first, second = store.superseded(TRIPS)
+    store.begin_deleting([first.row_id])
+    (former,) = known(store).former
+    assert (former.cleaning, [file.path for file in former.inputs]) == (True, [second.version.path])
+    assert [file.path for file in former.released] == [first.version.path]
+    store.gone(TRIPS, former, former.inputs)
+    (former,) = known(store).former
+    assert (former.inputs, [due.row_id for due in store.superseded(TRIPS)]) == ((), [first.row_id])
+
+
+def test_a_carry_is_one_row_however_often_it_is_begun_and_its_source_waits_once_it_is_done(store: Store) -> None:
+    completed(store)
+    for _ in range(2):
+        store.begin_carries(TRIPS, "dt=1", [(LATE, "v1/dt=1/carried")])
+    (carry,) = known(store).carries
+    assert (carry.source, carry.target, carry.done) == (LATE, "v1/dt=1/carried", False)
+    former = known(store).former[0]
+    for _ in range(2):
+        store.end_carries(TRIPS, [(carry, former)])
+    assert [carry.done for carry in known(store).carries] == [True]
+    assert LATE in known(store).former[0].inputs
+    store.begin_carries(TRIPS, "dt=1", [(LATE, "v1/dt=1/carried")])
+    assert [carry.done for carry in known(store).carries] == [True], "it is there"
+    store.begin_carries(TRIPS, "dt=1", [(LATE, "elsewhere/carried")])
+    assert [(carry.target, carry.done) for carry in known(store).carries] == [("elsewhere/carried", False)]
+
+
+def test_a_move_that_was_begun_counts_when_it_was_made_and_what_it_left_waits_from_then_on(store: Store) -> None:
+    plan = completed(store)
+    back = Move(partition="dt=1", token="back", left="v1/dt=1", place="dt=1", files=(LATE,))
+    store.begin_move(TRIPS, back, plan.plan_id, [NEW])
+    assert (known(store).last.token, known(store).begun) == ("v1", (back,))
+    store.forget_moves(TRIPS, [back])
+    assert known(store).begun == ()
+    store.begin_move(TRIPS, back, plan.plan_id, [NEW])
+    for _ in range(2):
+        store.end_move(TRIPS, back)
+    found = known(store)
+    assert (found.last, found.begun, [former.inputs for former in found.former]) == (back, (), [(NEW,)])
+    store.set_aside(TRIPS, "dt=1", found.former[0], [replace(NEW, bytes=10)])
+    assert known(store).former[0].inputs == (replace(NEW, bytes=10),), "one file has a name"
+    store.moved_aside(TRIPS, "dt=1", found.former[0], {replace(NEW, bytes=10): "aside/new.parquet"})
+    assert [file.path for file in known(store).former[0].inputs] == ["aside/new.parquet"]
+    assert [entry.action for entry in store.audit()] == ["files moved aside"]
+
+
+def test_how_long_an_answer_has_been_to_wait_is_kept_until_it_is_another_one(store: Store, database_url: str) -> None:
+    completed(store)
+    assert store.unsettled(TRIPS, known(store), True) < timedelta(minutes=1)
+    assert known(store).unsettled
+    sql(database_url, "UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
+    assert store.unsettled(TRIPS, known(store), True) >= timedelta(hours=1)
+    store.unsettled(TRIPS, known(store), False)
+    assert not known(store).unsettled
+
+
+def test_a_plan_that_waits_makes_way_and_one_that_runs_does_not(store: Store) -> None:
+    waiting = add(store, "dt=1")
+    store.make_way(TRIPS, "dt=2", "a test")
+    assert store.plan_state(waiting.plan_id) is PlanState.REQUESTED
+    store.make_way(TRIPS, "dt=1", "a test")
+    assert store.plan_state(waiting.plan_id) is PlanState.CANCELLED
+    running = add(store, "dt=1")
+    claimed(store)
+    store.make_way(TRIPS, "dt=1", "a test")
+    assert store.plan_state(running.plan_id) is PlanState.INFLIGHT
+    assert store.plan(running.plan_id).cancel_requested_by is None
+
+
+def test_a_table_is_halted_for_the_first_reason(store: Store) -> None:
+    completed(store)
+    for reason in ("the first", "the second"):
+        store.halt_table(TRIPS, reason)
+    assert store.table_state(TRIPS.name).halted_reason == "the first"
