@@ -97,7 +97,7 @@ class Sizing:
     # rewriting
     engine: str = field(
         default=AUTO,
-        metadata={"meaning": "which engine rewrites: `auto`, `arrow` (not Hudi), `stitch` (Hudi), `spark`"},
+        metadata={"meaning": "which engine rewrites, of those that the format has: `auto`, `arrow`, `spark`, `stitch`"},
     )
     compression: str | None = field(
         default=None,

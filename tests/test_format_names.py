@@ -11,6 +11,8 @@ PACKAGES = ("lake", "planner", "executors", "service", "migrations")
 #: files and folders that name Hudi, each because its users do
 EXCEPTIONS = {
     "planner/aliases.py": "settings of other tools that may be pasted into a configuration",
+    "planner/writers": "models of writers, by the names and settings of the writers themselves",
+    "service/commands/simulate.py": "the names of these models, which its user chooses from",
     "service/demo": "the demo shows a Hudi table and its writer",
     "service/api/callbacks.py": "the address that Hudi's writers are configured to call, `/v1/events/hudi`",
     "service/commands/first_file.py": "the sample of a rule for tables with a lock names the setting of Hudi's",
