@@ -10,10 +10,10 @@ from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyarrow import orc
 from toys.cases import FILES, PARTITIONS, ROWS_EACH, no_spark, with_other_values, without_first_row
 from toys.engine import CopyRows
-from toys.files import read, rows, told
+from toys.files import rows, told
 
 from lake.engines import Engine
 from lake.formats.hive import FORMAT, HiveFormat
@@ -23,14 +23,35 @@ from lake.model import CatalogRef, TableRef
 from lake.ports import Capability
 
 DATABASE = "contract"
-_HIVE = "org.apache.hadoop.hive.ql.io.parquet"
+_HIVE = "org.apache.hadoop.hive.ql.io"
+#: by kind of file: what reads it, what writes it, and what makes rows of it
+_CLASSES = {
+    "parquet": (
+        "parquet.MapredParquetInputFormat",
+        "parquet.MapredParquetOutputFormat",
+        "parquet.serde.ParquetHiveSerDe",
+    ),
+    "orc": ("orc.OrcInputFormat", "orc.OrcOutputFormat", "orc.OrcSerde"),
+}
+
+
+class CopyOrcRows(CopyRows):
+    """The same of ORC files."""
+
+    write = staticmethod(orc.write_table)
+
+    @staticmethod
+    def read(path: Path) -> pa.Table:
+        return orc.ORCFile(path).read()
 
 
 class Owner(Metastore):
     """A client that makes, changes and drops, as the owner of tables does."""
 
+    kind = "parquet"
+
     def make_table(self, name: str, location: Path) -> None:
-        """An external table of Parquet files, partitioned by ``dt``, made in another second than an earlier one."""
+        """An external table of this ``kind``, partitioned by ``dt``, made in another second than an earlier one."""
         if DATABASE not in self.databases():
             self._call("create_database", {1: (STRUCT, {1: (STRING, DATABASE)})})
         before = self.table(DATABASE, name)
@@ -41,7 +62,7 @@ class Owner(Metastore):
         raw: Struct = {
             1: (STRING, name),
             2: (STRING, DATABASE),
-            7: (STRUCT, _storage(location)),
+            7: (STRUCT, _storage(location, self.kind)),
             8: (LIST, Items(STRUCT, [_column("dt", "string")])),
             9: string_map({"EXTERNAL": "TRUE"}),
             12: (STRING, "EXTERNAL_TABLE"),
@@ -58,7 +79,7 @@ class Owner(Metastore):
             1: strings([value]),
             2: (STRING, DATABASE),
             3: (STRING, name),
-            6: (STRUCT, _storage(location)),
+            6: (STRUCT, _storage(location, self.kind)),
             7: string_map({}),
         }
         self._call("add_partition", {1: (STRUCT, raw)})
@@ -76,14 +97,20 @@ class HiveCase:
     """Writers add files to a partition's directory, or overwrite what is in it. See ``contract.case.Case``."""
 
     uri: str
+    kind: str = "parquet"
     format: HiveFormat = FORMAT
-    engines: Sequence[Engine] = field(default_factory=lambda: (CopyRows(),))
+    engines: Sequence[Engine] = ()
     lacks: Mapping[Capability, str] = field(default_factory=dict)
     spark = staticmethod(no_spark)
+
+    def __post_init__(self) -> None:
+        self.copies = CopyOrcRows() if self.kind == "orc" else CopyRows()
+        self.engines = self.engines or (self.copies,)
 
     def create(self, location: Path, *, name: str) -> TableRef:
         table = f"t{sha256(str(location).encode()).hexdigest()[:12]}"
         with Owner(self.uri) as owner:
+            owner.kind = self.kind
             owner.make_table(table, location)
             for number in range(PARTITIONS):
                 (location / f"dt={number}").mkdir(parents=True)
@@ -107,7 +134,7 @@ class HiveCase:
         return {name: Path(one.storage.location.removeprefix("file:")) for name, one in self.partitions(table).items()}
 
     def append(self, table: TableRef, partition: str, low: int, high: int) -> bool:
-        pq.write_table(rows(low, high), self.places(table)[partition] / f"part-{uuid.uuid4().hex}.parquet")
+        self.copies.write(rows(low, high), self.places(table)[partition] / f"part-{uuid.uuid4().hex}.{self.kind}")
         return True
 
     def update(self, table: TableRef, partition: str) -> bool:
@@ -118,18 +145,18 @@ class HiveCase:
 
     def _overwrite(self, table: TableRef, partition: str, change: Callable[[pa.Table], pa.Table]) -> bool:
         place = self.places(table)[partition]
-        for path in list(place.glob("*.parquet")):
-            pq.write_table(change(read(path)), place / f"part-{uuid.uuid4().hex}.parquet")
+        for path in list(place.glob(f"*.{self.kind}")):
+            self.copies.write(change(self.copies.read(path)), place / f"part-{uuid.uuid4().hex}.{self.kind}")
             path.unlink()
         return True
 
     def rows(self, table: TableRef) -> Sequence[str]:
-        files = [path for place in self.places(table).values() for path in place.glob("*.parquet")]
-        return sorted(row for path in files for row in told(read(path)))
+        files = [path for place in self.places(table).values() for path in place.glob(f"*.{self.kind}")]
+        return sorted(row for path in files for row in told(self.copies.read(path)))
 
     def stored(self, table: TableRef) -> Mapping[str, int]:
         base = Path(table.location)
-        return {str(path.relative_to(base)): path.stat().st_size for path in base.rglob("*.parquet")}
+        return {str(path.relative_to(base)): path.stat().st_size for path in base.rglob(f"*.{self.kind}")}
 
     def commits(self, table: TableRef) -> Sequence[tuple[str, int | None]]:
         named = [one.parameters for one in self.partitions(table).values()]
@@ -148,15 +175,16 @@ def _column(name: str, kind: str) -> Struct:
     return {1: (STRING, name), 2: (STRING, kind)}
 
 
-def _storage(location: Path) -> Struct:
+def _storage(location: Path, kind: str) -> Struct:
+    reads, writes, makes_rows = (f"{_HIVE}.{name}" for name in _CLASSES[kind])
     return {
         1: (LIST, Items(STRUCT, [_column("id", "bigint"), _column("value", "bigint")])),
         2: (STRING, f"file:{location}"),
-        3: (STRING, f"{_HIVE}.MapredParquetInputFormat"),
-        4: (STRING, f"{_HIVE}.MapredParquetOutputFormat"),
+        3: (STRING, reads),
+        4: (STRING, writes),
         5: (BOOL, False),
         6: (I32, -1),
-        7: (STRUCT, {2: (STRING, f"{_HIVE}.serde.ParquetHiveSerDe"), 3: string_map({})}),
+        7: (STRUCT, {2: (STRING, makes_rows), 3: string_map({})}),
         8: strings([]),
         9: (LIST, Items(STRUCT, [])),
         10: string_map({}),

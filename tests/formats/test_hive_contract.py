@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hive tables keep the promise of the port, in a real metastore."""
+"""Hive tables of Parquet and of ORC files keep the promise of the port, in a real metastore."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,14 +14,19 @@ from hive_case import HiveCase
 from hive_metastore import MetastoreServer
 from toys.bench import Bench
 
+from executors.engines.arrow import ArrowEngine
+from executors.engines.places import InProcess
 from service.store.views import StoreSettings
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def case(metastore: MetastoreServer) -> HiveCase:
-    return HiveCase(uri=metastore.uri)
+@pytest.fixture(params=["parquet", "orc"])
+def case(metastore: MetastoreServer, request: pytest.FixtureRequest) -> HiveCase:
+    """The engine ``arrow`` rewrites Parquet, as a daemon's does; what Spark does of ORC there, a copy does."""
+    if request.param == "parquet":
+        return HiveCase(uri=metastore.uri, engines=(ArrowEngine(InProcess()),))
+    return HiveCase(uri=metastore.uri, kind=request.param)
 
 
 class TestPort(PortContract):

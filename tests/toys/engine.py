@@ -17,6 +17,9 @@ from toys.files import read
 class CopyRows:
     """Rewrites any group but those with one of the paths that it ``refuses``."""
 
+    read = staticmethod(read)
+    write = staticmethod(pq.write_table)
+
     def __init__(self, name: str = "arrow", refuses: Collection[str] = ()) -> None:
         self.name, self.refuses = name, refuses
 
@@ -32,13 +35,13 @@ class CopyRows:
     ) -> Iterator[Written]:
         for task in tasks:
             rows = pa.concat_tables([self._read(task, path) for path in task.inputs])
-            pq.write_table(rows, task.outputs[0])
+            self.write(rows, task.outputs[0])
             size = Path(task.outputs[0]).stat().st_size
             yield Written(group=task.group, path=task.outputs[0], bytes=size, rows=rows.num_rows)
 
     def _read(self, task: Task, path: str) -> pa.Table:
         try:
-            return read(Path(path))
+            return self.read(Path(path))
         except (pa.ArrowException, OSError) as error:
             bad = LeftOut(group=task.group, reason=f"{path}: {error}", quarantine=(path,))
             raise Conflict(f"{path} can't be read", (bad,)) from error
