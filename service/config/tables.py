@@ -147,6 +147,8 @@ def _check_offered(config: Config, place: str, policy: SizingPolicy) -> None:
     """Raise ConfigError for a setting that no format of the sources offers; tables of one that does not say so."""
     found = [load_format(name) for name in config.formats]
     planned = [adapter for adapter in found if not isinstance(adapter, ObservedOnly)]
+    # The format that can do most says best what there is.
+    planned.sort(key=lambda adapter: -len(adapter.capabilities))
     refused = [next(not_offered(policy, adapter), None) for adapter in planned or found]
     if all(refused):
         raise ConfigError(f"{place}: {refused[0]}")

@@ -2,15 +2,13 @@
 """Hive tables from scan to clean by the real daemon, beside a Spark that writes and reads in a process of its own."""
 
 import json
-import subprocess
-import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import hive_open
 import pyarrow.parquet as pq
 import pytest
 from databases import sqlite_at
@@ -67,19 +65,10 @@ def home(metastore: MetastoreServer, tmp_path: Path) -> Installation:
     made.config.write_text(
         f'[database]\nurl = "{made.url}"\n[spark]\nmaster = "local[2]"\n{heap}[http]\nport = 0\n'
         f'[[sources]]\nmetastore = "{metastore.uri}"\ndatabase = "loop"\n'
-        '[defaults]\nquiet_period = "0s"\nretention = "1s"\nreceipt = "hash"\n'
+        '[defaults]\nquiet_period = "0s"\nretention = "1h"\nreceipt = "hash"\n'
         '[[tables]]\nmatch = "*"\nmode = "compact"\naccess = "catalog"\n'
     )
     return made
-
-
-def lakefold(home: Installation, *arguments: str) -> None:
-    """Run a command in a process of its own; it must succeed."""
-    done = subprocess.run(
-        [sys.executable, hive_open.__file__, *arguments],
-        env=home.environment(), cwd=home.home, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
 
 
 def places(uri: str) -> dict[str, dict[str, Path]]:
@@ -117,7 +106,7 @@ def test_a_table_goes_from_scan_to_clean_twice_while_its_writers_and_readers_ask
     before = places(metastore.uri)
     assert {table: len(live(found)) for table, found in before.items()} == dict.fromkeys(TABLES, 12)
 
-    lakefold(home, "serve", "--once")
+    home.run("serve", "--once")
     plans = home.json("plans", "list")
     assert sorted((plan["table"], plan["state"]) for plan in plans) == [
         (f"loop.{name}", "completed") for name in sorted(TABLES)
@@ -146,14 +135,21 @@ def test_a_table_goes_from_scan_to_clean_twice_while_its_writers_and_readers_ask
     assert as_spark_read(new) == as_spark_read(old)
     expected = as_spark_read(last)
     assert {table: counted.total() for table, counted in expected.items()} == dict.fromkeys(TABLES, 120)
-    lakefold(home, "serve", "--once")
+    home.run("serve", "--once")
     assert [plan["state"] for plan in home.json("plans", "list")] == ["completed"] * 6
-    lakefold(home, "clean")
+    versions = places(metastore.uri)
+    for table, found in versions.items():
+        assert len(live(found)) == 2
+        assert not swapped[table].items() & found.items()
+    home.config.write_text(home.config.read_text().replace('retention = "1h"', 'retention = "1s"'))
+    home.run("serve", "--once")
+    time.sleep(1.1)
+    home.run("clean")
     for table, found in places(metastore.uri).items():
         root = metastore.place / "warehouse" / "loop.db" / table
-        assert {path for path in root.rglob("*part-*") if path.suffix in (".orc", ".parquet")} == set(live(found))
-        (version,) = {path.relative_to(root / "_lakefold").parts[0] for path in live(found)}
-        assert {path.name for path in (root / "_lakefold").iterdir()} == {"_commits", version}
+        assert {path for path in root.rglob("[!._]*") if path.suffix in (".orc", ".parquet")} == set(live(found))
+        assert found == before[table], "they are at home again"
+        assert [path.name for path in (root / "_lakefold").iterdir()] == ["_commits"]
         assert ids(live(found)) == Counter(range(120))
     metastore.spark(*told(new))
     assert as_spark_read(new) == expected

@@ -117,6 +117,12 @@ def test_tables_of_spark_of_hive_with_orc_and_without_partitions_are_listed_alik
     assert events == Verification(files=1, bytes=events.bytes, rows=7)
 
 
+def test_a_table_without_partitions_is_explained_and_left_alone(tables: dict[str, TableRef]):
+    (reason,) = busy(tables["shop.flat"])[""]
+    assert reason is not None
+    assert reason.startswith("the table has no partitions")
+
+
 def test_a_partition_is_listed_where_the_metastore_says_and_one_without_a_directory_is_empty(
     hive: MetastoreServer, tables: dict[str, TableRef], changed: Metastore
 ):
@@ -248,7 +254,7 @@ def test_files_that_can_not_be_listed_or_read_are_named(hive: MetastoreServer, t
     broken.unlink()
 
 
-def test_from_a_source_to_an_explanation_and_no_plan_whatever_the_mode(hive: MetastoreServer, tmp_path: Path):
+def test_from_a_source_to_an_explanation_and_no_plan_until_access_is_said(hive: MetastoreServer, tmp_path: Path):
     home = Installation(home=tmp_path, url=sqlite_at(tmp_path))
     home.config.write_text(
         f'[database]\nurl = "{home.url}"\n[[sources]]\nmetastore = "{hive.uri}"\ndatabase = "SHOP"\n'
@@ -260,11 +266,12 @@ def test_from_a_source_to_an_explanation_and_no_plan_whatever_the_mode(hive: Met
     checked = json.loads(home.run("config", "check", "--json", expect=None).stdout)
     assert checked["sources"] == [{"source": f"{hive.uri} shop.*", "tables": names}]
     assert list(checked["refused"]) == ["hms.shop.orders"]
-    assert "only observed so far" in checked["refused"]["hms.shop.orders"]
+    unsaid = 'set access = "catalog" in a rule of lakefold.toml; until then it is only scanned'
+    assert unsaid in checked["refused"]["hms.shop.orders"]
     explained = home.run("tables", "explain", "hms.shop.orders", "--json").stdout
     assert json.loads(explained.splitlines()[0])["reason"] == "chosen"
     refused = home.run("plans", "request", "hms.shop.orders", expect=None)
     assert refused.returncode != 0
-    assert "Hive tables are only observed so far: nothing in them is rewritten or deleted" in refused.stderr
+    assert unsaid in refused.stderr
     assert home.run("plans", "list", "--json").stdout.strip() in ("", "[]")
     assert {path: path.stat().st_mtime_ns for path in hive.place.rglob("*")} == before

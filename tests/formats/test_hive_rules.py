@@ -29,7 +29,7 @@ from waiting import wait_for
 
 from executors.outcome import Result
 from lake.errors import Conflict, Integrity, Rejected
-from lake.formats.hive import HiveFormat, commits, neighbours
+from lake.formats.hive import commits, neighbours
 from lake.formats.hive.owners import check_owner
 from lake.metastore import Metastore, Partition
 from lake.model import TableRef
@@ -418,9 +418,8 @@ def test_rule_13_a_writer_who_is_not_root_refuses_what_he_could_not_give_back_to
 
 
 def test_rule_14_a_table_is_planned_only_where_a_rule_says_that_all_go_by_the_catalog(
-    case: HiveCase, table: TableRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: HiveCase, table: TableRef, tmp_path: Path
 ):
-    monkeypatch.delattr(HiveFormat, "observed_only")
     assert table.catalog is not None
     name = table.catalog.table
     home = Installation(home=tmp_path, url=sqlite_at(tmp_path))

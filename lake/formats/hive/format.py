@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adapter of Hive tables: everything that looks at them. No plan is made for them so far (``observed_only``)."""
+"""The adapter of Hive tables: everything that looks at them."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class HiveFormat:
     """Tables of a Hive metastore with Parquet or ORC files on local file systems, partitioned or not.
 
     Implements ``lake.ports.TableFormat``, ``FoundInMetastore``, ``FindsStaged``, ``HasIdentity``,
-    ``SeenThroughCatalog``, ``LeavesPlaces`` and ``ObservedOnly``.
+    ``SeenThroughCatalog`` and ``LeavesPlaces``.
     """
 
     name = "hive"
@@ -40,7 +40,6 @@ class HiveFormat:
         "a rewrite moves partitions in the metastore: whoever reads one by its path goes on with the old files, and "
         "what he writes there is not the table's"
     )
-    observed_only = "Hive tables are only observed so far: nothing in them is rewritten or deleted"
 
     def discover(self, location: str) -> Iterator[TableRef]:
         """See ``TableFormat``. None: no directory says that it is a table's."""
@@ -128,7 +127,7 @@ class HiveFormat:
         return {
             "type": found.kind.removesuffix("_TABLE").lower(),
             "made by": "Spark (USING)" if "spark.sql.sources.provider" in found.parameters else "Hive (STORED AS)",
-            "files": str(refusals.kind_of(found.storage) or found.storage.serde),
+            "files": str(refusals.kind_of(found) or found.storage.serde),
             "partitioned by": columns or "nothing",
             "partitions": str(partitions),
             "made at": datetime.fromtimestamp(found.made_at, UTC).isoformat(),
@@ -148,7 +147,7 @@ def _look(ref: TableRef, partitions: Collection[str] | None = None) -> tuple[Tab
 
 
 def _rows(table: Table, files: Sequence[File]) -> int:
-    kind = refusals.kind_of(table.storage)
+    kind = refusals.kind_of(table)
     if kind is None:
         raise Rejected(f"{table.name}: rows can be counted in {' and '.join(FileKind)} files only")
     return rows_of([file.path for file in files if file.bytes], kind)

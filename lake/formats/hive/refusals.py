@@ -22,11 +22,27 @@ _KINDS = {
     ("ParquetHiveSerDe", "MapredParquetInputFormat"): FileKind.PARQUET,
     ("OrcSerde", "OrcInputFormat"): FileKind.ORC,
 }
+_WITHOUT_PARTITIONS = (
+    "the table has no partitions: sessions that have it in their cache would go on with the old files, so that it is "
+    "not compacted so far"
+)
+_PROVIDED = {"parquet": FileKind.PARQUET, "orc": FileKind.ORC}
 _VIEWS = frozenset({"VIRTUAL_VIEW", "MATERIALIZED_VIEW"})
 
 
-def kind_of(storage: Storage) -> FileKind | None:
-    """What its data files are; None where they are of a kind that is not served."""
+def kind_of(table: Table) -> FileKind | None:
+    """What its data files are; None where they are of a kind that is not served.
+
+    Of a table with types that Hive does not know Spark alone says so, and its storage says something else.
+    """
+    return _provided(table) or _kind(table.storage)
+
+
+def _provided(table: Table) -> FileKind | None:
+    return _PROVIDED.get(table.parameters.get("spark.sql.sources.provider", "").lower())
+
+
+def _kind(storage: Storage) -> FileKind | None:
     return _KINDS.get((_last(storage.serde), _last(storage.input_format)))
 
 
@@ -50,7 +66,7 @@ def check(name: str, table: Table) -> None:
         )
     if storage.in_subdirectories:
         raise Rejected(f"{name}: STORED AS DIRECTORIES must not be set: values have directories of their own there")
-    if kind_of(storage) is None:
+    if kind_of(table) is None:
         raise Rejected(
             f"{name}: its files are read by {_last(storage.serde) or 'no SerDe'} from {_last(storage.input_format)} "
             f"but must be {' or '.join(FileKind)}; leave it out"
@@ -73,12 +89,14 @@ def check_location(name: str, location: str) -> None:
 
 def left_alone(table: Table, places: Sequence[Place]) -> Mapping[str, str]:
     """Partitions whose files are not planned, by name, each with the reason."""
-    kind = kind_of(table.storage)
+    if not table.partition_columns:
+        return {"": _WITHOUT_PARTITIONS}
+    kind = _kind(table.storage)
     others = {
         place.name: f"its files are read by {_last(place.storage.serde)}, those of the table by "
         f"{_last(table.storage.serde)}: set the partition's format, or write it anew"
         for place in places
-        if kind_of(place.storage) != kind
+        if _kind(place.storage) != kind and _provided(table) is None
     }
     return _overlapping(places) | others
 

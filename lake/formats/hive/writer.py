@@ -231,7 +231,7 @@ class HiveWriter:
 
     def _tasks(self, plan: Plan, groups: Sequence[int], version: str, table: Table) -> list[Task]:
         attempts, schema = home_of(self._ref) / version / ATTEMPTS, schema_of(table)
-        suffix = str(refusals.kind_of(table.storage)).lower()
+        suffix = str(refusals.kind_of(table)).lower()
         return [
             Task(
                 group=index,
