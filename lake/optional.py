@@ -169,16 +169,6 @@ class FoundInMetastore(Protocol):
 
 
 @runtime_checkable
-class ObservedOnly(Protocol):
-    """What a ``TableFormat`` adds whose tables are looked at and never changed: no plan of one is stored.
-
-    ``observed_only`` says so in a sentence, for whoever wants more.
-    """
-
-    observed_only: str
-
-
-@runtime_checkable
 class SeenThroughCatalog(Protocol):
     """What a ``TableFormat`` adds whose commits only those see who ask a catalog where a table's files are.
 

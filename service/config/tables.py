@@ -13,7 +13,6 @@ from typing import Any
 
 from lake.formats import FORMATS, load_format
 from lake.model import Concurrency, OnConflict, TableRef
-from lake.optional import ObservedOnly
 from planner.aliases import ALIASES, SWITCH, switches_off
 from planner.knobs import FOR_ALL_TABLES, ForAllTables
 from planner.offers import not_offered
@@ -145,11 +144,9 @@ def check_rules(config: Config) -> None:
 
 def _check_offered(config: Config, place: str, policy: SizingPolicy) -> None:
     """Raise ConfigError for a setting that no format of the sources offers; tables of one that does not say so."""
-    found = [load_format(name) for name in config.formats]
-    planned = [adapter for adapter in found if not isinstance(adapter, ObservedOnly)]
     # The format that can do most says best what there is.
-    planned.sort(key=lambda adapter: -len(adapter.capabilities))
-    refused = [next(not_offered(policy, adapter), None) for adapter in planned or found]
+    found = sorted(map(load_format, config.formats), key=lambda adapter: -len(adapter.capabilities))
+    refused = [next(not_offered(policy, adapter), None) for adapter in found]
     if all(refused):
         raise ConfigError(f"{place}: {refused[0]}")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lake.errors import LakefoldError, one_line
 from lake.formats import load_format
-from lake.optional import ObservedOnly, SeenThroughCatalog
+from lake.optional import SeenThroughCatalog
 from planner.offers import not_offered
 from service import problems
 from service.config.loader import Config
@@ -82,17 +82,6 @@ def _through_catalog(table: ConfiguredTable) -> SeenThroughCatalog | None:
     return adapter if isinstance(adapter, SeenThroughCatalog) else None
 
 
-def observed_only(table: ConfiguredTable) -> str | None:
-    """Why no mode lets this table be planned: those of its format are only looked at. None for all others."""
-    adapter = load_format(table.ref.format)
-    return adapter.observed_only if isinstance(adapter, ObservedOnly) else None
-
-
-def only_scanned(config: Config, table: ConfiguredTable) -> str | None:
-    """Why a table in mode compact is not planned although nothing is wrong with it."""
-    return observed_only(table) or unsaid_in_rules(config, table) if table.mode == "compact" else None
-
-
 def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[str, str]:
     """Which of ``tables`` are not planned or can't be read, each with the reason; those in mode off are not asked.
 
@@ -105,7 +94,7 @@ def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[
             adapter.check(table.ref)
         except (LakefoldError, OSError) as error:
             return one_line(error)
-        problem = next(not_offered(table.policy, adapter), None) or only_scanned(config, table)
+        problem = next(not_offered(table.policy, adapter), None) or unsaid_in_rules(config, table)
         return problem and f"{table.name}: {problem}"
 
     scanned = [table for table in tables if table.mode != "off"]

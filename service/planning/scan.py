@@ -29,7 +29,7 @@ from service.config.tables import ConfiguredTable, configure
 from service.planning.account import scan_record
 from service.planning.adoption import adopt
 from service.planning.answer import Answer, describe_plan
-from service.planning.refusals import observed_only, only_scanned, refusal, taken
+from service.planning.refusals import refusal, taken, unsaid_in_rules
 from service.planning.rounds import Rounds, partitions_of
 from service.problems import CommandError
 from service.store.views import Request, ScanRecord, TableState
@@ -74,7 +74,7 @@ def scan_and_plan(
         optional.require(load_format(table.ref.format), table.ref, Capability.COMPACTION)
     dry_run = dry_run or (request is not None and request.dry_run)
     state = _registered(store, table)
-    refused = _refusal(config, store, table, state)
+    refused = refusal(config, store, table, state)
     if request is not None and refused is not None and not dry_run:
         raise refused
     # Before the snapshot as well as after it: what a plan that ends in between has replaced is live in the snapshot.
@@ -98,7 +98,7 @@ def scan_and_plan(
     if request is None or not (request.overrides or request.partitions or request.kind):
         account = rounds.account(planning)
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
-        scan = replace(scan_record(account, seconds), not_planned=only_scanned(config, table))
+        scan = replace(scan_record(account, seconds), not_planned=unsaid_in_rules(config, table))
         store.record_scan(scan, account.partitions)
     if refused is not None and not dry_run:
         return rounds.answer(planning, "observed", refused.args[0])
@@ -151,7 +151,7 @@ def plan_written(
     to be looked at again when the quiet period of the youngest has passed, and one that could be planned but for the
     room soon. Raises the outcomes of ``lake.errors`` where the table can't be read.
     """
-    if table.mode != "compact" or only_scanned(config, table) is not None:
+    if table.mode != "compact" or unsaid_in_rules(config, table) is not None:
         return Look()
     state = _registered(store, table)
     if refusal(config, store, table, state) is not None:  # it is given out again after the resume
@@ -191,13 +191,6 @@ def _again_in(planning: Planning, snapshot: Snapshot) -> dict[str | None, timede
             wait = max(timedelta(), row["modified_at_max"] + planning.policy.quiet_period - snapshot.taken_at)
         again[row["partition"]] = min(wait, again.get(row["partition"], wait))
     return again
-
-
-def _refusal(config: Config, store: "Store", table: ConfiguredTable, state: TableState) -> CommandError | None:
-    """As ``refusal``, and before that whether tables of the format are planned at all: the API loads no formats."""
-    if (why := observed_only(table)) is not None:
-        return CommandError(problems.NOT_SERVED, f"{table.name}: {why}", mode=table.mode)
-    return refusal(config, store, table, state)
 
 
 def _registered(store: "Store", table: ConfiguredTable) -> TableState:

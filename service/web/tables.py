@@ -13,7 +13,7 @@ from lake.model import median_bytes
 from lake.units import format_bytes
 from service import documents
 from service.config.tables import ConfiguredTable
-from service.planning.refusals import observed_only, said_for_compact
+from service.planning.refusals import said_for_compact
 from service.store import PartitionLayout, PlanView, ScanRecord, TableState
 from service.text import partition_name, plural
 from service.web.charts import Histogram, Trend, histogram, trend
@@ -190,9 +190,7 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
         found.append(Notice(tone="attention", subject="Not planned", text=f": {last.not_planned}."))
     for path, reason in state.quarantined.items():
         found.append(Notice(tone="attention", subject="Quarantined", text=f"{path}: {reason}"))
-    if (why := observed_only(table)) is not None and table.mode == "observe":
-        found.append(Notice(tone="", subject="Only observed", text=f": {why}."))
-    elif table.mode != "compact":
+    if table.mode != "compact":
         subject, does = _UNSERVED[table.mode]
         match = f"match = {json.dumps(glob.escape(state.name), ensure_ascii=False)}"
         setting, values = said_for_compact(table)
