@@ -402,8 +402,12 @@ def test_sigterm_lets_the_plan_under_way_end(home, store, process):
     daemon = process(failpoints=f"before_receipt=wait:{gate}")
     wait_for((home / "gate.reached").exists, "a plan in its receipt")
     url = log_of(home).partition("listening on ")[2].split()[0] + "/metrics"
-    with urllib.request.urlopen(url, timeout=10) as page:
-        assert b'lakefold_executor_slots{state="busy"} 1.0' in page.read()
+
+    def is_busy():
+        with urllib.request.urlopen(url, timeout=10) as page:
+            return b'lakefold_executor_slots{state="busy"} 1.0' in page.read()
+
+    wait_for(is_busy, "the next refresh of the metrics")
     daemon.send_signal(signal.SIGTERM)
     wait_for(lambda: "draining" in log_of(home), "draining")
     wait_for(lambda: store.leaders() == [], "the leader rows given up before the plan ends")

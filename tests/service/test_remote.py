@@ -311,13 +311,20 @@ def test_the_environment_names_the_service_and_the_option_wins(service, monkeypa
     assert (code, "http://127.0.0.1:1: can't connect" in err) == (13, True)
 
 
+#: a value that each option takes which a command can't do without
+TAKEN = {"scope": "read", "take": "old"}
+
+
 def needed(path):
     """The arguments and options without which a command is wrong usage anyway."""
     command = cli.command()
     for word in path:
         command = command.commands[word]
     required = [parameter for parameter in command.params if parameter.required]
-    words = {"argument": lambda parameter: ["x"], "option": lambda parameter: [parameter.opts[0], "read"]}
+    words = {
+        "argument": lambda parameter: ["x"],
+        "option": lambda parameter: [parameter.opts[0], TAKEN[parameter.name]],
+    }
     return [word for parameter in required for word in words[parameter.param_type_name](parameter)]
 
 
