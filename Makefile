@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 # Where it is set every process that a test starts compiles all it imports: seconds of CPU, hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface openapi metrics-doc config-doc formats-doc lock clean
+.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface pictures openapi metrics-doc config-doc formats-doc lock clean
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -27,10 +27,10 @@ $(READY): requirements/dev.lock pyproject.toml
 	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY) ## a real Hudi writer, the real daemon, and the table getting healthy
+demo: $(READY) ## a real writer, the real daemon, and a table getting healthy
 	@$(BIN)/lakefold demo $(DEMO_ARGS)
 
-$(CLASSES): $(READY)
+$(CLASSES): $(READY) tests/class_archive.py tests/QuickLocalFiles.java
 	@$(BIN)/python tests/class_archive.py
 
 servers:
@@ -55,7 +55,7 @@ lint: $(READY) ## ruff, mypy --strict, import-linter
 format: $(READY)
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(READY) ## planning speed; rewriting speed and memory of arrow against Spark SQL, some minutes
+bench: $(READY) ## planning speed; rewriting speed and memory of arrow against Spark SQL, a quarter of an hour
 	@$(BIN)/python bench/planning.py
 	@$(BIN)/python bench/engines.py
 
@@ -64,6 +64,9 @@ bench-hudi: $(READY) ## rewriting speed and memory against Hudi's own clustering
 
 bench-surface: $(READY) ## how fast metrics, plans and the page answer with 1,000 tables and 100,000 plans
 	@$(BIN)/python bench/surface.py
+
+pictures: $(READY) ## renew docs/images, the pictures of the page in README
+	@$(BIN)/python bench/pictures.py
 
 openapi: $(READY) ## renew docs/openapi.json
 	@$(BIN)/python -m service.http.openapi

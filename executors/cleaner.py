@@ -9,7 +9,7 @@ between question and deletion learns that another one was there.
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -146,6 +146,8 @@ class _Round:
         self._kept: list[Kept] = []
         self._closed: list[Kept] = []
         self._keeping = Keeping(KeeperKind.CLEANER, table, format_, store)
+        #: partitions that late writers have changed, each with how: this round has no more to do there
+        self._late: dict[str, str] = {}
         #: rows looked at that are still due: kept ones, and in a dry run all
         self._seen: set[int] = set()
 
@@ -185,7 +187,10 @@ class _Round:
             return
         self._table = identified(self._format, self._table)
         foreign = {index: made_anew(self._table, d.identity) for index, d in enumerate(waiting)}
-        found = dict(self._format.superseded_closed(self._table, [d.version for d in waiting]))
+        again = self._format.superseded_closed(self._table, [d.version for d in waiting])
+        # Where a partition was only written back it is moved again, and its files wait on.
+        late = self._stirred({waiting[index].version.partition for index in again})
+        found = {index: reason for index, reason in again.items() if waiting[index].version.partition not in late}
         found |= {index: reason for index, reason in foreign.items() if reason is not None}
         reasons = {waiting[index].row_id: reason for index, reason in found.items()}
         self._closed = [Kept(version=waiting[index].version, reason=reason) for index, reason in found.items()]
@@ -213,7 +218,7 @@ class _Round:
                         writer.fence = fence
                     try:
                         fence()
-                        deletion = writer.delete([d.version for d in batch])
+                        self._record(batch, writer.delete([d.version for d in batch]))
                     except Conflict as conflict:  # something became live, pending or saved since the table was asked
                         plans = list(_by_plan(batch))
                         if len(plans) > 1:  # the others must not wait for it
@@ -221,29 +226,31 @@ class _Round:
                             continue
                         for d in batch:
                             self._keep(d, one_line(conflict))
-                        continue
-                    self._record(batch, deletion)
+                    finally:
+                        # What late writers left is to be seen soon: the sweep does not wait for a whole round.
+                        self._keeping.release()
         except Exception as error:
             log.warning("table %s: cleaning ended early: %s", self._table.name, one_line(error))
             self._observer.clean_failed(self._table.name, type(error).__name__)
             return error
-        finally:
-            self._keeping.release()
         return None
 
     def _mark(self, batch: Sequence[Due]) -> None:
         """Tell the store that a deletion begins. Raises Conflict where somebody else works on a partition or a file."""
-        taken = self._keeping.taken({d.version.partition for d in batch})
-        if taken:
-            raise Conflict(f"partition {min(taken)} is held by a plan or the sweep")
-        late = stirred(
-            self._table, format=self._format, store=self._store, partitions={d.version.partition for d in batch}
-        )
-        if late:
-            raise Conflict(f"the sweep comes first: {late[min(late)]}")
+        partitions = {d.version.partition for d in batch}
+        if partitions.isdisjoint(self._late):
+            taken = self._keeping.taken(partitions)
+            if taken:
+                raise Conflict(f"partition {min(taken)} is held by a plan or the sweep")
+            self._late |= self._stirred(partitions)
+        if late := partitions & self._late.keys():
+            raise Conflict(f"the sweep comes first: {self._late[min(late)]}")
         rows = [d.row_id for d in batch]
         if len(self._store.begin_deleting(rows)) < len(rows):
             raise Conflict("another process has deleted some of these files meanwhile")
+
+    def _stirred(self, partitions: Collection[str]) -> Mapping[str, str]:
+        return stirred(self._table, format=self._format, store=self._store, partitions=partitions)
 
     def _record(self, batch: Sequence[Due], deletion: Deletion) -> None:
         left = {batch[index].row_id: reason for index, reason in deletion.left.items()}

@@ -16,10 +16,15 @@ log = logging.getLogger(__name__)
 
 
 class Keeping:
-    """One round's hold on partitions of one table; ``release`` ends it, and without that it ends in some minutes."""
+    """One round's hold on partitions of one table; ``release`` ends it, and without that it ends in some minutes.
 
-    def __init__(self, kind: KeeperKind, table: TableRef, format_: TableFormat, store: PlanStore) -> None:
-        self._table, self._store = table, store
+    ``beside_plans``: also on those of plans, which do not commit meanwhile.
+    """
+
+    def __init__(
+        self, kind: KeeperKind, table: TableRef, format_: TableFormat, store: PlanStore, *, beside_plans: bool = False
+    ) -> None:
+        self._table, self._store, self._beside_plans = table, store, beside_plans
         self._is_needed = Capability.TABLE_LOCK not in format_.capabilities
         self._keeper = Keeper(kind=kind, name=f"{executor_name()}/{uuid.uuid4().hex[:8]}")
 
@@ -27,7 +32,8 @@ class Keeping:
         """Hold, or go on holding, ``partitions``; those of them that a plan or another round holds."""
         if not self._is_needed:
             return frozenset()
-        return frozenset(partitions) - frozenset(self._store.keep(self._table, partitions, self._keeper))
+        kept = self._store.keep(self._table, partitions, self._keeper, beside_plans=self._beside_plans)
+        return frozenset(partitions) - frozenset(kept)
 
     def release(self) -> None:
         """Give partitions back to the planner at once."""

@@ -3,7 +3,8 @@
 
 Each step is known to the database before it is taken, and can be taken again: a carry is a row before it is a copy,
 a move back is a row before the catalog is called. So a round that dies anywhere leaves what the next one goes on
-with. A partition is changed only while it is held, which keeps plans, the cleaner and other rounds away.
+with. A partition is changed only while it is held, which keeps the cleaner and other rounds away, and plans from their
+commits: what is brought in while a plan rewrites comes along as what any writer adds does.
 """
 
 import logging
@@ -17,10 +18,10 @@ from typing import Protocol, cast
 
 from executors.keeping import Keeping
 from executors.landed import record_late
-from lake.errors import CommitUnknown, Conflict, LeaseLost, one_line
+from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, one_line
 from lake.failpoints import failpoint
-from lake.model import TableRef
-from lake.optional import CarriesLateFiles, Fenced, LeavesPlaces
+from lake.model import TableRef, words_of
+from lake.optional import CarriesLateFiles, Fenced, LeavesPlaces, identified, made_anew
 from lake.place_store import PlaceStore
 from lake.places import (
     WRITER_GRACE,
@@ -35,6 +36,7 @@ from lake.places import (
     go_home,
     left_behind,
     resolve,
+    written_back,
 )
 from lake.plan import KeeperKind, Move, PlacedFile
 from lake.plan_store import PlanStore
@@ -55,7 +57,7 @@ class LateReport:
     moved_back: int = 0
     waiting: int = 0
     halted: str | None = None
-    #: partitions that a plan or the cleaner has
+    #: partitions that a plan has at its commit, or the cleaner
     held: list[str] = field(default_factory=list, compare=False)
 
 
@@ -68,7 +70,7 @@ def stirred(
     """
     if not isinstance(format, LeavesPlaces):
         return {}
-    known = store.moved(table, partitions)
+    known = _known(table, format, store, partitions)
     seen = format.standing(table, known) if known else {}
     reasons = {one.partition: _stirs(one, seen[one.partition]) for one in known}
     return {partition: reason for partition, reason in reasons.items() if reason is not None}
@@ -80,23 +82,20 @@ def sweep_places(
     format: TableFormat,
     store: PlaceStore,
     spark: SparkProvider,
+    partitions: Collection[str] | None = None,
     within: timedelta | None = None,
     grace: timedelta = WRITER_GRACE,
 ) -> LateReport:
-    """Look at the former places of partitions that were last moved ``within`` that time, and do what is to be done.
+    """Look at the former places of ``partitions``, or of those last moved ``within`` that time; do what is to be done.
 
-    A plan that waits for an executor makes way: it would be left without the partition. What a plan that runs or the
-    cleaner holds is left for the next round. Raises what format and store raise.
+    What the cleaner holds, or a plan at its commit, is left for the next round. Raises what format and store raise.
     """
     if not isinstance(format, LeavesPlaces):
         return LateReport()
-    known = store.moved(table, within=within)
+    known = _known(table, format, store, partitions, within)
     seen = format.standing(table, known) if known else {}
     due = [one.partition for one in known if one.unsettled or _stirs(one, seen[one.partition]) is not None]
-    report = _rounds(table, format, store, spark, due, partial(decide, grace=grace))
-    for partition in report.held:
-        store.make_way(table, partition, f"a writer was in a place that partition {partition} has left")
-    return report
+    return _rounds(table, format, store, spark, due, partial(decide, grace=grace))
 
 
 def resolve_places(
@@ -105,7 +104,7 @@ def resolve_places(
     """Do what a person has said, of each partition of which the files do not tell what a late writer meant."""
     if not isinstance(format, LeavesPlaces):
         return LateReport()
-    known = store.moved(table)
+    known = _known(table, format, store)
     seen = format.standing(table, known) if known else {}
     asked = (Action.WAIT, Action.HALT)
     due = [one.partition for one in known if decide(one, seen[one.partition], timedelta()).action in asked]
@@ -123,13 +122,32 @@ def bring_home(
     report = LateReport()
     if not isinstance(format, LeavesPlaces):
         return report
-    known = [one for one in store.moved(table) if one.last.place != one.home and one.age >= older_than]
+    known = [one for one in _known(table, format, store) if one.last.place != one.home and one.age >= older_than]
     seen = format.standing(table, known) if known else {}
     actions = {one.partition: go_home(one, seen[one.partition]).action for one in known}
     due = [partition for partition, action in actions.items() if action is Action.MOVE_BACK]
-    report = _rounds(table, format, store, spark, due, lambda record, seen, waited: go_home(record, seen))
+    report = _rounds(
+        table, format, store, spark, due, lambda record, seen, waited: go_home(record, seen), beside_plans=False
+    )
     report.waiting += sum(action is Action.WAIT for action in actions.values())
     return report
+
+
+def _known(
+    table: TableRef,
+    format_: TableFormat,
+    store: PlanStore,
+    partitions: Collection[str] | None = None,
+    within: timedelta | None = None,
+) -> Sequence[Moved]:
+    """The partitions that were moved, of the table that there is.
+
+    Of one that was made anew under its name they are not: what lies in its directories is what its owner wants to be
+    read there, though it was replaced in the table before.
+    """
+    known = store.moved(table, partitions, within=within)
+    now = identified(format_, table) if known else table
+    return [one for one in known if made_anew(now, one.identity) is None]
 
 
 def _rounds(
@@ -139,6 +157,8 @@ def _rounds(
     spark: SparkProvider,
     partitions: Sequence[str],
     decide: Decide,
+    *,
+    beside_plans: bool = True,
 ) -> LateReport:
     report = LateReport()
     if not partitions:
@@ -148,18 +168,20 @@ def _rounds(
         assert isinstance(writer, CarriesLateFiles)
         for partition in partitions:
             if report.halted is None:
-                _Round(table, moving, store, writer, partition, decide, report).run()
+                keeping = Keeping(KeeperKind.SWEEP, table, moving, store, beside_plans=beside_plans)
+                _Round(table, moving, store, writer, partition, decide, report, keeping).run()
     return report
 
 
 def _stirs(record: Moved, seen: PartitionSeen) -> str | None:
     """Why a round has to look at a partition; None where nothing is to be done there."""
     if record.begun or any(not carry.done for carry in record.carries):
-        return f"partition {record.partition}: a round of the sweep has begun to bring late files in"
+        return f"{words_of(record.partition)}: a round of the sweep has begun to bring late files in"
     if left_behind(record, seen):
-        return f"partition {record.partition} was dropped, and replaced files are in its own directory"
+        return f"{words_of(record.partition)} was dropped, and replaced files are in its own directory"
     decision = decide(record, seen, timedelta())
-    return None if decision.action is Action.NOTHING and not decision.aside else decision.reason
+    is_quiet = decision.action is Action.NOTHING and not decision.aside and not decision.cleared
+    return None if is_quiet else decision.reason
 
 
 class _MovesPartitions(TableFormat, LeavesPlaces, Protocol):
@@ -178,10 +200,12 @@ class _Round:
         partition: str,
         decide: Decide,
         report: LateReport,
+        keeping: Keeping,
     ) -> None:
         self._table, self._format, self._store, self._writer = table, format_, store, writer
-        self._partition, self._decide, self._report = partition, decide, report
-        self._keeping = Keeping(KeeperKind.SWEEP, table, format_, store)
+        self._partition, self._decide, self._report, self._keeping = partition, decide, report, keeping
+        #: place and token that somebody has written back, as was seen last
+        self._before: tuple[str, str | None] | None = None
 
     def run(self) -> None:
         """Hold the partition and settle it; nothing where somebody else has it, or changes it meanwhile."""
@@ -198,6 +222,9 @@ class _Round:
         except (Conflict, LeaseLost) as error:
             log.info("table %s, partition %s: %s; looked at again", self._table.name, self._partition, one_line(error))
             self._keeping.release()
+        except Integrity as error:
+            self._halt(one_line(error))
+            self._keeping.release()
         except BaseException:
             self._keeping.release()
             raise
@@ -207,7 +234,7 @@ class _Round:
     def fence(self) -> None:
         """Go on holding the partition. Raises LeaseLost where somebody else has it by now."""
         if self._keeping.taken({self._partition}):
-            raise LeaseLost(f"partition {self._partition} of {self._table.name} is somebody else's by now")
+            raise LeaseLost(f"{words_of(self._partition)} of {self._table.name} is somebody else's by now")
 
     def settle(self) -> None:
         """Finish what an earlier round began, then do what the evidence says."""
@@ -233,27 +260,35 @@ class _Round:
             waited = self._store.unsettled(self._table, record, decision.action is Action.WAIT)
             decision = self._decide(record, seen, waited)
         if decision.action is Action.HALT:
-            self._report.halted = decision.reason
-            log.error("table %s is halted: %s", self._table.name, decision.reason)
-            self._store.halt_table(self._table, decision.reason)
+            self._halt(decision.reason)
         elif decision.action is Action.WAIT:
             self._report.waiting += 1
         else:
+            self._forget_gone(record, seen, decision.cleared)
             if decision.action is Action.MOVE_BACK:
                 self._move_back(record, decision)
+            elif decision.action is Action.RESTORE:
+                self._writer.tell(record.last, before=self._before)
             else:
                 self._carry(record, decision.files)
                 self._set_aside(record, decision.aside)
-                self._forget_gone(record, seen)
+                self._forget_gone(record, seen, [former.place for former in record.former])
             over = [carry for carry in record.carries if not (carry.done or carry.source in decision.files)]
             self._store.end_carries(self._table, [(carry, None) for carry in over])
             if decision.action is not Action.NOTHING or decision.aside:
                 log.warning("table %s, partition %s: %s", self._table.name, self._partition, _told(decision))
 
+    def _halt(self, reason: str) -> None:
+        self._report.halted = reason
+        log.error("table %s is halted: %s", self._table.name, reason)
+        self._store.halt_table(self._table, reason)
+
     def _look(self) -> tuple[Moved, PartitionSeen]:
         self.fence()
         (record,) = self._store.moved(self._table, [self._partition])
-        return record, self._format.standing(self._table, [record])[self._partition]
+        seen = self._format.standing(self._table, [record])[self._partition]
+        self._before = written_back(record, seen)
+        return record, seen
 
     def _finish_carries(self, record: Moved, seen: PartitionSeen) -> bool:
         """End carries that an earlier round has copied to where the partition is; whether there were any."""
@@ -277,7 +312,7 @@ class _Round:
             return
         gone = self._writer.copy(pairs)
         failpoint("carry_copied")
-        self._writer.tell(record.last)
+        self._writer.tell(record.last, before=self._before)
         failpoint("carry_told")
         sources = frozenset(source for source, _ in pairs)
         former = {one.place: one for one in record.former}
@@ -317,10 +352,12 @@ class _Round:
             made_at=record.last.made_at,
         )
         elsewhere = {one.place: one for one in record.former if one.place != place}
+        # What an overwrite of the place that is left had removed before is nobody's to miss there.
+        published = [file for file in record.last.files if file in seen.places[record.last.place].files]
         left = [file for file in (*decision.files, *decision.aside) if _directory(file.path) not in elsewhere]
-        self._store.begin_move(self._table, move, record.plan_id, list(dict.fromkeys([*record.last.files, *left])))
+        self._store.begin_move(self._table, move, record.plan_id, list(dict.fromkeys([*published, *left])))
         failpoint("move_recorded")
-        self._writer.tell(record.last, move)
+        self._writer.tell(record.last, move, before=self._before)
         failpoint("move_told")
         self._store.end_move(self._table, move)
         self._set_aside(record, [file for file in decision.aside if _directory(file.path) in elsewhere])
@@ -358,12 +395,13 @@ class _Round:
                 self._store.set_aside(self._table, self._partition, former, by_place[former.place])
         self._report.aside += len(files)
 
-    def _forget_gone(self, record: Moved, seen: PartitionSeen) -> None:
-        """What an overwrite of a former place removed is not missed, once it is decided what becomes of its rows."""
+    def _forget_gone(self, record: Moved, seen: PartitionSeen, places: Collection[str]) -> None:
+        """What an overwrite removed from former places is not missed, once it is decided what becomes of its rows."""
         if (seen.place, seen.token) != (record.last.place, record.last.token):
             return
         for former in record.former:
-            if gone := [file for file in former.inputs if file not in seen.places[former.place].files]:
+            gone = [file for file in former.inputs if file not in seen.places[former.place].files]
+            if gone and former.place in places:
                 self._store.gone(self._table, former, gone)
 
 

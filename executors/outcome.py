@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lake.errors import Conflict
-from lake.plan import Commit, LeftOut, PartitionFigures, Plan, Step
+from lake.plan import Commit, LeftOut, PartitionFigures, Plan, Step, spent_on
 from lake.units import format_bytes
 
 
@@ -57,8 +57,8 @@ def completed_line(
     """The one log line of a completed plan."""
     partitions = "; ".join(
         f"{f.partition or '(unpartitioned)'} {f.files_before} -> {f.files_after} files, "
-        f"{format_bytes(f.bytes_before)} -> {format_bytes(f.bytes_after)}"
-        for f in figures
+        f"{format_bytes(f.bytes_before)} -> {format_bytes(f.bytes_after)}, {took} ms"
+        for f, took in zip(figures, spent_on(figures, milliseconds), strict=True)
     )
     spent = ", ".join(f"{step} {milliseconds[step]} ms" for step in Step if step in milliseconds)
     return f"plan {plan.plan_id} of {plan.table.name} completed as {commit.instant}: {partitions} [{spent}]"

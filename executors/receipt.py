@@ -215,9 +215,9 @@ class _Opened:
         role, path = self._source
         if isinstance(error, FileNotFoundError):
             return role.gone(path)
-        # Arrow reports broken pages as OSError too, without a number; a remote store's failures look the same.
-        local = isinstance(self._filesystem, fs.LocalFileSystem)
-        if isinstance(error, OSError) and (error.errno is not None or not local):
+        # Arrow reports broken pages as OSError too, without a number; failures of S3 look the same.
+        on_s3 = isinstance(self._filesystem, fs.S3FileSystem)
+        if isinstance(error, OSError) and (error.errno is not None or on_s3):
             return Transient(f"{path} can't be read now: {_line(error)}")
         return role.unreadable(path, error)
 

@@ -31,7 +31,7 @@ def rescue_one(
     executor: str,
     *,
     formats: Formats,
-    store: PlanStore,
+    store: PlaceStore,
     spark: SparkProvider,
     observer: Observer | None = None,
     heartbeat: timedelta = HEARTBEAT,

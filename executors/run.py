@@ -21,7 +21,7 @@ from datetime import timedelta
 from functools import partial
 
 from executors.landing import Landing
-from executors.late import stirred
+from executors.late import stirred, sweep_places
 from executors.lease import Lease
 from executors.leftovers import leftovers_of
 from executors.observer import Observer, observed
@@ -40,9 +40,9 @@ from lake.errors import (
     one_line,
 )
 from lake.failpoints import failpoint
-from lake.optional import Fenced, identified, made_anew
-from lake.plan import Claim, Commit, LeftOut, Plan, Staged, Step
-from lake.plan_store import PlanStore
+from lake.optional import Fenced, LeavesPlaces, identified, made_anew
+from lake.place_store import PlaceStore
+from lake.plan import Claim, Commit, LeftOut, Plan, Progress, Staged, Step
 from lake.ports import Rewrite, SparkProvider, TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
@@ -51,12 +51,15 @@ HEARTBEAT = timedelta(seconds=15)
 #: seconds between questions to a table, or tries to record, after a commit
 ASK_AGAIN_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 
+#: a round of the sweep mostly links and moves some files
+_SWEEP_LASTS_SECONDS = 0.2
+
 
 def run_plan(
     claim: Claim,
     *,
     format: TableFormat,
-    store: PlanStore,
+    store: PlaceStore,
     spark: SparkProvider,
     observer: Observer | None = None,
     cancel: threading.Event | None = None,
@@ -78,7 +81,7 @@ def settle(
     claim: Claim,
     *,
     format: TableFormat,
-    store: PlanStore,
+    store: PlaceStore,
     spark: SparkProvider,
     observer: Observer | None = None,
     heartbeat: timedelta = HEARTBEAT,
@@ -98,7 +101,7 @@ class _Run:
         self,
         claim: Claim,
         format_: TableFormat,
-        store: PlanStore,
+        store: PlaceStore,
         spark: SparkProvider,
         observer: Observer,
         lease: Lease,
@@ -114,6 +117,8 @@ class _Run:
         self._recovery = Recovery(
             claim, store, observer, lease, self._left, self._landing, ask_again, self._milliseconds
         )
+        #: what the tasks of the rewrite used; None where nobody counted it
+        self._cpu_seconds: float | None = None
         #: how long nobody else may take the plan over once its commit is to begin
         self._lasts = timedelta()
 
@@ -205,7 +210,11 @@ class _Run:
         spent = round(seconds * 1000)
         self._milliseconds[step.value] = self._milliseconds.get(step.value, 0) + spent
         self._observer.step_finished(self._claim, step, seconds)
-        self._noted(f"step {step}", lambda: self._store.step(self._claim, step, milliseconds=spent))
+        measured = None if self._cpu_seconds is None else round(self._cpu_seconds * 1000)
+        used = measured if step is Step.REWRITE else None
+        self._noted(
+            f"step {step}", lambda: self._store.step(self._claim, step, milliseconds=spent, cpu_milliseconds=used)
+        )
 
     def _noted(self, what: str, call: Callable[[], None]) -> None:
         """Note progress; what must not be missed is asked of the table or told again."""
@@ -257,6 +266,7 @@ class _Run:
 
     def _write(self, writer: TableWriter, plan: Plan, numbers: Sequence[int]) -> Rewrite:
         with self._step(Step.PREPARE):
+            self._sweep()
             self._refuse_stirred(plan)
             prepared = writer.prepare(plan, self._claim.epoch)
             self._left.instant = prepared.instant
@@ -267,13 +277,17 @@ class _Run:
             log.info("plan %s of %s: %s", self._plan_id, self._table.name, note)
             self._noted(note, partial(self._store.note, self._claim, note))
         with self._step(Step.REWRITE), self._lease.cancelling(writer):
-            rewrite = writer.rewrite(prepared, self._lease.report)
+            rewrite = writer.rewrite(prepared, self._report)
         with self._step(Step.RECEIPT):
             prove(rewrite, writer=writer, volatile=self._format.volatile_columns, check=self._lease.check)
         return rewrite
 
+    def _report(self, progress: Progress) -> None:
+        self._cpu_seconds = progress.cpu_seconds
+        self._lease.report(progress)
+
     def _refuse_stirred(self, plan: Plan) -> None:
-        """Raise Conflict, naming the groups, where late writers changed a former place: the sweep comes first."""
+        """Raise Conflict, naming the groups, where late writers changed a former place as the sweep can.t tell."""
         reasons = stirred(self._table, format=self._format, store=self._store, partitions=plan.partitions)
         if reasons:
             left_out = [
@@ -287,6 +301,7 @@ class _Run:
         # Twice: once for the commit, and once more in case this process is stopped between the look and the commit.
         self._lasts = 2 * writer.commit_takes
         self._lease.renew(at_least=self._lasts)
+        self._be_alone()
         with self._step(Step.COMMIT):
             self._lease.renew_if_stale(at_least=self._lasts)
             self._refuse_stirred(rewrite.prepared.plan)
@@ -306,6 +321,26 @@ class _Run:
                 self._landing.commit = self._landing.ask_after(error, until_landed=True)
         if (commit := self._landing.commit) is not None and commit.left_out:
             self._noted("what was left out", partial(self._leave_out, commit.left_out, numbers))
+
+    def _be_alone(self) -> None:
+        """Have what late writers left come along, then keep the sweep away from the plan's partitions to its end."""
+        if not isinstance(self._format, LeavesPlaces):
+            return
+        self._sweep()
+        while taken := self._store.begin_commit(self._claim):
+            log.info("plan %s waits for the sweep, which is in partition %s", self._plan_id, min(taken))
+            self._lease.check()
+            time.sleep(_SWEEP_LASTS_SECONDS)
+
+    def _sweep(self) -> None:
+        """Bring in what late writers left of the plan's partitions; the sweep's own loop does so where that fails."""
+        try:
+            sweep_places(
+                self._table, format=self._format, store=self._store, spark=self._spark,
+                partitions=self._claim.plan.partitions,
+            )  # fmt: skip
+        except Exception as error:
+            log.warning("plan %s: late files are left to the sweep: %s", self._plan_id, one_line(error))
 
     def _halt(self, reason: str) -> None:
         """Halt the table of a commit that landed and can't be trusted all the same."""
@@ -338,6 +373,8 @@ class _Run:
         log.info("%s", completed_line(self._claim.plan, commit, figures, self._milliseconds))
         outcome = Outcome(result=Result.COMPLETED, commit=commit, figures=figures, milliseconds=self._milliseconds)
         self._observer.plan_finished(self._claim, outcome)
+        # A file that was written just between the last look and the move is seen again as soon as can be.
+        self._sweep()
         return outcome
 
     def _give_up(self, error: Exception) -> Outcome:

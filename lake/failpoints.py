@@ -8,6 +8,7 @@
 - ``wait:PATH``: create ``PATH.reached`` and block until ``PATH`` exists,
 - ``hold``: block the first thread that comes here for ever, so that the kill of a process with several plans under
   way finds each of them somewhere else,
+- ``hold:PATH``: the same until ``PATH`` exists; ``PATH.reached`` is created,
 - ``error``: raise Transient once.
 
 A name is ``before_STEP`` or ``after_STEP`` for each ``lake.plan.Step``, ``in_commit`` (under the table's lock, just
@@ -47,14 +48,21 @@ def failpoint(name: str) -> None:
         if _first(name):
             raise Transient(f"failpoint {name}")
     elif action.startswith("wait:"):
-        gate = Path(action.removeprefix("wait:"))
-        gate.with_name(gate.name + ".reached").touch()
-        while not gate.exists():
-            time.sleep(0.05)
+        _wait(Path(action.removeprefix("wait:")))
+    elif action.startswith("hold:"):
+        if _first(name):
+            _wait(Path(action.removeprefix("hold:")))
     else:
         raise ValueError(
-            f"LAKEFOLD_FAILPOINTS: unknown action {action!r} for {name}; use kill, stop, hold, error or wait:PATH"
+            f"LAKEFOLD_FAILPOINTS: unknown action {action!r} for {name}; "
+            "use kill, stop, hold, error, hold:PATH or wait:PATH"
         )
+
+
+def _wait(gate: Path) -> None:
+    gate.with_name(gate.name + ".reached").touch()
+    while not gate.exists():
+        time.sleep(0.05)
 
 
 def _first(name: str) -> bool:

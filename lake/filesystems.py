@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file system of a location, as ``pyarrow.fs`` opens it."""
+"""The file system of a location: as ``pyarrow.fs`` opens it, and as ``lake.files`` asks of it."""
 
 from pyarrow import fs as pafs
 
-from lake import s3
+from lake import hdfs, s3
 from lake.errors import Rejected
-from lake.locations import bucket_and_key, canonical_location, file_at, is_local, is_s3
+from lake.files import Files
+from lake.hdfs_files import HdfsFiles
+from lake.local_files import LocalFiles
+from lake.locations import bucket_and_key, canonical_location, file_at, is_hdfs, is_local, is_s3
 
 
 def filesystem_of(location: str) -> tuple[pafs.FileSystem, str]:
@@ -18,8 +21,13 @@ def filesystem_of(location: str) -> tuple[pafs.FileSystem, str]:
     if is_s3(location):
         bucket, key = bucket_and_key(location)
         return s3.access(bucket).filesystem(bucket), f"{bucket}/{key}".rstrip("/")
+    if is_hdfs(location):
+        canonical = canonical_location(location)
+        return hdfs.filesystem(canonical), hdfs.path_of(canonical)
     scheme = location.partition(":")[0]
-    raise Rejected(f"{location}: scheme {scheme!r} is not served; give a local path, a file:// URI or an s3:// URI")
+    raise Rejected(
+        f"{location}: scheme {scheme!r} is not served; give a local path, or a file://, hdfs:// or s3:// URI"
+    )
 
 
 def file_of(location: str, path: str) -> tuple[pafs.FileSystem, str]:
@@ -28,3 +36,12 @@ def file_of(location: str, path: str) -> tuple[pafs.FileSystem, str]:
     Raises Rejected as ``filesystem_of`` does.
     """
     return filesystem_of(file_at(location, path))
+
+
+def files_of(location: str) -> Files:
+    """The file system that a place is on, to move files on it. Raises Rejected where it is none for that."""
+    if is_local(location):
+        return LocalFiles()
+    if is_hdfs(location):
+        return HdfsFiles(location)
+    raise Rejected(f"{location}: such tables must be on HDFS, or on a local or mounted file system")

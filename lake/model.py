@@ -91,6 +91,7 @@ class TableRef:
     (``lake.optional.HasIdentity``); null where the format knows nothing of the kind, or nobody has looked yet.
     ``write_options`` are handed verbatim to the format's own writer (lock provider settings and the like).
     ``on_conflict`` matters with ``Concurrency.OCC``; null means what the write options say, else the plan wins.
+    ``sessions_refresh`` says that no session goes on with what it has cached of the table; scans alone ask for it.
     """
 
     name: str
@@ -100,8 +101,14 @@ class TableRef:
     identity: str | None = None
     concurrency: Concurrency = Concurrency.SINGLE_WRITER
     on_conflict: OnConflict | None = None
+    sessions_refresh: bool = False
     #: not shown by ``repr``: it may hold the keys of a lock or of a store
     write_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+
+def words_of(partition: str) -> str:
+    """What sentences call a partition; '' is all of a table without partitions."""
+    return f"partition {partition}" if partition else "the table"
 
 
 class Fault(StrEnum):

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from lake.errors import Rejected
+from lake.history import History
 from lake.model import TableRef
 from lake.places import Moved, PartitionSeen
 from lake.plan import ClusteringGroup, Move, PlacedFile, PlanKind, Staged, SupersededVersion
@@ -229,6 +230,19 @@ class FindsLateFiles(Protocol):
 
 
 @runtime_checkable
+class KeepsHistory(Protocol):
+    """What a ``TableFormat`` adds whose tables still tell what was done to them, commit by commit."""
+
+    def history(
+        self, table: TableRef, since: datetime, until: datetime, superseded: Sequence[SupersededVersion]
+    ) -> History:
+        """The files at ``since`` and the commits from then until ``until``, as far as the table tells.
+
+        ``superseded`` are the table's superseded versions. Raises as ``snapshot`` does.
+        """
+
+
+@runtime_checkable
 class LeavesPlaces(Protocol):
     """What a ``TableFormat`` adds whose commits move partitions (``Commit.moves``).
 
@@ -259,10 +273,11 @@ class CarriesLateFiles(Protocol):
     def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
         """Move files to where no reader looks; each of those that are there now, with its path. Idempotent."""
 
-    def tell(self, last: Move, move: Move | None = None) -> None:
+    def tell(self, last: Move, move: Move | None = None, *, before: tuple[str, str | None] | None = None) -> None:
         """Have the catalog count the files where ``last`` has moved a partition; with ``move`` move it on first.
 
         One call. Raises Conflict where the partition is not as ``last`` left it, CommitUnknown where nobody can tell.
+        ``before`` are place and token that the catalog has instead, where somebody has written them back.
         """
 
 

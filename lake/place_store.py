@@ -14,9 +14,6 @@ from lake.plan_store import PlanStore
 class PlaceStore(PlanStore, Protocol):
     """What is known of partitions that were moved. Times are the database's."""
 
-    def make_way(self, table: TableRef, partition: str, reason: str) -> None:
-        """Cancel a plan that waits for an executor and holds the partition."""
-
     def begin_carries(self, table: TableRef, partition: str, targets: Sequence[tuple[PlacedFile, str]]) -> None:
         """Record what is about to be copied, each source with its target; a source that has that target stays done."""
 

@@ -6,12 +6,13 @@ move ends in the old directory and reports success. ``decide`` is where its rows
 itself: the sweep hands it the evidence and does what it says.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
+from lake.model import words_of
 from lake.plan import Move, PlacedFile
 
 WRITER_GRACE = timedelta(hours=1)
@@ -64,6 +65,10 @@ class Moved:
     home: str = ""
     #: how long ago it was last moved
     age: timedelta = timedelta()
+    #: where it was before its last move, each with the token of the move that it named then
+    earlier: frozenset[tuple[str, str | None]] = frozenset()
+    #: of the table that it was then, see ``TableRef``
+    identity: str | None = None
 
     @property
     def partition(self) -> str:
@@ -90,11 +95,15 @@ class Moved:
 class PlaceSeen:
     """What is in a directory: each file with the time, in milliseconds, at which it came under its name.
 
-    ``unfinished`` are the paths of those that somebody is still writing.
+    ``unfinished`` are the paths of those that somebody is still writing. Where a file system does not tell when a file
+    came, it says when it was written, and ``changed_ms`` when the directory last got or lost one: it came in between.
+    ``is_uprooted``: what lakefold had put beside the directory is gone as well, by an overwrite of all that is above.
     """
 
     files: Mapping[PlacedFile, int] = field(default_factory=lambda: MappingProxyType({}))
     unfinished: frozenset[str] = frozenset()
+    changed_ms: int | None = None
+    is_uprooted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +132,7 @@ class Action(StrEnum):
 
     NOTHING = "nothing"
     CARRY = "carry"  #: writers added files to a former place: copy them to where the partition is
+    RESTORE = "restore"  #: somebody has written back where the partition was before its last move: move it again
     MOVE_BACK = "move back"  #: a writer overwrote a former place: the partition is there again
     WAIT = "wait"  #: a writer is at work, or one that wrote nothing has ended: look again
     HALT = "halt"  #: nobody but a person can tell; keep everything
@@ -133,7 +143,8 @@ class Decision:
     """An action and why. ``files`` are copied to where the partition then is.
 
     ``aside`` are files that an overwrite which came later has removed, as far as readers go: they stay where they are
-    until their retention has passed. ``place`` is where the partition moves back to.
+    until their retention has passed. ``place`` is where the partition moves back to. ``cleared`` are former places
+    that an overwrite of another place has emptied: nothing is expected there any more.
     """
 
     action: Action
@@ -141,12 +152,14 @@ class Decision:
     files: tuple[PlacedFile, ...] = ()
     aside: tuple[PlacedFile, ...] = ()
     place: str | None = None
+    cleared: tuple[str, ...] = ()
 
 
 class _State(StrEnum):
     QUIET = "quiet"
     APPENDED = "appended"
     OVERWRITTEN = "overwritten"
+    CLEARED = "cleared"
     UNSETTLED = "unsettled"
     UNTOLD = "untold"
 
@@ -166,6 +179,8 @@ def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedel
     ``waited`` is for how long the answer has been to wait. Whatever the evidence can't tell is a halt, and never a
     guess: then all files stay, and readers read on where they do.
     """
+    if written_back(record, seen) is not None:
+        return _restored(record, seen, waited, grace)
     elsewhere = _elsewhere(record, seen)
     if elsewhere is not None:
         return elsewhere
@@ -177,19 +192,67 @@ def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedel
     if untold:
         return _halt(untold[0].reason)
     here = _look_here(record, seen.places[seen.place])
+    cleared = [one for one in (*stirred, here) if one.state is _State.CLEARED]
+    is_overwritten = any(one.state is _State.OVERWRITTEN for one in (*stirred, here))
     unsettled = [one for one in (*stirred, here) if one.state is _State.UNSETTLED]
-    if unsettled:
+    # Spark empties a partition's own directory too, wherever the partition is, and of a whole table all there is: with
+    # the table's own directory, where one without partitions was, also every version in it.
+    if unsettled := unsettled or ([] if is_overwritten else cleared):
         return _wait(unsettled[0].reason, waited, grace)
+    stirred = [one for one in stirred if one.state is not _State.CLEARED]
+    return replace(
+        _of_the_written(stirred, here, record, seen, waited, grace),
+        cleared=tuple(one.place for one in cleared if one is not here),
+    )
+
+
+def written_back(record: Moved, seen: PartitionSeen) -> tuple[str, str | None] | None:
+    """Place and token of a partition that the catalog has as it was before a move; None where it has not.
+
+    Who has read it before that, as Hive does when an INSERT begins to bring in its files, writes all of it back with
+    new counts. Its owner would have kept the name of the last move, or made the partition anew.
+    """
+    if seen.place is None or seen.token == record.last.token or seen.made_at != record.last.made_at:
+        return None
+    return (seen.place, seen.token) if (seen.place, seen.token) in record.earlier else None
+
+
+def _restored(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedelta) -> Decision:
+    """What follows as if it were still where it was moved to; where nothing else does, it has to be there again."""
+    decision = decide(record, replace(seen, place=record.last.place, token=record.last.token), waited, grace)
+    if decision.action is not Action.NOTHING:
+        return decision
+    if (here := _look_here(record, seen.places[record.last.place])).state in (_State.UNSETTLED, _State.CLEARED):
+        return _wait(here.reason, waited, grace)
+    reason = f"{words_of(record.partition)} was written back as it was before a move"
+    return replace(decision, action=Action.RESTORE, reason=reason)
+
+
+def _of_the_written(
+    stirred: Sequence[_Looked],
+    here: _Looked,
+    record: Moved,
+    seen: PartitionSeen,
+    waited: timedelta,
+    grace: timedelta,
+) -> Decision:
+    """What follows where writers have added to former places, or overwritten them, and all of them have ended."""
+    assert seen.place is not None
     overwritten = [one for one in stirred if one.state is _State.OVERWRITTEN]
     if len(overwritten) > 1:
-        return _halt(f"{overwritten[0].place} and {overwritten[1].place} were both overwritten: which one is later?")
+        return _halt(_both(overwritten[0].place, overwritten[1].place))
     late = {file: came for one in stirred for file, came in one.late.items()}
     if here.state is _State.OVERWRITTEN:
-        if overwritten and not all(_finished(*item) < _began(here.late) for item in overwritten[0].late.items()):
-            return _halt(f"{overwritten[0].place} and {seen.place} were both overwritten: which one is later?")
-        return _carry(late, _began(here.late), f"{seen.place} was overwritten")
+        began = _began(here.late)
+        # Of a place that was removed with all that is above, what is there now may have been added or be all there is.
+        is_later = all(_latest(*item, seen) < began for one in overwritten for item in one.late.items())
+        if overwritten and (seen.places[seen.place].is_uprooted or not is_later):
+            return _halt(_both(overwritten[0].place, seen.place))
+        if untold_order := _untold_order(late, began, seen.place, seen):
+            return _halt(untold_order)
+        return _carry(late, _began(here.late), f"{_words(seen.place)} was overwritten")
     if not overwritten:
-        return _carry(late, None, f"files were added to {stirred[0].place} after the partition had left it")
+        return _carry(late, None, f"files were added to {_words(stirred[0].place)} after the partition had left it")
     if writing := _being_written(here.late, seen.places[seen.place]):
         return _wait(writing, waited, grace)
     return _move_back(overwritten[0], late, seen, record)
@@ -200,19 +263,21 @@ def resolve(record: Moved, seen: PartitionSeen, take: Take) -> Decision:
 
     The other one's files are kept aside. A halt is what not even that answers.
     """
+    if written_back(record, seen) is not None:
+        seen = replace(seen, place=record.last.place, token=record.last.token)
     stirred = [] if _elsewhere(record, seen) is not None else _stirred(record, seen)
     if not stirred:
         return _elsewhere(record, seen) or _nothing("nobody has written to its former places")
     assert seen.place is not None
     late = {file: came for one in stirred for file, came in one.late.items()}
     if take is Take.NEW:
-        return Decision(action=Action.NOTHING, reason=f"{seen.place} was taken", aside=_sorted(late))
+        return Decision(action=Action.NOTHING, reason=f"{_words(seen.place)} was taken", aside=_sorted(late))
     if len(stirred) > 1:
-        return _halt(f"{stirred[0].place} and {stirred[1].place} are both old: carry one's files by hand")
+        return _halt(f"{_words(stirred[0].place)} and {_words(stirred[1].place)} are old: carry one's files by hand")
     published = frozenset(record.last.files)
     aside = [file for file in seen.places[seen.place].files if file not in published]
     place = stirred[0].place
-    return Decision(action=Action.MOVE_BACK, reason=f"{place} was taken", place=place, aside=_sorted(aside))
+    return Decision(action=Action.MOVE_BACK, reason=f"{_words(place)} was taken", place=place, aside=_sorted(aside))
 
 
 def go_home(record: Moved, seen: PartitionSeen) -> Decision:
@@ -222,17 +287,20 @@ def go_home(record: Moved, seen: PartitionSeen) -> Decision:
     if decision.action is not Action.NOTHING or decision.aside or _elsewhere(record, seen) is not None:
         return decision if decision.action is not Action.NOTHING else _nothing(decision.reason)
     if seen.place is None or seen.place == home:
-        return _nothing(f"partition {record.partition} is at home")
+        return _nothing(f"{words_of(record.partition)} is at home")
     targets = {carry.target for carry in record.carries}
     there = [file for file in seen.places[home].files if file.path not in targets]
     if there:
-        reason = f"{len(there)} files are in {home} until their retention has passed"
+        reason = f"{len(there)} files are in {_words(home)} until their retention has passed"
         return Decision(action=Action.WAIT, reason=reason)
     here = seen.places[seen.place]
     if writing := _being_written(here.files, here):
         return Decision(action=Action.WAIT, reason=writing)
+    # An overwrite that is between removing files and naming new ones would be left behind, in an empty place.
+    if (looked := _look_here(record, here)).state is _State.UNSETTLED:
+        return Decision(action=Action.WAIT, reason=looked.reason)
     return Decision(
-        action=Action.MOVE_BACK, reason=f"partition {record.partition} goes home", place=home, files=_sorted(here.files)
+        action=Action.MOVE_BACK, reason=f"{words_of(record.partition)} goes home", place=home, files=_sorted(here.files)
     )
 
 
@@ -245,23 +313,23 @@ def left_behind(record: Moved, seen: PartitionSeen) -> tuple[PlacedFile, ...]:
     if seen.place is not None and not anew:
         return ()
     own = [former for former in record.former if former.place == record.home]
-    return tuple(file for former in own for file in former.inputs if file.path == f"{record.home}/{file.name}")
+    return tuple(file for former in own for file in former.inputs if _directory(file) == record.home)
 
 
 def _elsewhere(record: Moved, seen: PartitionSeen) -> Decision | None:
     """What follows where a partition is not as its last move left it; None where it is."""
     last = record.last
     if seen.place is None:
-        return _nothing(f"partition {record.partition} is not in the catalog")
+        return _nothing(f"{words_of(record.partition)} is not in the catalog")
     if seen.token is None and seen.place != last.place:
-        return _nothing(f"partition {record.partition} was made anew")
+        return _nothing(f"{words_of(record.partition)} was made anew")
     if seen.token != last.token:
         return _halt(
-            f"partition {record.partition} names {seen.token or 'no move'}, and its last move is {last.token}: an "
+            f"{words_of(record.partition)} names {seen.token or 'no move'}, and its last move is {last.token}: an "
             "executor that slept has moved it, or another lakefold did"
         )
     if seen.place != last.place:
-        return _nothing(f"partition {record.partition} was moved to {seen.place} by its owner")
+        return _nothing(f"{words_of(record.partition)} was moved to {_words(seen.place)} by its owner")
     return None
 
 
@@ -287,11 +355,13 @@ def _look(former: Former, seen: PartitionSeen, record: Moved) -> _Looked:
         return _Looked(place=place, state=_State.QUIET)
     if writing := _being_written(late, there):
         return _Looked(place=place, state=_State.UNSETTLED, reason=writing, late=late)
-    count = f"{len(gone)} of {len(former.inputs)} files of {place} are gone"
+    count = f"{len(gone)} of {len(former.inputs)} files of {_words(place)} are gone"
     if not late:
-        return _Looked(place=place, state=_State.UNSETTLED, reason=f"{count}, and nothing new is there")
+        state = _State.CLEARED if len(gone) == len(former.inputs) else _State.UNSETTLED
+        return _Looked(place=place, state=state, reason=f"{count}, and nothing new is there")
     if not former.inputs or (gone and former.cleaning):
-        reason = f"files were written to {place} after lakefold began to delete there: they replace the rest, or add"
+        after = "after lakefold began to delete there: they replace the rest, or add"
+        reason = f"files were written to {_words(place)} {after}"
         return _Looked(place=place, state=_State.UNTOLD, reason=reason, late=late)
     if not gone:
         return _Looked(place=place, state=_State.APPENDED, late=late)
@@ -313,8 +383,10 @@ def _look_here(record: Moved, there: PlaceSeen) -> _Looked:
         return _Looked(place=place, state=_State.UNSETTLED, reason=writing)
     if late and len(gone) == len(record.last.files):
         return _Looked(place=place, state=_State.OVERWRITTEN, late=late)
-    reason = f"{len(gone)} of {len(record.last.files)} files of {place} are gone, while {len(late)} were added"
-    return _Looked(place=place, state=_State.UNSETTLED, reason=reason)
+    reason = f"{len(gone)} of {len(record.last.files)} files of {_words(place)} are gone, while {len(late)} were added"
+    # An overwrite of the place itself would have left what is beside it.
+    state = _State.CLEARED if there.is_uprooted else _State.UNSETTLED
+    return _Looked(place=place, state=state, reason=reason)
 
 
 def _being_written(late: Iterable[PlacedFile], there: PlaceSeen) -> str | None:
@@ -339,10 +411,13 @@ def _move_back(over: _Looked, late: Mapping[PlacedFile, int], seen: PartitionSee
     others |= {file: came for file, came in late.items() if file not in over.late}
     there = seen.places[over.place].files
     copies = frozenset(carry.target for carry in record.carries if carry.source in there)
+    unclear = {file: came for file, came in others.items() if file.path not in copies}
+    if untold_order := _untold_order(unclear, _began(over.late), over.place, seen):
+        return _halt(untold_order)
     aside = _before(others, _began(over.late)) | {file for file in others if file.path in copies}
     return Decision(
         action=Action.MOVE_BACK,
-        reason=f"{over.place} was overwritten by a writer that began before the partition left it",
+        reason=f"{_words(over.place)} was overwritten by a writer that began before the partition left it",
         place=over.place,
         files=_sorted(file for file in others if file not in aside),
         aside=_sorted(aside),
@@ -362,6 +437,32 @@ def _began(late: Mapping[PlacedFile, int]) -> int:
 
 def _finished(file: PlacedFile, came: int) -> int:
     return max(file.modified_ms, came)
+
+
+def _latest(file: PlacedFile, came: int, seen: PartitionSeen) -> int:
+    """When a file was under its name at the latest."""
+    return max(_finished(file, came), seen.places[_directory(file)].changed_ms or 0)
+
+
+def _untold_order(files: Mapping[PlacedFile, int], began: int, place: str, seen: PartitionSeen) -> str | None:
+    """The first file that may have come before an overwrite of ``place`` began or after, in words; None without one."""
+    untold = [file for file, came in files.items() if _finished(file, came) < began <= _latest(file, came, seen)]
+    if not untold:
+        return None
+    path, then = min(file.path for file in untold), f"{_words(place)} was overwritten"
+    return f"its file system does not tell whether {path} came before {then}: which one is later?"
+
+
+def _both(one: str, other: str) -> str:
+    return f"{_words(one)} and {_words(other)} were both overwritten: which one is later?"
+
+
+def _words(place: str) -> str:
+    return place or "the table's own directory"
+
+
+def _directory(file: PlacedFile) -> str:
+    return file.path.rpartition("/")[0]
 
 
 def _sorted(files: Iterable[PlacedFile]) -> tuple[PlacedFile, ...]:

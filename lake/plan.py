@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan, its groups, and the one table of state transitions that code, database and docs agree on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -66,6 +66,13 @@ class PlanKind(StrEnum):
 
     CLUSTERING = "clustering"
     COMPACTION = "compaction"
+
+
+class Decision(StrEnum):
+    """What somebody said to a proposal."""
+
+    APPROVED = "approved"  #: it may run
+    DECLINED = "declined"  #: it never does, and is not proposed again as it was
 
 
 class Step(StrEnum):
@@ -156,6 +163,22 @@ class FailedPlan:
         """What happened, and what to do about it."""
         times = f"{self.attempts} times" if self.attempts > 1 else "once"
         return f"failed {times} in plan {self.plan_id}: {self.error}; to try again: lakefold plans retry {self.plan_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclinedPlan:
+    """A proposal that somebody declined: its ``slices`` are not proposed again while they are what they were."""
+
+    plan_id: str
+    by: str
+    #: that it was declined, and why
+    said: str
+    slices: tuple[FileSlice, ...]
+
+    @property
+    def text(self) -> str:
+        """Who said no, and what to do about it."""
+        return f"{self.said} (by {self.by}, plan {self.plan_id}); to rewrite it all the same: lakefold plans request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,14 +314,24 @@ class PartitionFigures:
     bytes_after: int
 
 
+def spent_on(figures: Sequence[PartitionFigures], steps: Mapping[str, int]) -> Sequence[int]:
+    """What each partition took of the time that a plan's ``steps`` took: its share of the bytes that were read."""
+    spent, read = sum(steps.values()), sum(item.bytes_before for item in figures)
+    return [round(spent * item.bytes_before / read) if read else 0 for item in figures]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a rewrite is, and the address of the Spark UI that shows its jobs, where Spark has one."""
+    """How far a rewrite is, and the address of the Spark UI that shows its jobs, where Spark has one.
+
+    ``cpu_seconds`` is what its tasks have used so far; None where nobody counts it.
+    """
 
     bytes_done: int
     bytes_total: int
     rows_done: int = 0
     spark_ui: str | None = None
+    cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ class PlanStore(Protocol):
     """What executors read and write. Times compare with the database's clock."""
 
     def claim(self, executor: str) -> Claim | None:
-        """Take the oldest due requested plan by compare-and-set; None when there is none.
+        """Take the first due requested plan by compare-and-set; None when there is none.
 
         Skips paused and halted tables and tables at ``max_inflight_per_table``. Increments epoch and attempt.
         """
@@ -78,7 +78,7 @@ class PlanStore(Protocol):
     def nothing_left(self, leftovers: Collection[Leftover]) -> None:
         """Record that nothing is left of these, and nothing will come."""
 
-    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0) -> None:
+    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0, cpu_milliseconds: int | None = None) -> None:
         """Record that ``step`` ended. Raises LeaseLost."""
 
     def note(self, claim: Claim, text: str) -> None:
@@ -133,14 +133,23 @@ class PlanStore(Protocol):
     def plan_state(self, plan_id: str) -> PlanState | None:
         """The state of a plan, None when this database does not know it."""
 
-    def keep(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
+    def keep(
+        self, table: TableRef, partitions: Collection[str], keeper: Keeper, *, beside_plans: bool = False
+    ) -> Collection[str]:
         """Hold, or go on holding, ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
 
-        While a keeper holds a partition no plan is made there, and while a plan lives no keeper holds its partitions.
+        While a keeper holds a partition no plan is made there, and while a plan lives no keeper holds its partitions;
+        with ``beside_plans`` one does, which then keeps the plan from its commit.
         """
 
     def release(self, keeper: Keeper) -> None:
         """Give up all that ``keeper`` holds."""
+
+    def begin_commit(self, claim: Claim) -> Collection[str]:
+        """Have nobody but the plan change its partitions; those that a keeper is in, and then none is had.
+
+        Raises LeaseLost.
+        """
 
     def halt_table(self, table: TableRef, reason: str) -> None:
         """Halt a table until a person resumes it; a second reason does not replace the first."""

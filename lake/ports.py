@@ -32,7 +32,7 @@ SparkProvider = Callable[[], "SparkSession"]
 """Gives the process's one Spark session, starting it at the first call."""
 
 Report = Callable[[Progress], None]
-"""Called from time to time during a rewrite; must not raise."""
+"""Called from time to time during a rewrite; must not raise. What its tasks used is what the last call says."""
 
 Journal = Callable[[Staged], None]
 """Writes to the database what an attempt is about to stage; raises where that is not certain, or may not happen."""
@@ -100,7 +100,7 @@ class Verification:
     ``resurrected`` superseded files that are live again, ``unowned`` data files in storage that belong to no
     slice, pending plan or superseded version. Paths are those of ``lake.locations.file_at``. ``rows`` is None unless
     asked for, and so are ``contradictions``: commits whose rows do not follow from the commits before them, each in a
-    sentence.
+    sentence. ``rows_expected`` is None, too, where nothing but the files says how many rows there are.
     """
 
     files: int

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.model import DeltaKind, Snapshot
-from lake.plan import FailedPlan
+from lake.plan import DeclinedPlan, FailedPlan
 from lake.units import format_bytes, format_duration
 from planner.knobs import Sizing
 from planner.partitions import select_partitions
@@ -21,6 +21,7 @@ from planner.partitions import select_partitions
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]
+NEVER_US = np.iinfo(np.int64).max
 
 
 class Reason(StrEnum):
@@ -31,6 +32,7 @@ class Reason(StrEnum):
     FILTERED = "filtered"  #: its partition is not asked for
     QUARANTINED = "quarantined"  #: its content could not be read before
     FAILED = "failed"  #: a plan with it failed, and nothing has changed since
+    DECLINED = "declined"  #: somebody said no to a proposal with it, and nothing has changed since
     BUSY = "busy"  #: the table itself says so: pending clustering, pending compaction …
     RECENT = "recent"  #: somebody may still be writing next to it
     HELD = "held"  #: a live plan holds its partition
@@ -40,6 +42,7 @@ class Reason(StrEnum):
     ALONE = "alone"  #: no other slice of its partition may be planned
     FEW_FILES = "few_files"  #: its group is smaller than worth a rewrite
     NO_GAIN = "no_gain"  #: rewriting its group would leave as many files
+    NO_PAYBACK = "no_payback"  #: rewriting its group costs more than it saves within the time it has
     NEXT_PLAN_GROUPS = "next_plan_groups"  #: this plan has all the groups it may have
     NEXT_PLAN_SLICES = "next_plan_slices"  #: this plan has all the slices to compact it may have
     NEXT_PLAN_BYTES = "next_plan_bytes"  #: its group does not fit into this plan any more
@@ -55,13 +58,14 @@ class Reason(StrEnum):
 #: what a slice is that a plan of its kind takes or would take at a later turn
 READY = (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
 #: what a slice waits for that planning might take afterwards; a live plan (``HELD``) is known to planning itself
-WAITING = (Reason.FAILED, Reason.BUSY, Reason.RECENT)
+WAITING = (Reason.FAILED, Reason.DECLINED, Reason.BUSY, Reason.RECENT)
 _KNOBS = {
     Reason.DAMAGED: "lakefold verify",
     Reason.ABOVE_LIMIT: "small_file_limit",
     Reason.FILTERED: "partition_filter",
     Reason.QUARANTINED: "lakefold resume",
     Reason.FAILED: "lakefold resume",
+    Reason.DECLINED: "lakefold plans request",
     Reason.RECENT: "quiet_period",
     Reason.FEW_LOGS: "compact_log_files",
     Reason.OVERSIZED: "target_file_max",
@@ -69,6 +73,7 @@ _KNOBS = {
     Reason.ALONE: "min_input_files",
     Reason.FEW_FILES: "min_input_files",
     Reason.NO_GAIN: "target_file_max",
+    Reason.NO_PAYBACK: "payback",
     Reason.NEXT_PLAN_GROUPS: "max_num_groups",
     Reason.NEXT_PLAN_SLICES: "max_slices_per_compaction",
     Reason.NEXT_PLAN_BYTES: "max_bytes_per_plan",
@@ -79,14 +84,20 @@ CODE: dict[Reason, int] = {reason: code for code, reason in enumerate(REASONS)}
 UNDECIDED = -1
 
 
+def any_of(reasons: Collection[Reason]) -> Mask:
+    """By a reason's code whether it is one of ``reasons``; ``UNDECIDED`` is none of them."""
+    return np.asarray([*(reason in reasons for reason in REASONS), False])
+
+
 def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -> str:
     """One reason as a person reads it.
 
     ``number`` is the reason's own: bytes for ``above_limit`` and ``oversized``, and of the group for ``over_plan`` and
     ``next_plan_*``; seconds of age for ``recent``; files for ``few_files``, ``few_logs`` and ``no_gain`` (outputs);
-    the group's index in the plan for ``chosen``, the difference's in the snapshot for ``damaged``, the plan's among the
-    failed ones for ``failed``. ``detail`` is the table's own words for ``busy`` and ``damaged``, what happened for
-    ``failed``, the plan id for ``held``, the group key for ``alone``, the ``DeltaKind`` for ``few_logs``.
+    days for ``no_payback``; the group's index in the plan for ``chosen``, the difference's in the snapshot for
+    ``damaged``, the plan's among the failed or declined ones for ``failed`` and ``declined``. ``detail`` is the table's
+    own words for ``busy`` and ``damaged``, what happened for ``failed`` and ``declined``, the plan id for ``held``, the
+    group key for ``alone``, the ``DeltaKind`` for ``few_logs``.
     """
     match reason:
         case Reason.DAMAGED:
@@ -97,7 +108,7 @@ def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -
             return f"partition not selected ({policy.partition_filter})"
         case Reason.QUARANTINED:
             return "quarantined: its content could not be read"
-        case Reason.BUSY | Reason.FAILED:
+        case Reason.BUSY | Reason.FAILED | Reason.DECLINED:
             return detail
         case Reason.RECENT:
             age = format_duration(number) if number >= 1 else "0 s"
@@ -116,6 +127,10 @@ def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -
             return f"only {number} small files here, {policy.min_input_files} needed (min_input_files)"
         case Reason.NO_GAIN:
             return f"no gain: its group would become {number} {'file' if number == 1 else 'files'} again"
+        case Reason.NO_PAYBACK:
+            if not policy.reads_per_day:
+                return "no payback: nobody reads it (reads_per_day is 0)"
+            return f"no payback for {number:,} days (payback is {format_duration(policy.payback)})"
         case Reason.NEXT_PLAN_GROUPS:
             return f"next plan: this one has its {policy.max_num_groups} groups"
         case Reason.NEXT_PLAN_BYTES:
@@ -132,6 +147,26 @@ def _few_logs(number: int, policy: Sizing, kind: str) -> str:
     if policy.compact_log_files:
         return f"{number} of {policy.compact_log_files} {kind}s"
     return f"{number} {kind}{'' if number == 1 else 's'}, below what compaction starts at"
+
+
+class Details(Protocol):
+    """What is asked of few slices, or under few policies; ``rows`` are places of slices in ``Candidates``."""
+
+    @property
+    def uncompacted_commits(self) -> int:
+        """Commits that wrote deltas only since the table's last compaction."""
+
+    def without_base(self, rows: Ints) -> Mask | None:
+        """Which of ``rows`` have logs only; None where no slice of the table does."""
+
+    def written_order(self, rows: Ints) -> Ints:
+        """The order in which base files were written; 0, before all others, without one."""
+
+    def oldest_log_us(self, rows: Ints) -> Ints:
+        """When the oldest log of each was committed; ``NEVER_US`` without one."""
+
+    def by_file_id(self, run: Ints, rows: Ints) -> Ints:
+        """Places of ``rows`` sorted by ``run``, then by file id."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -155,6 +190,7 @@ class Candidates:
     modified_us: Ints
     codes: Codes
     numbers: Ints
+    details: Details
 
     def decide(self, rows: Mask | Ints, reason: Reason, numbers: Ints | int = 0) -> None:
         """Give ``rows`` their reason and its number."""
@@ -170,6 +206,7 @@ def find_candidates(
     quarantined: Collection[str] = (),
     partitions: Collection[str] | None = None,
     failed: Sequence[FailedPlan] = (),
+    declined: Sequence[DeclinedPlan] = (),
     waiting: bool = True,
 ) -> Candidates:
     """Decide every slice that needs no look at its neighbours; the others stay ``UNDECIDED``.
@@ -192,6 +229,7 @@ def find_candidates(
         modified_us=_ints(slices["modified_at"].cast(pa.int64())),
         codes=np.full(len(sizes), UNDECIDED, dtype=np.int8),
         numbers=np.zeros(len(sizes), dtype=np.int64),
+        details=_Listed(snapshot),
     )
     index = {name: place for place, name in enumerate(names)}
     if partitions is None:
@@ -202,7 +240,7 @@ def find_candidates(
 
     # last first: each decision overrides those that come after it in the order of Reason
     if waiting:
-        _decide_waiting(snapshot, found, policy, now=now, failed=failed)
+        _decide_waiting(snapshot, found, policy, now=now, failed=failed, declined=declined)
     if quarantined:
         wanted = pa.array(sorted(quarantined), type=pa.string())
         found.decide(_mask(pc.is_in(slices["path"], value_set=wanted)), Reason.QUARANTINED)
@@ -210,37 +248,57 @@ def find_candidates(
         left_out = np.ones(len(names), dtype=np.bool_)
         left_out[found.order] = False
         found.decide(left_out[partition], Reason.FILTERED)
-    found.rewritable = (found.codes == UNDECIDED) | (found.codes == CODE[Reason.RECENT])
-    large = sizes >= policy.small_file_limit_bytes
-    if policy.compaction:
-        large &= found.rewritable | (found.log_files == 0)
-    found.decide(large, Reason.ABOVE_LIMIT, sizes[large])
+    decide_large(found, policy)
     if not waiting:  # the logs of a slice are taken by whoever has begun on it
         found.rewritable &= _mask(pc.is_null(slices["busy_reason"]))
     _decide_damaged(snapshot, found)
     return found
 
 
-def _decide_waiting(
-    snapshot: Snapshot, found: Candidates, policy: Sizing, *, now: datetime, failed: Sequence[FailedPlan]
-) -> None:
-    """What waits for time, for what is pending on the table, or for somebody to look at a failure."""
-    ages_us = int(now.timestamp() * 1_000_000) - found.modified_us
+def decide_recent(found: Candidates, policy: Sizing, now_us: int) -> None:
+    """Slices whose quiet period is not over."""
+    if not policy.quiet_period:
+        return
+    ages_us = now_us - found.modified_us
     recent = ages_us < int(policy.quiet_period.total_seconds() * 1_000_000)
-    if policy.quiet_period and recent.any():
+    if recent.any():
         found.decide(recent, Reason.RECENT, ages_us[recent] // 1_000_000)
-    del ages_us, recent
+
+
+def decide_large(found: Candidates, policy: Sizing) -> None:
+    """Slices that are no small files; tells what compaction may take of what is undecided or young."""
+    found.rewritable = (found.codes == UNDECIDED) | (found.codes == CODE[Reason.RECENT])
+    large = found.bytes >= policy.small_file_limit_bytes
+    if policy.compaction:
+        large &= found.rewritable | (found.log_files == 0)
+    found.decide(large, Reason.ABOVE_LIMIT, found.bytes[large])
+
+
+def _decide_waiting(
+    snapshot: Snapshot,
+    found: Candidates,
+    policy: Sizing,
+    *,
+    now: datetime,
+    failed: Sequence[FailedPlan],
+    declined: Sequence[DeclinedPlan],
+) -> None:
+    """What waits for time, for what is pending on the table, or for what a person thinks of an earlier plan."""
+    decide_recent(found, policy, int(now.timestamp() * 1_000_000))
     busy = snapshot.slices["busy_reason"]
     if busy.null_count < len(busy):
         found.decide(_mask(pc.is_valid(busy)), Reason.BUSY)
-    _decide_failed(snapshot, found, failed)
+    _decide_as_before(snapshot, found, declined, Reason.DECLINED)
+    _decide_as_before(snapshot, found, failed, Reason.FAILED)
 
 
-def _decide_failed(snapshot: Snapshot, found: Candidates, failed: Sequence[FailedPlan]) -> None:
-    """What failed plans had is left alone; a slice with another base file or other logs is another one."""
+def _decide_as_before(
+    snapshot: Snapshot, found: Candidates, plans: Sequence[FailedPlan | DeclinedPlan], reason: Reason
+) -> None:
+    """What these plans had is left alone; a slice with another base file or other logs is another one."""
     known = {
         (item.partition, item.file_id, item.path, item.log_files): index
-        for index, plan in enumerate(failed)
+        for index, plan in enumerate(plans)
         for item in plan.slices
     }
     if not known:
@@ -251,7 +309,7 @@ def _decide_failed(snapshot: Snapshot, found: Candidates, failed: Sequence[Faile
         file_id, path, logs = (slices[name][row].as_py() for name in ("file_id", "path", "log_files"))
         index = known.get((found.partitions[found.partition[row]], file_id, path, tuple(logs)))
         if index is not None:
-            found.decide(np.asarray([row]), Reason.FAILED, index)
+            found.decide(np.asarray([row]), reason, index)
 
 
 def _decide_damaged(snapshot: Snapshot, found: Candidates) -> None:
@@ -266,6 +324,32 @@ def _decide_damaged(snapshot: Snapshot, found: Candidates) -> None:
         if index is not None:
             found.decide(np.asarray([row]), Reason.DAMAGED, index)
             found.rewritable[row] = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """``Details`` of a snapshot."""
+
+    snapshot: Snapshot
+
+    @property
+    def uncompacted_commits(self) -> int:
+        return self.snapshot.uncompacted_commits
+
+    def without_base(self, rows: Ints) -> Mask | None:
+        path = self.snapshot.slices["path"]
+        return _mask(pc.is_null(path))[rows] if path.null_count else None
+
+    def written_order(self, rows: Ints) -> Ints:
+        return _ints(self.snapshot.slices["written_order"].take(pa.array(rows)).fill_null(0))
+
+    def oldest_log_us(self, rows: Ints) -> Ints:
+        oldest = self.snapshot.slices["oldest_log_at"].take(pa.array(rows))
+        return _ints(oldest.cast(pa.int64()).fill_null(NEVER_US))
+
+    def by_file_id(self, run: Ints, rows: Ints) -> Ints:
+        names = pa.table({"run": run, "file_id": self.snapshot.slices["file_id"].take(pa.array(rows))})
+        return _ints(pc.sort_indices(names, sort_keys=[("run", "ascending"), ("file_id", "ascending")]))
 
 
 def _partitions(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:

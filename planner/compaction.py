@@ -21,24 +21,18 @@ clustering ends).
 from datetime import datetime
 
 import numpy as np
-import pyarrow as pa
 
-from lake.model import Snapshot
-from planner.candidates import CODE, Candidates, Ints, Mask, Reason
+from planner.candidates import CODE, Candidates, Ints, Mask, Reason, any_of
 from planner.groups import Groups, first_that_fit, sorted_places
 from planner.knobs import Sizing
 
-_NEVER_US = np.iinfo(np.int64).max
 #: finest step in which ratios differ, and the largest that is told apart: both far beyond what matters
 _RATIO_STEPS, _RATIO_MOST = 1e6, 2.0**52
 #: a slice that clustering leaves for one of these reasons is told how far it is from compaction instead
-_LEFT_BY_CLUSTERING = np.asarray(
-    [CODE[reason] for reason in (Reason.ABOVE_LIMIT, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN)],
-    dtype=np.int8,
-)
+_LEFT_BY_CLUSTERING = any_of((Reason.ABOVE_LIMIT, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN))
 
 
-def due_slices(snapshot: Snapshot, found: Candidates, policy: Sizing, *, now: datetime) -> Ints:
+def due_slices(found: Candidates, policy: Sizing, *, now: datetime) -> Ints:
     """Rows of the slices that reach a trigger and may be rewritten, the best first; held partitions included.
 
     Decides those that no plan has room for.
@@ -55,10 +49,9 @@ def due_slices(snapshot: Snapshot, found: Candidates, policy: Sizing, *, now: da
     if policy.compact_log_ratio:
         due |= logs >= policy.compact_log_ratio * base
     if policy.compact_age:
-        oldest = snapshot.slices["oldest_log_at"].take(pa.array(rows)).cast(pa.int64()).fill_null(_NEVER_US)
         latest_us = int((now - policy.compact_age).timestamp() * 1_000_000)
-        due |= oldest.to_numpy() <= latest_us
-    if policy.compact_delta_commits and snapshot.uncompacted_commits >= policy.compact_delta_commits:
+        due |= found.details.oldest_log_us(rows) <= latest_us
+    if policy.compact_delta_commits and found.details.uncompacted_commits >= policy.compact_delta_commits:
         due[:] = True
     over = due & (logs + base > policy.max_bytes_per_plan)
     found.decide(rows[over], Reason.OVER_PLAN, (logs + base)[over])
@@ -66,7 +59,7 @@ def due_slices(snapshot: Snapshot, found: Candidates, policy: Sizing, *, now: da
     rows, logs, base = rows[due], logs[due], base[due]
     ratio = np.minimum(logs / np.maximum(base, 1) * _RATIO_STEPS, _RATIO_MOST).astype(np.int64)
     keys = [-ratio, -logs, found.partition[rows].astype(np.int64)]
-    return rows[sorted_places(np.zeros(len(rows), dtype=np.int64), keys, snapshot, rows)]
+    return rows[sorted_places(np.zeros(len(rows), dtype=np.int64), keys, found, rows)]
 
 
 def choose_slices(due: Ints, found: Candidates, policy: Sizing, free: Mask) -> Ints:
@@ -74,6 +67,8 @@ def choose_slices(due: Ints, found: Candidates, policy: Sizing, free: Mask) -> I
 
     ``free`` says of each partition whether no live plan holds it.
     """
+    if not len(due):
+        return due
     sizes = found.bytes[due] + found.log_bytes[due]
     available = free[found.partition[due]]
     found.decide(due[~available], Reason.HELD)
@@ -107,6 +102,6 @@ def one_group_each(rows: Ints, found: Candidates) -> Groups:
 
 def explain_others(due: Ints, found: Candidates) -> None:
     """Tell slices with logs that neither kind takes up how many log files they have."""
-    left = found.rewritable & (found.log_files > 0) & np.isin(found.codes, _LEFT_BY_CLUSTERING)
+    left = found.rewritable & (found.log_files > 0) & _LEFT_BY_CLUSTERING[found.codes]
     left[due] = False
     found.decide(left, Reason.FEW_LOGS, found.log_files[left])

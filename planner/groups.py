@@ -24,10 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from lake.model import Snapshot
 from planner.candidates import CODE, UNDECIDED, Candidates, Codes, Ints, Mask, Reason
 from planner.choices import BALANCED
 from planner.knobs import Sizing
@@ -71,18 +68,18 @@ class _Row:
     sizes: Ints
     cell: Ints
 
-    def sorted(self, keys: Sequence[Ints], snapshot: Snapshot) -> "_Row":
-        order = sorted_places(self.cell, keys, snapshot, self.rows)
+    def sorted(self, keys: Sequence[Ints], found: Candidates) -> "_Row":
+        order = sorted_places(self.cell, keys, found, self.rows)
         return _Row(rows=self.rows[order], sizes=self.sizes[order], cell=self.cell[order])
 
 
-def form_groups(snapshot: Snapshot, found: Candidates, policy: Sizing) -> Groups:
+def form_groups(found: Candidates, policy: Sizing) -> Groups:
     """Groups of everything still undecided in ``found``, held partitions included.
 
     Decides slices that can be in no group (``oversized``); leaves the decision on the others to the caller.
     """
     if policy.strategy != BALANCED:
-        return _as_the_format(snapshot, found, policy)
+        return _as_the_format(found, policy)
     total = found.bytes + found.log_bytes
     over = (found.codes == UNDECIDED) & (total > policy.target_file_max_bytes)
     if over.any():
@@ -91,7 +88,7 @@ def form_groups(snapshot: Snapshot, found: Candidates, policy: Sizing) -> Groups
     unsorted = _Row(rows=rows, sizes=total[rows], cell=found.cell[rows].astype(np.int64))
     del total
     candidates = np.bincount(unsorted.cell).astype(np.int64)
-    by_time = unsorted.sorted([found.modified_us[rows], unsorted.sizes, found.log_bytes[rows]], snapshot)
+    by_time = unsorted.sorted([found.modified_us[rows], unsorted.sizes, found.log_bytes[rows]], found)
     groups = _groups(by_time, candidates, found, policy)
 
     cell = found.cell[groups.rows[groups.start]]
@@ -101,20 +98,20 @@ def form_groups(snapshot: Snapshot, found: Candidates, policy: Sizing) -> Groups
         return groups
     places = np.flatnonzero(np.repeat(again, groups.files))
     rest = _Row(rows=by_time.rows[places], sizes=by_time.sizes[places], cell=by_time.cell[places])
-    by_size = rest.sorted([rest.sizes, found.modified_us[rest.rows], found.log_bytes[rest.rows]], snapshot)
+    by_size = rest.sorted([rest.sizes, found.modified_us[rest.rows], found.log_bytes[rest.rows]], found)
     return _joined(groups, ~again, _groups(by_size, candidates, found, policy, evenly=False))
 
 
-def _as_the_format(snapshot: Snapshot, found: Candidates, policy: Sizing) -> Groups:
+def _as_the_format(found: Candidates, policy: Sizing) -> Groups:
     """Cut greedily in the order that the policy asks for, counting base files only."""
     rows = np.flatnonzero(found.codes == UNDECIDED)
-    sizes = base_sizes(snapshot, found, rows, policy)
+    sizes = base_sizes(found, rows, policy)
     unsorted = _Row(rows=rows, sizes=sizes, cell=found.cell[rows].astype(np.int64))
-    keys = [-sizes if field == "size" else _written_order(snapshot, rows) for field in policy.file_slices_sort_by]
+    keys = [-sizes if field == "size" else found.details.written_order(rows) for field in policy.file_slices_sort_by]
     # The format's own planner may leave ties in an order that no listing tells; a fixed one makes planning repeatable.
     keys.append(found.modified_us[rows])
     candidates = np.bincount(unsorted.cell).astype(np.int64)
-    return _groups(unsorted.sorted(keys, snapshot), candidates, found, policy, evenly=False)
+    return _groups(unsorted.sorted(keys, found), candidates, found, policy, evenly=False)
 
 
 def _groups(row: _Row, candidates: Ints, found: Candidates, policy: Sizing, *, evenly: bool = True) -> Groups:
@@ -175,20 +172,15 @@ def _judge(files: Ints, outputs: Ints, read: Ints, neighbours: Ints, policy: Siz
     return why_not == UNDECIDED, why_not
 
 
-def base_sizes(snapshot: Snapshot, found: Candidates, rows: Ints, policy: Sizing) -> Ints:
+def least_files(policy: Sizing) -> int:
+    """The files that a group needs at least to be kept."""
+    return max(2, policy.min_input_files)
+
+
+def base_sizes(found: Candidates, rows: Ints, policy: Sizing) -> Ints:
     """The base file of each slice alone, or the configured size where there is none."""
-    sizes = found.bytes[rows]
-    path = snapshot.slices["path"]
-    if path.null_count:
-        missing = np.asarray(pc.is_null(path).to_numpy(), dtype=np.bool_)[rows]
-        sizes = np.where(missing, policy.missing_base_bytes, sizes)
-    return sizes
-
-
-def _written_order(snapshot: Snapshot, rows: Ints) -> Ints:
-    """The order in which base files were written; 0, before all others, without one."""
-    order = snapshot.slices["written_order"].take(pa.array(rows)).fill_null(0)
-    return np.asarray(order.to_numpy(), dtype=np.int64)
+    missing = found.details.without_base(rows)
+    return found.bytes[rows] if missing is None else np.where(missing, policy.missing_base_bytes, found.bytes[rows])
 
 
 def cut_greedily(total: Ints, start: Ints, end: Ints, most: int, most_files: int) -> tuple[Ints, Ints]:
@@ -217,6 +209,10 @@ def cut_evenly(total: Ints, start: Ints, end: Ints, most: int, most_files: int) 
     while len(start):
         left = total[end] - total[start]
         runs = np.maximum(1, np.maximum(-(-left // most), -(-(end - start) // most_files)))
+        if (runs == 1).all():
+            starts.append(start)
+            ends.append(end)
+            break
         aim = total[start] + left // runs
         stop = np.minimum(np.searchsorted(total, aim, side="right") - 1, end)
         # one more slice where that comes nearer to the aim and still fits
@@ -263,7 +259,7 @@ def first_that_fit(sizes: Ints, most: int, room: int) -> tuple[Ints, int]:
     return (np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)), room
 
 
-def sorted_places(cell: Ints, keys: Sequence[Ints], snapshot: Snapshot, rows: Ints) -> Ints:
+def sorted_places(cell: Ints, keys: Sequence[Ints], found: Candidates, rows: Ints) -> Ints:
     """Places of ``rows`` sorted by cell, then ``keys``, then file id: a total order, whatever came first.
 
     One pass sorts by a packed number; only ties go on to the next key, and only full ties to the file id.
@@ -279,9 +275,7 @@ def sorted_places(cell: Ints, keys: Sequence[Ints], snapshot: Snapshot, rows: In
         if not len(places):
             return order
     subset = order[places]
-    names = pa.table({"run": run, "file_id": snapshot.slices["file_id"].take(pa.array(rows[subset]))})
-    arranged = pc.sort_indices(names, sort_keys=[("run", "ascending"), ("file_id", "ascending")]).to_numpy()
-    order[places] = subset[arranged]
+    order[places] = subset[found.details.by_file_id(run, rows[subset])]
     return order
 
 

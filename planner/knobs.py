@@ -58,6 +58,16 @@ class Sizing:
     max_files_per_group: int = field(default=10_000, metadata={"meaning": f"files of one group; for `{BALANCED}`"})
     max_num_groups: int = field(default=30, metadata={"meaning": "groups of one plan"})
     max_bytes_per_plan: int = field(default=60 * GIB, metadata={"meaning": "bytes rewritten and carried by one plan"})
+    reads_per_day: float = field(
+        default=24.0,
+        metadata={"meaning": "how often a day a file is read, which is what a smaller number of files saves"},
+    )
+    payback: timedelta = field(
+        default=timedelta(days=365),
+        metadata={
+            "meaning": "a group that does not save its cost within this time is left alone; 0: cost does not matter"
+        },
+    )
     file_slices_sort_by: tuple[str, ...] = field(
         default=("size",), metadata={"meaning": "for a format's own strategy: `size`, `instant_time`"}
     )
@@ -148,7 +158,50 @@ class Care:
     )
 
     retention: timedelta = field(default=timedelta(days=7), metadata={"meaning": "how long replaced files stay"})
-    scan_interval: timedelta = field(default=timedelta(minutes=5), metadata={"meaning": "how often a table is scanned"})
+    budget_bytes_per_hour: int = field(
+        default=0, metadata={"meaning": "bytes that plans of the table may rewrite in any 60 minutes; 0: any number"}
+    )
+    budget_bytes_per_day: int = field(default=0, metadata={"meaning": "… in any 24 hours"})
+    budget_cpu_hours_per_hour: float = field(
+        default=0.0, metadata={"meaning": "hours of a core that they may take in any 60 minutes; 0: any number"}
+    )
+    budget_cpu_hours_per_day: float = field(default=0.0, metadata={"meaning": "… in any 24 hours"})
+    run_windows: tuple[str, ...] = field(
+        default=(),
+        metadata={"meaning": "when plans may start, such as `mon-fri 20:00-06:00`, `sat-sun`; unset: at any time"},
+    )
+    run_time_zone: str = field(default="UTC", metadata={"meaning": "whose clock `run_windows` go by"})
+    weight: float = field(
+        default=1.0,
+        metadata={"meaning": "how much the table's plans count when plans are ordered; 2 is twice as much"},
+    )
+    scan_interval: timedelta = field(
+        default=timedelta(minutes=5),
+        metadata={"meaning": "how often a table is scanned, besides when the last of its plans has completed"},
+    )
+    slo_small_file_share: float = field(
+        default=0.0,
+        metadata={
+            "meaning": "the largest share of files that may be small and reducible, such as `5%`; 0: no objective"
+        },
+    )
+    slo_files_per_gib: float = field(
+        default=0.0, metadata={"meaning": "most files a GiB, residual ones left out; 0: no objective"}
+    )
+    slo_oldest_small_file: timedelta = field(
+        default=timedelta(0), metadata={"meaning": "how old a reducible small file may get; 0: no objective"}
+    )
+    slo_goal: float = field(
+        default=0.99, metadata={"meaning": "the share of the time in which each of these objectives is to be met"}
+    )
+    slo_window: timedelta = field(
+        default=timedelta(days=28), metadata={"meaning": "the time that `slo_goal` is about: up to now, 1 d to 90 d"}
+    )
+
+    @property
+    def has_objectives(self) -> bool:
+        """Whether the table is held to anything."""
+        return any((self.slo_small_file_share, self.slo_files_per_gib, self.slo_oldest_small_file))
 
 
 @dataclass(frozen=True, kw_only=True)

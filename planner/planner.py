@@ -4,33 +4,21 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.model import FileSlice, Snapshot
-from lake.plan import ClusteringGroup, FailedPlan, Plan, PlanKind
-from planner.candidates import (
-    CODE,
-    READY,
-    REASONS,
-    WAITING,
-    Candidates,
-    Ints,
-    Mask,
-    Reason,
-    find_candidates,
-    reason_text,
-)
-from planner.choices import BALANCED, RewriteFirst
-from planner.compaction import choose_slices, due_slices, explain_others, one_group_each
-from planner.groups import Groups, first_that_fit, form_groups
+from lake.plan import ClusteringGroup, DeclinedPlan, FailedPlan, Plan, PlanKind
+from planner.candidates import REASONS, WAITING, Candidates, Ints, Mask, Reason, any_of, find_candidates, reason_text
+from planner.cost import Terms
+from planner.groups import Groups
 from planner.knobs import Sizing
+from planner.selection import CONSTANTS, select, worth_it
 
-_READY = [CODE[reason] for reason in READY]
-_WAITING = [CODE[reason] for reason in WAITING]
+_WAITING = any_of(WAITING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +50,15 @@ class Planning:
     ``decisions`` has one row a slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason
     (a ``Reason``, dictionary-encoded), number (what ``reason_text`` says it is) and reducible: whether a plan takes the
     slice, now or once what it waits for is over, be that its quiet period, a live plan, an action that is pending on
-    the table, or a failure that nobody has looked into. What is small and not reducible is residual: no plan is worth
-    it.
+    the table, a failure that nobody has looked into, or a person who said no. What is small and not reducible is
+    residual: no plan is worth it.
     """
 
     snapshot: Snapshot
     policy: Sizing
     held: Mapping[str, str]
     failed: Sequence[FailedPlan]
+    declined: Sequence[DeclinedPlan]
     plan: Plan | None
     decisions: pa.Table
     estimate: Estimate
@@ -108,6 +97,8 @@ class Planning:
                 detail = self.snapshot.damaged[number].text
             elif reason == Reason.FAILED.value:
                 detail = self.failed[number].text
+            elif reason == Reason.DECLINED.value:
+                detail = self.declined[number].text
             return reason_text(Reason(reason), number, self.policy, detail)
 
         return [
@@ -127,61 +118,46 @@ def plan_table(
     partitions: Collection[str] | None = None,
     kinds: Collection[PlanKind] = tuple(PlanKind),
     failed: Sequence[FailedPlan] = (),
+    declined: Sequence[DeclinedPlan] = (),
+    terms: Terms = CONSTANTS,
 ) -> Planning:
     """The next plan for ``snapshot`` under ``policy``, with the reason of every slice that is not part of it.
 
     ``now`` is timezone-aware; ``plan_id`` names the plan if there is one. ``held`` are partitions with the id of
     the live plan that holds them, ``quarantined`` paths of files that could not be read.
     ``partitions`` are asked for by name and replace the policy's partition filter; unknown ones have no slices.
-    What ``failed`` plans had is left alone while it is unchanged. A plan is of one of ``kinds``; where both are to be
-    planned, ``rewrite_first`` says which goes first and which gets a slice that both want. Reads nothing but its
-    arguments; the same slices in any order give the same plan.
+    What ``failed`` and ``declined`` plans had is left alone while it is unchanged. A plan is of one of ``kinds``; where
+    both are to be planned, ``rewrite_first`` says which goes first and which gets a slice that both want. ``terms`` say
+    what a group costs; one that does not save that within the policy's ``payback`` is not planned. Reads nothing but
+    its arguments; the same slices in any order give the same plan.
     """
     if now.tzinfo is None:
         raise ValueError("now must be timezone-aware")
     held = dict(held or {})
-    found = find_candidates(snapshot, policy, now=now, quarantined=quarantined, partitions=partitions, failed=failed)
+    found = find_candidates(
+        snapshot, policy, now=now, quarantined=quarantined, partitions=partitions, failed=failed, declined=declined
+    )
     before = _small_base_files(snapshot, found, policy)
     free = np.ones(len(found.partitions), dtype=np.bool_)
     free[[place for place, name in enumerate(found.partitions) if name in held]] = False
 
-    compacting = policy.compaction and PlanKind.COMPACTION in kinds
-    clustering = PlanKind.CLUSTERING in kinds
-    clustering_first = clustering and policy.rewrite_first == RewriteFirst.CLUSTERING
-    worth_it = partial(
-        _worth_it, snapshot, policy=policy, now=now, compacting=compacting, clustering_first=clustering_first
-    )
-    waits = bool(np.isin(found.codes, _WAITING).any())
-    clusters, clustered, due = worth_it(found)
+    waits = bool(_WAITING[found.codes].any())
+    taken = select(found, policy, terms, now=now, free=free, kinds=kinds)
+    groups, picked = taken.groups, taken.picked
     reducible = np.zeros(len(found.codes), dtype=np.bool_)
-    reducible[clustered] = reducible[due] = True
+    reducible[taken.clustered] = reducible[taken.due] = True
     if waits:
         later = find_candidates(
             snapshot, policy, now=now, quarantined=quarantined, partitions=partitions, waiting=False
         )
-        for rows in worth_it(later)[1:]:
+        for rows in worth_it(later, policy, terms, now=now, kinds=kinds)[1:]:
             reducible[rows] = True
-    grouped = _choose_groups(clusters, found, policy, free)
-    compacted = choose_slices(due, found, policy, free)
-    if compacting:
-        explain_others(due, found)
-
-    if len(compacted) and not (clustering_first and len(grouped)):
-        kind, groups = PlanKind.COMPACTION, one_group_each(compacted, found)
-        picked = np.arange(len(compacted))
-        _put_off(clustered, found)
-    else:
-        kind, groups, picked = PlanKind.CLUSTERING, clusters, grouped
-        _put_off(due, found)
-        if not clustering:
-            _put_off(clustered, found)
-            picked = picked[:0]
     plan = None
     if len(picked):
         plan = Plan(
             plan_id=plan_id,
             table=snapshot.table,
-            kind=kind,
+            kind=taken.kind,
             groups=_materialise(snapshot, found, groups, picked),
             options=policy.options,
             snapshot_instant=snapshot.instant,
@@ -191,28 +167,11 @@ def plan_table(
         policy=policy,
         held=held,
         failed=failed,
+        declined=declined,
         plan=plan,
         decisions=_account(snapshot, found, reducible),
         estimate=_estimate(groups, picked, _base_files(snapshot, groups, picked), before),
     )
-
-
-def _worth_it(
-    snapshot: Snapshot, found: Candidates, policy: Sizing, *, now: datetime, compacting: bool, clustering_first: bool
-) -> tuple[Groups, Ints, Ints]:
-    """The groups of what is undecided, the rows of those worth a rewrite, and the rows of slices to be compacted.
-
-    It is all that is worth it, whatever a plan may hold and live plans hold. No row is in both; ``clustering_first``
-    says which kind gets what both want.
-    """
-    due = due_slices(snapshot, found, policy, now=now) if compacting else np.empty(0, dtype=np.int64)
-    if not clustering_first:
-        found.decide(due, Reason.NEXT_PLAN_KIND)  # not for clustering to take
-    clusters = form_groups(snapshot, found, policy)
-    clustered = clusters.rows[np.repeat(clusters.keep, clusters.files)]
-    if clustering_first:
-        due = due[~np.isin(due, clustered)]
-    return clusters, clustered, due
 
 
 def _estimate(groups: Groups, picked: Ints, base_files: int, small_before: int) -> Estimate:
@@ -226,12 +185,6 @@ def _estimate(groups: Groups, picked: Ints, base_files: int, small_before: int) 
     )
 
 
-def _put_off(rows: Ints, found: Candidates) -> None:
-    """Leave to a later plan what a plan of the other kind would have taken now."""
-    ready = rows[np.isin(found.codes[rows], _READY)]
-    found.decide(ready, Reason.NEXT_PLAN_KIND)
-
-
 def _small_base_files(snapshot: Snapshot, found: Candidates, policy: Sizing) -> int:
     small = int(np.count_nonzero(found.bytes < policy.small_file_limit_bytes))
     return small - int(snapshot.slices["path"].null_count)  # a slice without a base file counts 0 bytes
@@ -243,47 +196,6 @@ def _base_files(snapshot: Snapshot, groups: Groups, picked: Ints) -> int:
     if not snapshot.slices["path"].null_count:
         return files
     return files - int(snapshot.slices["path"].take(pa.array(groups.rows_of(picked))).null_count)
-
-
-def _choose_groups(groups: Groups, found: Candidates, policy: Sizing, free: Mask) -> Ints:
-    """The groups of one plan; every slice of every group is given its reason."""
-    codes = groups.why_not.copy()
-    numbers = np.where(codes == CODE[Reason.NO_GAIN], groups.outputs, groups.files)
-    over = codes == CODE[Reason.OVER_PLAN]
-    numbers[over] = groups.bytes[over]
-    codes[~free[groups.partition]] = CODE[Reason.HELD]
-
-    wanted = np.flatnonzero(groups.keep & free[groups.partition])
-    offered = wanted[_preference(groups, wanted, found, policy)]
-    places, room = first_that_fit(groups.bytes[offered], policy.max_num_groups, policy.max_bytes_per_plan)
-    taken = np.sort(offered[places])  # in the order of partitions
-    full = len(taken) == policy.max_num_groups
-    waiting = groups.bytes[wanted]
-    codes[wanted] = np.where(full & (waiting <= room), CODE[Reason.NEXT_PLAN_GROUPS], CODE[Reason.NEXT_PLAN_BYTES])
-    numbers[wanted] = waiting
-    codes[taken] = CODE[Reason.CHOSEN]
-    numbers[taken] = np.arange(len(taken))
-
-    if not free.all():
-        found.decide((found.codes == CODE[Reason.OVERSIZED]) & ~free[found.partition], Reason.HELD)
-    found.codes[groups.rows] = np.repeat(codes, groups.files)
-    found.numbers[groups.rows] = np.repeat(numbers, groups.files)
-    return taken
-
-
-def _preference(groups: Groups, wanted: Ints, found: Candidates, policy: Sizing) -> Ints:
-    """The order in which ``wanted`` groups are offered to the plan.
-
-    A format's own strategy goes by partition. Otherwise the most small files removed for the share of the plan used
-    up, of its bytes and of its groups together: by bytes alone, pairs of tiny files would take every place there is.
-    """
-    place = np.zeros(len(found.partitions), dtype=np.int64)
-    place[found.order] = np.arange(len(found.order))
-    if policy.strategy != BALANCED:
-        return np.lexsort((groups.start[wanted], place[groups.partition[wanted]]))
-    share = groups.bytes[wanted] / policy.max_bytes_per_plan + 1 / policy.max_num_groups
-    gain = (groups.files - groups.small_after)[wanted] / share
-    return np.lexsort((groups.start[wanted], groups.bytes[wanted], -gain))
 
 
 def _materialise(snapshot: Snapshot, found: Candidates, groups: Groups, picked: Ints) -> tuple[ClusteringGroup, ...]:

@@ -28,6 +28,7 @@ from planner.values import (
     read_lower_words,
     read_one_of,
     read_ratio,
+    read_share,
     read_size,
     read_span,
     read_text,
@@ -69,10 +70,10 @@ class SizingPolicy(Knobs):
         """A policy from ``settings`` over ``base`` (default: the defaults).
 
         Keys are lakefold's own (``small_file_limit``, with or without ``_bytes``) or any of ``planner.aliases``;
-        a nested mapping is read as dotted keys. Values may be numbers, ``"300MiB"``, ``"15min"``; what follows
-        in parentheses is a comment. Where two keys set the same knob the later one wins, with a note. With
-        ``dialect="flink"`` and no ``base``, what is not set has Flink's default (small files below 600 MiB).
-        Raises PolicyError in one line.
+        a nested mapping is read as dotted keys, and a dot in a key of lakefold's own as an underscore. Values may be
+        numbers, ``"300MiB"``, ``"15min"``; what follows in parentheses is a comment. Where two keys set the same
+        knob the later one wins, with a note. With ``dialect="flink"`` and no ``base``, what is not set has Flink's
+        default (small files below 600 MiB). Raises PolicyError in one line.
         """
         if dialect not in ("spark", "flink"):
             raise PolicyError(f"dialect must be spark or flink, not {dialect!r}")
@@ -134,6 +135,11 @@ _PARSERS_BY_NAME: Mapping[str, Callable[[Any], Any]] = {
     "max_bytes_per_group": read_bytes,
     "max_bytes_per_plan": read_bytes,
     "compression": read_word,
+    "budget_bytes_per_hour": read_bytes,
+    "budget_bytes_per_day": read_bytes,
+    "run_time_zone": read_text,
+    "slo_small_file_share": read_share,
+    "slo_goal": read_share,
     "file_slices_sort_by": read_lower_words,
     "table_services": read_lower_words,
 }
@@ -150,6 +156,11 @@ KNOBS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(dict(_parsers()))
 """Every knob (field of SizingPolicy) and how its value is read; a reader raises ValueError."""
 
 
+def own_name(key: str) -> str:
+    """The knob that a key of a nested table means: ``slo.goal`` is ``slo_goal``."""
+    return key.replace(".", "_")
+
+
 def _resolve(key: str) -> tuple[str | None, Callable[[Any], Any]]:
     """The knob that ``key`` sets and how its value is read; None for a key of another kind."""
     alias = ALIASES.get(key)
@@ -157,8 +168,10 @@ def _resolve(key: str) -> tuple[str | None, Callable[[Any], Any]]:
         return alias.knob, alias.read or KNOBS[alias.knob]
     if key in KNOBS:
         return key, KNOBS[key]
-    knob = f"{key}_bytes"
-    return (knob, read_size) if knob in KNOBS else (None, read_text)
+    if (knob := f"{key}_bytes") in KNOBS:
+        return knob, read_size
+    knob = own_name(key)
+    return (knob, KNOBS[knob]) if knob in KNOBS else (None, read_text)
 
 
 def _parsed(key: str, value: Any, parse: Callable[[Any], Any]) -> Any:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a policy's settings must be together; each rule that does not hold is one line for a person."""
 
+import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
@@ -17,7 +19,8 @@ from planner.choices import (
     PartitionFilter,
     RewriteFirst,
 )
-from planner.knobs import Knobs
+from planner.knobs import GIB, Knobs
+from planner.windows import Hours
 
 #: knobs that bound bytes of something and say so, like ``max_bytes_per_plan``
 _NAMED_BY_UNIT = frozenset({"compact_log_bytes"})
@@ -53,6 +56,11 @@ def problems(policy: Knobs) -> Iterator[str]:
         ("recent_partitions", 0),
         ("skip_latest_partitions", 0),
         ("missing_base_bytes", 0),
+        ("reads_per_day", 0),
+        ("budget_bytes_per_hour", 0),
+        ("budget_bytes_per_day", 0),
+        ("budget_cpu_hours_per_hour", 0),
+        ("budget_cpu_hours_per_day", 0),
         ("compact_log_files", 0),
         ("compact_log_bytes", 0),
         ("compact_log_ratio", 0),
@@ -67,7 +75,10 @@ def problems(policy: Knobs) -> Iterator[str]:
             f"min_input_files {policy.min_input_files} is above max_files_per_group {policy.max_files_per_group}, "
             "so no group could ever form; lower min_input_files or raise max_files_per_group"
         )
+    if not policy.weight > 0:
+        yield f"weight is {policy.weight:g} but must be above 0; set weight"
     yield from _time_problems(policy)
+    yield from _objective_problems(policy)
     yield from _word_problems(policy)
 
 
@@ -80,19 +91,31 @@ def cautions(policy: Knobs) -> Iterator[str]:
         )
     if policy.small_file_limit_bytes < _TINY_BYTES:
         yield f"small_file_limit is {format_bytes(policy.small_file_limit_bytes)}: larger files are left alone"
+    least = GIB / policy.small_file_limit_bytes
+    if 0 < policy.slo_files_per_gib < least:
+        yield (
+            f"slo_files_per_gib is {policy.slo_files_per_gib:g}: files of small_file_limit "
+            f"{format_bytes(policy.small_file_limit_bytes)} are left alone, and {least:.1f} of them make a GiB"
+        )
 
 
 #: a retention that long queries outlast, and a limit that hardly any file is below
 _SHORT, _TINY_BYTES = timedelta(hours=1), 1 << 20
+#: of an objective; what is kept of it is forgotten after the longest one
+_WINDOWS = timedelta(days=1), timedelta(days=90)
 _ABOVE_ZERO = (
     "scan_interval", "sweep_interval", "table_services_interval", "lease", "heartbeat", "backoff", "backoff_max"
 )  # fmt: skip
 
 
 def _time_problems(policy: Knobs) -> Iterator[str]:
-    for knob in ("quiet_period", "retention", "compact_age"):
+    for knob in ("quiet_period", "retention", "compact_age", "payback", "slo_oldest_small_file"):
         if getattr(policy, knob) < timedelta(0):
             yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must not be negative; set {knob}"
+    try:
+        Hours.parse(policy.run_windows, policy.run_time_zone)
+    except ValueError as error:
+        yield f"{error}; set run_windows and run_time_zone"
     for knob in _ABOVE_ZERO:
         if getattr(policy, knob) <= timedelta(0):
             yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must be above 0; set {knob}"
@@ -106,6 +129,25 @@ def _time_problems(policy: Knobs) -> Iterator[str]:
             f"backoff {format_duration(policy.backoff)} is above backoff_max {format_duration(policy.backoff_max)} "
             "but must not be; lower backoff or raise backoff_max"
         )
+
+
+def _objective_problems(policy: Knobs) -> Iterator[str]:
+    for knob, low, high, words in (
+        ("slo_small_file_share", 0, 1, "at least 0 and below 1 (5% is 0.05; 0: no objective)"),
+        ("slo_files_per_gib", 0, math.inf, "a number from 0 (no objective)"),
+        ("slo_goal", sys.float_info.min, 1, "above 0 and below 1 (99% is 0.99)"),
+    ):
+        if not low <= getattr(policy, knob) < high:
+            yield f"{knob} is {getattr(policy, knob):g} but must be {words}; set {knob}"
+    if timedelta(0) < policy.slo_oldest_small_file <= policy.quiet_period:
+        yield (
+            f"slo_oldest_small_file {format_duration(policy.slo_oldest_small_file)} must be longer than quiet_period "
+            f"{format_duration(policy.quiet_period)}, during which no file is touched; raise slo_oldest_small_file or "
+            "lower quiet_period"
+        )
+    if not _WINDOWS[0] <= policy.slo_window <= _WINDOWS[1]:
+        bounds = " and ".join(map(format_duration, _WINDOWS))
+        yield f"slo_window is {format_duration(policy.slo_window)} but must be between {bounds}; set slo_window"
 
 
 def _word_problems(policy: Knobs) -> Iterator[str]:

@@ -59,6 +59,17 @@ def read_ratio(value: Any) -> float:
         raise ValueError(f"{value!r} is not a number") from None
 
 
+def read_share(value: Any) -> float:
+    """A share: a number, or one with a percent sign."""
+    text = value.strip() if isinstance(value, str) else value
+    try:
+        return (
+            round(read_ratio(text[:-1]) / 100, 12) if isinstance(text, str) and text.endswith("%") else read_ratio(text)
+        )
+    except ValueError:
+        raise ValueError(f"{value!r} is not a share; write a number such as 0.05, or 5%") from None
+
+
 def read_span(value: Any) -> timedelta:
     """A duration under a name that says no unit."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str, timedelta)):

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Building the parts from a configuration: what commands and daemon both need, in one place."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lake import s3
+from lake import hdfs, s3
 from lake.model import TableRef
 from lake.redaction import remember_settings
+from service.config.limits import ConfiguredLimits
 from service.config.loader import Config, load, load_source
 from service.config.tables import for_all_tables
 from service.store import Store, StoreSettings
@@ -22,14 +24,15 @@ def open_config(chosen: Path | None = None) -> Config:
     return _in_force(load(chosen))
 
 
-def open_source(path: str) -> Config:
-    """The same of the environment alone, with ``path`` as the source of its tables. Raises ConfigError."""
-    return _in_force(load_source(path))
+def open_source(source: Mapping[str, str]) -> Config:
+    """The same of the environment alone, with these settings of the one source of tables. Raises ConfigError."""
+    return _in_force(load_source(source))
 
 
 def _in_force(config: Config) -> Config:
     remember_settings(config.settings())
     s3.configure(config.spark)
+    hdfs.configure(config.spark)
     return config
 
 
@@ -42,6 +45,8 @@ def store_settings(config: Config) -> StoreSettings:
         backoff=knobs.backoff,
         backoff_max=knobs.backoff_max,
         max_inflight_per_table=knobs.max_inflight_per_table,
+        limits=ConfiguredLimits(config),
+        cores_per_plan=config.cost.cores_per_plan,
         notify_events=config.notify.wanted_events,
     )
 

@@ -1,20 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an archive of the classes that Spark and Hudi load; with it the tests' JVMs start in two thirds of the time.
+"""Makes the tests' JVMs quicker: ``QuickLocalFiles``, and an archive of the classes that Spark and Hudi load.
 
-Run by ``make test`` once a clone. It is a matter of speed only: a JVM that can't use the archive does without. Where
-none can be written an empty file stands for it, so that the next run does not try again.
+With the archive they start in two thirds of the time. Run by ``make test`` once a clone. It is a matter of speed only:
+a JVM that can't use the one or the other does without. Where no archive can be written an empty file stands for it, so
+that the next run does not try again.
 """
 
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
-from support import CLASS_ARCHIVE, jvm_options
+import pyspark
+from support import CLASS_ARCHIVE, LOCAL_FILES, jvm_options
+
+SOURCE = Path(__file__).with_name("QuickLocalFiles.java")
+#: what makes Hadoop take it for every path of this machine
+CORE_SITE = """<configuration>
+<property><name>fs.file.impl</name><value>lakefold.tests.QuickLocalFiles</value></property>
+</configuration>
+"""
 
 
 def main() -> None:
     """See the module."""
+    LOCAL_FILES.unlink(missing_ok=True)
+    if shutil.which("javac"):
+        compile_local_files()
     CLASS_ARCHIVE.unlink(missing_ok=True)
     try:
         write_archive()
@@ -22,6 +37,21 @@ def main() -> None:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         print(f"no class archive, the tests' JVMs start more slowly: {reason}", file=sys.stderr)
         CLASS_ARCHIVE.touch()
+
+
+def compile_local_files() -> None:
+    """Write the jar; a Java without a compiler, or of before 17, does without."""
+    with tempfile.TemporaryDirectory(dir=LOCAL_FILES.parent) as home:
+        jars = Path(pyspark.__file__).parent / "jars" / "*"
+        command = ["javac", "--release", "17", "-cp", str(jars), "-d", f"{home}/classes", str(SOURCE)]
+        if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            return
+        made = Path(home) / "made.jar"
+        with zipfile.ZipFile(made, "w") as jar:
+            jar.writestr("core-site.xml", CORE_SITE)
+            for path in sorted(Path(home, "classes").rglob("*.class")):
+                jar.write(path, path.relative_to(f"{home}/classes"))
+        made.rename(LOCAL_FILES)
 
 
 def write_archive() -> None:

@@ -13,13 +13,15 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hadoop
 import hive_metastore
 import postgres
 import pytest
 import sqlite_engines
+from hadoop import HadoopCluster
 from hive_metastore import MetastoreServer
 from s3_server import S3Server, server
-from support import BUNDLE, HEAP, SOAK, jvm_options, needs_server, take_figures
+from support import BUNDLE, HEAP, LOCAL_FILES, ONE_BUNDLE, SOAK, jvm_options, needs_server, take_figures
 
 from lake import s3
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
+if LOCAL_FILES.exists():
+    os.environ.setdefault("SPARK_DIST_CLASSPATH", str(LOCAL_FILES))
 sqlite_engines.install()
 RELIABILITY = Path(__file__).parent.parent / "docs" / "reliability.md"
 
@@ -48,50 +52,87 @@ def pytest_configure() -> None:
 
 
 #: fixtures that start a server, a browser or an installation
-_SERVERS = {"browser", "bucket", "emulator", "installed", "postgres_url", "s3_server", "watched"}
+_SERVERS = {"browser", "bucket", "emulator", "hdfs", "installed", "postgres_url", "s3_server", "watched"}
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only the long run has, mark what needs a server, before it is chosen by marks; order the files.
+#: marks of tests of which the slice leaves something out
+_SLICES = ("crossed", "paired", "shown_by")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, object, object]:
+    """Mark what needs a server or is of the long run; of what was chosen then by marks take a slice; order the files.
 
     Those that need Spark or a browser come first, then those with slow tests: what is left at the end is short, whoever
     is free for it.
     """
-    _take_a_slice(config, items)
+    for item in items:
+        if _is_on_postgresql(item) or _SERVERS.intersection(item.fixturenames):
+            item.add_marker(pytest.mark.server)
+        if SOAK and _is_sliced(item):
+            item.add_marker(pytest.mark.soak)
+    result = yield
+    if not SOAK and not ONE_BUNDLE:
+        _take_a_slice(config, items)
     turns: dict[Path, int] = {}
     for item in items:
-        values = getattr(getattr(item, "callspec", None), "params", {}).values()
-        if any(str(value).endswith("postgresql") for value in values) or _SERVERS.intersection(item.fixturenames):
-            item.add_marker(pytest.mark.server)
         is_long = item.get_closest_marker("spark") or "browser" in item.fixturenames
         is_slow = item.get_closest_marker("slow") or item.get_closest_marker("soak")
         turns[item.path] = min(turns.get(item.path, 2), 0 if is_long else 1 if is_slow else 2)
     items.sort(key=lambda item: turns[item.path])
+    return result
+
+
+def _is_on_postgresql(item: pytest.Item) -> bool:
+    return any(str(value).endswith("postgresql") for value in _parameters(item).values())
+
+
+def _is_sliced(item: pytest.Item) -> bool:
+    return any(map(item.get_closest_marker, _SLICES))
 
 
 def _take_a_slice(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of each test with the mark ``crossed``, keep as many cases as the mark says; ``make soak`` runs all of them.
+    """Leave out tests with the mark ``shown_by``, cases of those with the others; ``make soak`` runs all of them.
 
     Where in its cases a test begins goes by its name, so that all kinds come up in one test or another, and every
     process of a run takes the same ones.
     """
-    crossed: dict[tuple[str, int], list[pytest.Item]] = {}
-    for item in items:
-        if mark := item.get_closest_marker("crossed"):
-            kept = mark.args[0] if mark.args else 1
-            crossed.setdefault((item.nodeid.partition("[")[0], kept), []).append(item)
-    left_out: set[pytest.Item] = set()
-    for (name, kept), cases in crossed.items():
-        if SOAK:
-            for case in cases:
-                case.add_marker(pytest.mark.soak)
-        elif len(cases) > kept:
-            first = zlib.crc32(name.encode())
-            left_out |= set(cases) - {cases[(first + turn * len(cases) // kept) % len(cases)] for turn in range(kept)}
-    if left_out:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in filter(_is_sliced, items):
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {item for name, cases in tests.items() for item in _slice_of(cases, zlib.crc32(name.encode()))}
+    if left_out := [item for item in items if _is_sliced(item) and item not in kept]:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not _is_sliced(item) or item in kept]
+
+
+def _slice_of(cases: list[pytest.Item], first: int) -> Iterator[pytest.Item]:
+    """As many of a test's cases as the mark says, or where a parameter is paired off each case of the others once."""
+    if cases[0].get_closest_marker("shown_by"):
+        return
+    if mark := cases[0].get_closest_marker("crossed"):
+        most = mark.args[0] if mark.args else 1
+        if "first" in mark.kwargs:
+            first = next((at for at, case in enumerate(cases) if mark.kwargs["first"] in case.name), 0)
+        yield from (
+            cases
+            if len(cases) <= most
+            else (cases[(first + turn * len(cases) // most) % len(cases)] for turn in range(most))
+        )
+    elif mark := cases[0].get_closest_marker("paired"):
+        (parameter,) = mark.args
+        others: dict[str, list[pytest.Item]] = {}
+        for case in cases:
+            others.setdefault(str([pair for pair in _parameters(case).items() if pair[0] != parameter]), []).append(
+                case
+            )
+        for turn, alike in enumerate(others.values(), first):
+            yield alike[turn % len(alike)]
+
+
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    """A case's parameters; a test without any has none."""
+    return getattr(getattr(item, "callspec", None), "params", {})
 
 
 @pytest.hookimpl(wrapper=True)
@@ -167,7 +208,7 @@ def postgres_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def postgres_template(postgres_url: str) -> Iterator[str]:
-    """The name of a database with our schema, to copy: a tenth of the time of migrating each."""
+    """The name of a database with our schema, to copy."""
     from service.store import Store
 
     name = f"lakefold_template_{uuid.uuid4().hex[:8]}"
@@ -178,6 +219,14 @@ def postgres_template(postgres_url: str) -> Iterator[str]:
     postgres.drop_database(postgres_url, name)
 
 
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_url: str, postgres_template: str) -> Iterator[postgres.Databases]:
+    """Copies of it for tests."""
+    databases = postgres.Databases(postgres_url, postgres_template)
+    yield databases
+    databases.drop()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database with our schema, once on SQLite and once on PostgreSQL."""
@@ -186,10 +235,8 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
         yield sqlite_at(tmp_path)
         return
-    server = request.getfixturevalue("postgres_url")
-    name = f"lakefold_{uuid.uuid4().hex[:12]}"
-    yield postgres.new_database(server, name, request.getfixturevalue("postgres_template"))
-    postgres.drop_database(server, name)
+    with request.getfixturevalue("postgres_databases").lend() as url:
+        yield url
 
 
 @pytest.fixture
@@ -234,6 +281,13 @@ def hive(metastore: MetastoreServer) -> MetastoreServer:
     """The metastore with the tables of ``hive_tables.py``."""
     metastore.spark()
     return metastore
+
+
+@pytest.fixture(scope="module")
+def hdfs() -> Iterator[HadoopCluster]:
+    """A NameNode and a DataNode for the tests of a module: what is started beside one takes it for its own storage."""
+    with hadoop.running() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -173,6 +173,22 @@ class Installation:
             )
 
 
+def hive_installation(
+    home: Path, url: str, uri: str, database: str, *, slots: int = 1, **policy: str | int
+) -> Installation:
+    """One that compacts the tables of a metastore's database."""
+    made = Installation(home=home, url=url)
+    heap = "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in HEAP.items())
+    knobs = {"quiet_period": "0s", "retention": "1h", "receipt": "hash", **policy}
+    made.config.write_text(
+        f'[database]\nurl = "{url}"\n[spark]\nmaster = "local[2]"\n{heap}[http]\nport = 0\n'
+        f'[daemon]\nexecutor_slots = {slots}\n[[sources]]\nmetastore = "{uri}"\ndatabase = "{database}"\n[defaults]\n'
+        + "".join(f"{name} = {json.dumps(value)}\n" for name, value in knobs.items())
+        + '[[tables]]\nmatch = "*"\nmode = "compact"\naccess = "catalog"\n'
+    )
+    return made
+
+
 def stop_group(process: "subprocess.Popen[bytes]", how: int = signal.SIGKILL) -> None:
     """End a process that ``Installation.start`` began, with everything in its group."""
     try:

@@ -5,19 +5,23 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from hdfs_paths import AnyPath, HdfsPath, place
 from pyarrow import orc
-from toys.cases import FILES, PARTITIONS, ROWS_EACH, no_spark, with_other_values, without_first_row
+from toys.cases import FILES, PARTITIONS, PARTS, ROWS_EACH, no_spark, with_other_values, without_first_row
 from toys.engine import CopyRows
 from toys.files import rows, told
 
 from lake.engines import Engine
 from lake.formats.hive import FORMAT, HiveFormat
-from lake.metastore import Metastore, Partition
+from lake.formats.hive.writer import HiveWriter
+from lake.metastore import Metastore, Partition, Table
 from lake.metastore.thrift import BOOL, I32, LIST, STRING, STRUCT, Items, Struct, string_map, strings
 from lake.model import CatalogRef, TableRef
 from lake.ports import Capability
@@ -41,8 +45,8 @@ class CopyOrcRows(CopyRows):
     write = staticmethod(orc.write_table)
 
     @staticmethod
-    def read(path: Path) -> pa.Table:
-        return orc.ORCFile(path).read()
+    def read(source: Any) -> pa.Table:
+        return orc.ORCFile(source).read()
 
 
 class Owner(Metastore):
@@ -50,8 +54,13 @@ class Owner(Metastore):
 
     kind = "parquet"
 
-    def make_table(self, name: str, location: Path) -> None:
-        """An external table of this ``kind``, partitioned by ``dt``, made in another second than an earlier one."""
+    def make_table(
+        self, name: str, location: AnyPath, *, partitioned: bool = True, managed: bool = False, noted: str | None = None
+    ) -> None:
+        """A table of this ``kind``, partitioned by ``dt`` or not, made in another second than an earlier one.
+
+        It is external unless ``managed``; ``noted`` is where Spark says that it is, where it is one of Spark's.
+        """
         if DATABASE not in self.databases():
             self._call("create_database", {1: (STRUCT, {1: (STRING, DATABASE)})})
         before = self.table(DATABASE, name)
@@ -62,10 +71,12 @@ class Owner(Metastore):
         raw: Struct = {
             1: (STRING, name),
             2: (STRING, DATABASE),
-            7: (STRUCT, _storage(location, self.kind)),
-            8: (LIST, Items(STRUCT, [_column("dt", "string")])),
-            9: string_map({"EXTERNAL": "TRUE"}),
-            12: (STRING, "EXTERNAL_TABLE"),
+            7: (STRUCT, _storage(location, self.kind, noted)),
+            8: (LIST, Items(STRUCT, [_column("dt", "string")] * partitioned)),
+            9: string_map(
+                ({} if managed else {"EXTERNAL": "TRUE"}) | ({"spark.sql.sources.provider": self.kind} if noted else {})
+            ),
+            12: (STRING, "MANAGED_TABLE" if managed else "EXTERNAL_TABLE"),
         }
         self._call("create_table", {1: (STRUCT, raw)})
 
@@ -73,7 +84,7 @@ class Owner(Metastore):
         """Drop a table; of an external one its files stay."""
         self._call("drop_table", {1: (STRING, DATABASE), 2: (STRING, name), 3: (BOOL, False)})
 
-    def add(self, name: str, value: str, location: Path) -> None:
+    def add(self, name: str, value: str, location: AnyPath) -> None:
         """Add a partition at a directory."""
         raw: Struct = {
             1: strings([value]),
@@ -98,43 +109,56 @@ class HiveCase:
 
     uri: str
     kind: str = "parquet"
+    #: what the places of its tables begin with: nothing on this machine, or an HDFS
+    root: str = ""
     format: HiveFormat = FORMAT
     engines: Sequence[Engine] = ()
     lacks: Mapping[Capability, str] = field(default_factory=dict)
+    parts: Sequence[str] = PARTS
     spark = staticmethod(no_spark)
 
     def __post_init__(self) -> None:
         self.copies = CopyOrcRows() if self.kind == "orc" else CopyRows()
         self.engines = self.engines or (self.copies,)
 
-    def create(self, location: Path, *, name: str) -> TableRef:
+    @staticmethod
+    def takes_at_most(span: timedelta) -> None:
+        """Say that commits take no longer."""
+        HiveWriter.commit_takes = min(HiveWriter.commit_takes, span)
+
+    def create(self, location: AnyPath, *, name: str) -> TableRef:
+        location = place(str(location) if isinstance(location, HdfsPath) else f"{self.root}{location}")
         table = f"t{sha256(str(location).encode()).hexdigest()[:12]}"
         with Owner(self.uri) as owner:
             owner.kind = self.kind
-            owner.make_table(table, location)
-            for number in range(PARTITIONS):
-                (location / f"dt={number}").mkdir(parents=True)
-                owner.add(table, str(number), location / f"dt={number}")
+            self._make(owner, table, location)
         ref = TableRef(
             name=name, format="hive", location=str(location),
             catalog=CatalogRef(kind="metastore", name=self.uri, table=f"{DATABASE}.{table}"),
         )  # fmt: skip
         for number in range(PARTITIONS * FILES):
-            self.append(ref, f"dt={number // FILES}", number * ROWS_EACH, (number + 1) * ROWS_EACH)
+            part = self.parts[number * len(self.parts) // (PARTITIONS * FILES)]
+            self.append(ref, part, number * ROWS_EACH, (number + 1) * ROWS_EACH)
         return ref
 
-    def partitions(self, table: TableRef) -> dict[str, Partition]:
+    def _make(self, owner: Owner, table: str, location: AnyPath) -> None:
+        owner.make_table(table, location)
+        for number in range(PARTITIONS):
+            (location / f"dt={number}").mkdir(parents=True)
+            owner.add(table, str(number), location / f"dt={number}")
+
+    def partitions(self, table: TableRef) -> Mapping[str, Partition | Table]:
         """What the metastore says of the partitions."""
         with Owner(self.uri) as owner:
             name = table_name(table)
             return dict(owner.partitions(DATABASE, name, owner.partition_names(DATABASE, name)))
 
-    def places(self, table: TableRef) -> dict[str, Path]:
+    def places(self, table: TableRef) -> dict[str, Any]:
         """Where the partitions are."""
-        return {name: Path(one.storage.location.removeprefix("file:")) for name, one in self.partitions(table).items()}
+        return {name: place(one.storage.location) for name, one in self.partitions(table).items()}
 
     def append(self, table: TableRef, partition: str, low: int, high: int) -> bool:
-        self.copies.write(rows(low, high), self.places(table)[partition] / f"part-{uuid.uuid4().hex}.{self.kind}")
+        self.copies.put(rows(low, high), self.places(table)[partition] / f"part-{uuid.uuid4().hex}.{self.kind}")
         return True
 
     def update(self, table: TableRef, partition: str) -> bool:
@@ -144,25 +168,47 @@ class HiveCase:
         return self._overwrite(table, partition, without_first_row)
 
     def _overwrite(self, table: TableRef, partition: str, change: Callable[[pa.Table], pa.Table]) -> bool:
-        place = self.places(table)[partition]
-        for path in list(place.glob(f"*.{self.kind}")):
-            self.copies.write(change(self.copies.read(path)), place / f"part-{uuid.uuid4().hex}.{self.kind}")
+        there = self.places(table)[partition]
+        for path in list(there.glob(f"*.{self.kind}")):
+            self.copies.put(change(self.copies.rows_of(path)), there / f"part-{uuid.uuid4().hex}.{self.kind}")
             path.unlink()
         return True
 
     def rows(self, table: TableRef) -> Sequence[str]:
-        files = [path for place in self.places(table).values() for path in place.glob(f"*.{self.kind}")]
-        return sorted(row for path in files for row in told(self.copies.read(path)))
+        files = [path for there in self.places(table).values() for path in there.glob(f"*.{self.kind}")]
+        return sorted(row for path in files for row in told(self.copies.rows_of(path)))
 
     def stored(self, table: TableRef) -> Mapping[str, int]:
-        base = Path(table.location)
+        base = place(table.location)
         return {str(path.relative_to(base)): path.stat().st_size for path in base.rglob(f"*.{self.kind}")}
 
     def commits(self, table: TableRef) -> Sequence[tuple[str, int | None]]:
         named = [one.parameters for one in self.partitions(table).values()]
         found = {(one["lakefold.plan"], int(one["lakefold.epoch"])) for one in named if "lakefold.plan" in one}
-        filed = [json.loads(path.read_text()) for path in Path(table.location).glob("_lakefold/_commits/*.json")]
+        filed = [json.loads(path.read_text()) for path in place(table.location).glob("_lakefold/_commits/*.json")]
         return sorted(found | {(one["plan"], one["epoch"]) for one in filed})
+
+
+@dataclass(kw_only=True)
+class WholeCase(HiveCase):
+    """The same with tables that have no partitions; ``by_spark`` are those made with ``USING``."""
+
+    parts: Sequence[str] = ("",)
+    by_spark: bool = False
+
+    def create(self, location: AnyPath, *, name: str) -> TableRef:
+        return replace(HiveCase.create(self, location, name=name), sessions_refresh=self.by_spark)
+
+    def _make(self, owner: Owner, table: str, location: AnyPath) -> None:
+        location.mkdir(parents=True)
+        owner.make_table(table, location, partitioned=False, noted=uri(location) if self.by_spark else None)
+
+    def partitions(self, table: TableRef) -> Mapping[str, Partition | Table]:
+        with Owner(self.uri) as owner:
+            found = owner.table(DATABASE, table_name(table))
+        assert found is not None
+        assert found.storage.noted in (None, found.storage.location)
+        return {"": found}
 
 
 def table_name(table: TableRef) -> str:
@@ -175,16 +221,21 @@ def _column(name: str, kind: str) -> Struct:
     return {1: (STRING, name), 2: (STRING, kind)}
 
 
-def _storage(location: Path, kind: str) -> Struct:
+def uri(location: AnyPath) -> str:
+    """A place as the metastore has it."""
+    return f"file:{location}" if isinstance(location, Path) else str(location)
+
+
+def _storage(location: AnyPath, kind: str, noted: str | None = None) -> Struct:
     reads, writes, makes_rows = (f"{_HIVE}.{name}" for name in _CLASSES[kind])
     return {
         1: (LIST, Items(STRUCT, [_column("id", "bigint"), _column("value", "bigint")])),
-        2: (STRING, f"file:{location}"),
+        2: (STRING, uri(location)),
         3: (STRING, reads),
         4: (STRING, writes),
         5: (BOOL, False),
         6: (I32, -1),
-        7: (STRUCT, {2: (STRING, makes_rows), 3: string_map({})}),
+        7: (STRUCT, {2: (STRING, makes_rows), 3: string_map({"path": noted} if noted else {})}),
         8: strings([]),
         9: (LIST, Items(STRUCT, [])),
         10: string_map({}),

@@ -13,22 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark
-
-from executors.spark import java_home
 from lake.errors import LakefoldError
 from lake.metastore import Metastore
+from service.demo.metastore import server
 
-_CLASS = "org.apache.hadoop.hive.metastore.HiveMetaStore"
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG
-_SETTINGS = {
-    "javax.jdo.option.ConnectionURL": "jdbc:derby:;databaseName={home}/derby;create=true",
-    "datanucleus.schema.autoCreateAll": "true",
-    "hive.metastore.schema.verification": "false",
-    # Else it wants a class that the wheel does not have.
-    "hive.async.log.enabled": "false",
-    "hive.metastore.warehouse.dir": "file://{home}/place/warehouse",
-}
 
 
 def _free_port() -> int:
@@ -37,7 +26,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A killed test run must not leave a server behind."""
     ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
 
@@ -49,11 +38,6 @@ class MetastoreServer:
         self.home = Path(tempfile.mkdtemp(prefix="lakefold-metastore-"))
         self.port = _free_port()
         self.uri = f"thrift://127.0.0.1:{self.port}"
-        properties = "".join(
-            f"<property><name>{name}</name><value>{value.format(home=self.home)}</value></property>"
-            for name, value in _SETTINGS.items()
-        )
-        (self.home / "hive-site.xml").write_text(f"<configuration>{properties}</configuration>")
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -63,14 +47,10 @@ class MetastoreServer:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        jars = Path(pyspark.__file__).parent / "jars"
-        command = [
-            *(str(java_home() / "bin" / "java"), "-Xmx512m", "-XX:TieredStopAtLevel=1"),
-            *("-cp", f"{self.home}:{jars}/*", _CLASS, "-p", str(self.port)),
-        ]
+        command = server(self.home, self.port, self.place / "warehouse")
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                command, cwd=self.home, stdout=log, stderr=log, preexec_fn=_end_with_parent
+                command, cwd=self.home, stdout=log, stderr=log, preexec_fn=end_with_parent
             )  # fmt: skip
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and self._process.poll() is None:

@@ -5,6 +5,7 @@ Without statements all tables of the tests are made, in the databases ``shop`` a
 """
 
 import sys
+from typing import Any
 
 MADE = (
     "CREATE DATABASE shop",
@@ -44,7 +45,8 @@ MADE = (
 )
 
 
-def main(uri: str, place: str, *statements: str) -> None:
+def session_of(uri: str, place: str) -> Any:
+    """A Spark session over the metastore, with its warehouse below ``place``."""
     from pyspark.sql import SparkSession
 
     session = (
@@ -58,6 +60,11 @@ def main(uri: str, place: str, *statements: str) -> None:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def main(uri: str, place: str, *statements: str) -> None:
+    session = session_of(uri, place)
     for statement in statements or MADE:
         session.sql(statement.format(place=place))
     session.stop()

@@ -3,9 +3,11 @@
 
 import io
 import json
+import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,6 +120,23 @@ class ByHand:
             folder.mkdir(parents=True)
             (folder / ".hoodie_partition_metadata").write_text(f"commitTime={T1}\npartitionDepth=1\n")
         return folder, f"{hidden}{file_id}{rest}"
+
+
+class Written(ByHand):
+    """Commits of which only the timeline tells: what is replayed needs no data files."""
+
+    def commit(self, at: datetime, sizes: dict[str, int], operation: str = "INSERT", **more: object) -> None:
+        time = f"{at:%Y%m%d%H%M%S}000"
+        stats: dict[str, list[dict[str, object]]] = {}
+        for group, size in sizes.items():
+            partition, _, file_id = group.rpartition("/")
+            path = f"{partition}/{file_id}_0-1-1_{time}.parquet"
+            entry = {"fileId": file_id, "path": path, "fileSizeInBytes": size, "numWrites": size // 100}
+            stats.setdefault(partition, []).append(entry)
+        action = "replacecommit" if "partitionToReplaceFileIds" in more else "commit"
+        file = self.base / f".hoodie/{time}.{action}"
+        file.write_text(json.dumps({"partitionToWriteStats": stats, "operationType": operation, **more}))
+        os.utime(file, (at.timestamp(), at.timestamp()))  # when a commit of this layout completed
 
 
 def without_java(table: ByHand) -> Any:

@@ -11,8 +11,9 @@ from lake.model import Snapshot
 from lake.plan import ClusteringGroup
 from planner.candidates import find_candidates
 from planner.groups import form_groups
-from planner.planner import _materialise, _preference
+from planner.planner import _materialise
 from planner.policy import SizingPolicy
+from planner.selection import _preference
 
 
 def hudi_groups(
@@ -31,7 +32,7 @@ def hudi_groups(
     """
     policy = replace(policy, strategy="hudi")
     found = find_candidates(snapshot, policy, now=now, partitions=partitions)
-    groups = form_groups(snapshot, found, policy)
+    groups = form_groups(found, policy)
     offered = _preference(groups, np.arange(len(groups.start)), found, policy)
     # Hudi stops cutting a partition at so many groups, then drops those not worth it, then limits the plan.
     partition = groups.partition[offered]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An S3 for tests: moto, an emulator of Amazon's API, in a process of its own on a free loopback port."""
 
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from pyarrow import fs as pafs
 
@@ -41,6 +43,34 @@ sys.stdin.read()
 _REQUEST = re.compile(r"((?:GET|HEAD|PUT|POST|DELETE) \S+) HTTP/1.1")
 
 
+#: methods and parameters of requests → the action of a policy that allows them: of a bucket, and of what is in it
+_OF_BUCKETS = {
+    ("GET", "location"): "s3:GetBucketLocation", ("POST", "delete"): "s3:DeleteObject",
+    ("GET", "prefix"): "s3:ListBucket", ("GET", "list-type"): "s3:ListBucket", ("HEAD", ""): "s3:ListBucket",
+}  # fmt: skip
+_OF_OBJECTS = {
+    ("GET", ""): "s3:GetObject", ("HEAD", ""): "s3:GetObject", ("PUT", ""): "s3:PutObject",
+    ("PUT", "uploadId"): "s3:PutObject", ("POST", "uploads"): "s3:PutObject", ("POST", "uploadId"): "s3:PutObject",
+    ("DELETE", ""): "s3:DeleteObject", ("DELETE", "uploadId"): "s3:AbortMultipartUpload",
+}  # fmt: skip
+
+#: parameters that ask for nothing else
+_ASIDE = {"x-id", "partNumber", "versionId"}
+
+
+def _action(method: str, key: str, parameters: set[str]) -> str:
+    """The action of one request; the request itself where it is of a kind that nobody thought of."""
+    known = _OF_OBJECTS if key else _OF_BUCKETS
+    named = {parameter for parameter in parameters if (method, parameter) in known} or parameters - _ASIDE or {""}
+    return known.get((method, min(named)), f"{method} {key} {sorted(parameters)}")
+
+
+def policy(page: Path) -> set[str]:
+    """The actions of the first policy on a page."""
+    (text, *_) = re.findall(r"^```json\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return {action for statement in json.loads(text)["Statement"] for action in statement["Action"]}
+
+
 @dataclass(frozen=True)
 class S3Server:
     """A running server."""
@@ -61,6 +91,16 @@ class S3Server:
     def requests(self) -> list[str]:
         """Method and address of every request so far."""
         return _REQUEST.findall(self.log.read_text())
+
+    def actions(self, bucket: str, *, since: int) -> set[str]:
+        """What a policy has to allow for the requests to ``bucket`` behind the first ``since`` of all."""
+        addresses = (request.split(" ", 1) for request in self.requests()[since:])
+        split = ((method, urlsplit(address)) for method, address in addresses)
+        return {
+            _action(method, path.path.strip("/").partition("/")[2], {*parse_qs(path.query, keep_blank_values=True)})
+            for method, path in split
+            if path.path.strip("/").partition("/")[0] == bucket
+        }
 
     def filesystem(self) -> pafs.S3FileSystem:
         """All buckets, to write to without lakefold."""

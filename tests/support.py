@@ -15,8 +15,14 @@ SOAK = os.environ.get("LAKEFOLD_SOAK") == "1"
 #: the Hudi bundle of this run; a JVM has one, so `make soak` runs the conformance suite again for each of the others
 BUNDLE = os.environ.get("LAKEFOLD_TEST_BUNDLE", "1.2.0")
 
+#: this is that part of `make soak`: every test of the suite on one bundle, and nothing else
+ONE_BUNDLE = "LAKEFOLD_TEST_BUNDLE" in os.environ
+
 #: classes of Spark and Hudi as a JVM has them in memory, made by ``class_archive.py``
 CLASS_ARCHIVE = Path(sys.prefix) / "classes.jsa"
+
+#: ``QuickLocalFiles.java`` for the tests' JVMs, compiled by ``class_archive.py``
+LOCAL_FILES = Path(sys.prefix) / "local-files.jar"
 
 #: in a heap that starts small, collections are a tenth of a test JVM's CPU time
 HEAP = {
@@ -32,6 +38,8 @@ def jvm_options() -> str:
     """
     # Hadoop without its native library runs chmod for each file that it creates.
     options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Djdk.lang.Process.launchMechanism=VFORK"
+    # Without it the room for code is 48 MB and full in minutes: what is needed again is thrown away and compiled anew.
+    options += " -XX:ReservedCodeCacheSize=240m"
     # How large records are in memory Hudi wants to know exactly, and starts three JVMs that look at its own: in vain.
     options += " -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true"
     return f"{options} -XX:SharedArchiveFile={CLASS_ARCHIVE}" if _has_classes() else options

@@ -17,6 +17,7 @@ import yaml
 
 from service.config.loader import load
 from service.config.tables import check_rules
+from service.demo.hudi import HudiLake
 from service.demo.settings import config_text
 
 pytestmark = pytest.mark.slow
@@ -184,7 +185,7 @@ def test_compose_starts_what_exists_in_an_order_that_works(tmp_path, monkeypatch
     settings = load(DEPLOY / "compose" / "lakefold.toml")
     check_rules(settings)
     demo = tmp_path / "lakefold.toml"
-    demo.write_text(config_text(tmp_path, tmp_path / "db", 9464, "1h"))
+    demo.write_text(config_text(HudiLake(tmp_path).source, tmp_path / "db", 9464, "1h"))
     assert settings.tables[0].write_options == tomllib.loads(demo.read_text())["tables"][0]["write_options"]
 
 

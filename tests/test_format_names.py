@@ -13,7 +13,7 @@ EXCEPTIONS = {
     "planner/aliases.py": "settings of other tools that may be pasted into a configuration",
     "planner/writers": "models of writers, by the names and settings of the writers themselves",
     "service/commands/simulate.py": "the names of these models, which its user chooses from",
-    "service/demo": "the demo shows a Hudi table and its writer",
+    "service/demo": "the demo shows a Hudi or a Hive table and its writer",
     "service/api/callbacks.py": "the address that Hudi's writers are configured to call, `/v1/events/hudi`",
     "service/commands/first_file.py": "the sample of a rule for tables with a lock names the setting of Hudi's",
     "service/config/http.py": "the key of that address, `hudi_callback_key`",

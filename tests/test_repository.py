@@ -17,6 +17,8 @@ from service.config.tables import check_rules
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 README = (ROOT / "README.md").read_text()
+#: whom a test is left to in `make test`, and the test
+SHOWN_BY = r"@pytest\.mark\.shown_by\(\s*\"([^\"]+)\"\s*\)\n(?:@.*\n)*(?:class|def) (\w+)"
 
 
 def tracked() -> list[Path]:
@@ -89,7 +91,9 @@ def test_both_pictures_and_the_contract_have_every_room_of_service():
     assert set(re.findall(r"`([a-z]+)(?:/|\.py)`", table)) - {"service", "planner", "executors", "lake", "migrations",
                                                               "formats", "engines"} == rooms_of("service")  # fmt: skip
     box = fenced(section("Architecture")).split("planner/")[0]
-    assert set(re.findall(r"[a-z]+", box)) >= rooms_of("service") - {"wiring", "problems", "text"}, "README's picture"
+    assert set(re.findall(r"[a-z]+", box)) >= rooms_of("service") - {"wiring", "problems", "text", "modes"}, (
+        "README's picture"
+    )
     assert floors_of("service") == rooms_of("service")
 
 
@@ -265,3 +269,16 @@ def test_every_command_and_option_that_a_page_names_exists():
 def test_every_test_file_has_a_name_of_its_own():
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names)), "two files of one name can't be collected in one run"
+
+
+def test_what_is_left_to_another_test_is_left_to_one_that_make_test_runs():
+    tests = {
+        path: path.read_text() for path in tracked() if path.is_relative_to(ROOT / "tests") and path.suffix == ".py"
+    }
+    marks = [(path, *found) for path, text in tests.items() for found in re.findall(SHOWN_BY, text)]
+    assert marks
+    left = {f"{path.relative_to(ROOT)}::{name}" for path, _, name in marks}
+    for path, by, name in marks:
+        file, _, test = by.partition("::")
+        assert re.search(rf"^(?:class|def) {test}\b", tests.get(ROOT / file, ""), re.MULTILINE), f"{name}: no {by}"
+        assert by not in left, f"{path.name}: {name} is left to {by}, which make test leaves to yet another one"

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def wait_for(
-    condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = 30.0, *, every: float = 0.01
+    condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = 30.0, *, every: float = 0.03
 ) -> Any:
     """Block until ``condition()`` is true; its value. ``what`` says what was missing, or finds it out."""
     deadline = time.monotonic() + seconds

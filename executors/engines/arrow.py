@@ -53,8 +53,9 @@ class ArrowEngine:
         outputs = {task.group: task.outputs for task in tasks}
         sizes = {task.group: task.bytes for task in tasks}
         left_out: list[LeftOut] = []
-        total, bytes_done, rows_done = sum(sizes.values()), 0, 0
-        for group, ended in self._place.run(tasks, options, cancelled):
+        total, bytes_done, rows_done, cpu = sum(sizes.values()), 0, 0, 0.0
+        for group, ended, seconds in self._place.run(tasks, options, cancelled):
+            cpu += seconds
             if isinstance(ended, Conflict) and len(ended.args) > 1:
                 left_out += ended.args[1]
                 continue
@@ -62,8 +63,12 @@ class ArrowEngine:
                 raise ended
             bytes_done += sizes[group]
             rows_done += sum(file.rows for file in ended)
-            progress = Progress(bytes_done=bytes_done, bytes_total=total, rows_done=rows_done, spark_ui=self._place.ui)
-            report(progress)
+            report(
+                Progress(
+                    bytes_done=bytes_done, bytes_total=total, rows_done=rows_done, spark_ui=self._place.ui,
+                    cpu_seconds=cpu,
+                )
+            )  # fmt: skip
             for file, path in zip(ended, outputs[group], strict=True):
                 yield _in_place(file, path)
         if cancelled.is_set():
@@ -78,7 +83,7 @@ def _in_place(file: Written, path: str) -> Written:
         return file
     filesystem, place = filesystem_of(path)
     try:
-        filesystem.move(file.path, place)
+        filesystem.move(filesystem_of(file.path)[1], place)
     except OSError as error:
         raise Transient(f"{path} can't be written: {line(error)}") from error
     return replace(file, path=path)

@@ -51,10 +51,11 @@ def rewrite_task(task: Task, options: RewriteOptions, check: Callable[[], None])
 
 def _write(group: int, path: str, writing: Writing, batches: Iterator[pa.RecordBatch], most_rows: int) -> Written:
     filesystem, place = filesystem_of(path)
-    if isinstance(filesystem, pafs.LocalFileSystem):
+    if not isinstance(filesystem, pafs.S3FileSystem):
         # A task that was given up may still be writing: whoever counts renames what it wrote, and nothing else.
         folder, _, name = place.rpartition("/")
-        place = path = f"{folder}/.{name}.{uuid.uuid4().hex}"
+        hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
+        path, place = path.removesuffix(place) + hidden, hidden
     try:
         with Output(writing, filesystem, place, most_rows) as output:
             for batch in batches:
@@ -146,9 +147,9 @@ def reading(task: Task, path: str) -> Iterator[None]:
         gone = LeftOut(group=task.group, reason=f"{path} is gone from storage")
         raise Conflict(gone.reason, (gone,)) from error
     except (OSError, pa.ArrowException) as error:
-        # Arrow reports broken pages as OSError too, without a number; a remote store's failures look the same.
-        local = isinstance(filesystem_of(path)[0], pafs.LocalFileSystem)
-        if isinstance(error, OSError) and (error.errno is not None or not local):
+        # Arrow reports broken pages as OSError too, without a number; failures of S3 look the same.
+        on_s3 = isinstance(filesystem_of(path)[0], pafs.S3FileSystem)
+        if isinstance(error, OSError) and (error.errno is not None or on_s3):
             raise Transient(f"{path} can't be read now: {line(error)}") from error
         damaged = LeftOut(group=task.group, reason=f"{path} can't be read: {line(error)}", quarantine=(path,))
         raise Conflict(damaged.reason, (damaged,)) from error

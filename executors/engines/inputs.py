@@ -23,6 +23,8 @@ from lake.filesystems import filesystem_of
 _SPARK = b"org.apache.spark.version"
 #: a string that is no reference to a dictionary takes four bytes and itself
 _BYTES_A_REFERENCE = 2
+#: of so many values on average a writer has seen whether a dictionary is worth it
+_ENOUGH_VALUES = 10_000
 
 
 class Unfit(Exception):
@@ -97,6 +99,8 @@ class Column:
     has_bloom_filter: bool
     #: whether its chunks are dictionaries with few values, and references to these
     has_dictionaries: bool
+    #: whether no chunk has a dictionary, of however many values: one is tried in vain, for a tenth of the time
+    is_plain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +206,8 @@ def _columns(inputs: Iterable[Input]) -> tuple[list[Column], bool]:
     codecs: list[Counter[str]] = []
     filters: list[bool] = []
     dictionaries: list[bool] = []
+    tried: list[bool] = []
+    chunks = values = 0
     has_page_index = False
     for one in inputs:
         metadata = one.metadata
@@ -209,6 +215,8 @@ def _columns(inputs: Iterable[Input]) -> tuple[list[Column], bool]:
             codecs = [Counter() for _ in range(metadata.num_columns)]
             filters = [False] * metadata.num_columns
             dictionaries = [True] * metadata.num_columns
+            tried = [False] * metadata.num_columns
+        chunks, values = chunks + metadata.num_row_groups, values + metadata.num_rows
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             for index in range(metadata.num_columns):
@@ -218,9 +226,17 @@ def _columns(inputs: Iterable[Input]) -> tuple[list[Column], bool]:
                 has_page_index = has_page_index or chunk.has_offset_index
                 few = chunk.total_uncompressed_size < _BYTES_A_REFERENCE * chunk.num_values
                 dictionaries[index] = dictionaries[index] and chunk.has_dictionary_page and few
+                tried[index] = tried[index] or any("DICTIONARY" in name for name in chunk.encodings)
     columns = [
-        Column(counted.most_common(1)[0][0] if counted else "SNAPPY", has_filter, has_dictionaries)
-        for counted, has_filter, has_dictionaries in zip(codecs, filters, dictionaries, strict=True)
+        Column(
+            counted.most_common(1)[0][0] if counted else "SNAPPY",
+            has_filter,
+            has_dictionaries,
+            not has_dictionary and values >= chunks * _ENOUGH_VALUES,
+        )
+        for counted, has_filter, has_dictionaries, has_dictionary in zip(
+            codecs, filters, dictionaries, tried, strict=True
+        )
     ]
     return columns, has_page_index
 

@@ -53,6 +53,9 @@ class Writing:
         }
         return {
             "compression": codecs,
+            "use_dictionary": [
+                path for path, column in zip(paths, self.shape.columns, strict=True) if not column.is_plain
+            ],
             "bloom_filter_options": filters or None,
             "store_decimal_as_integer": as_integer,
             "write_page_index": self.shape.has_page_index,

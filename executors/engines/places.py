@@ -4,6 +4,7 @@
 import heapq
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Protocol
@@ -13,8 +14,8 @@ from lake.engines import Task, Written
 from lake.errors import CancelRequested, LakefoldError
 from lake.plan import RewriteOptions
 
-Ended = tuple[int, list[Written] | LakefoldError]
-"""A group with what was written for it, or why nothing was."""
+Ended = tuple[int, list[Written] | LakefoldError, float]
+"""A group with what was written for it, or why nothing was, and the CPU seconds that took."""
 
 #: a task of less would cost more to start than to do
 _BYTES_A_TASK = 128 << 20
@@ -47,11 +48,14 @@ class InProcess:
                 raise CancelRequested("cancelled during the rewrite")
 
         def rewritten(task: Task) -> Ended:
+            began = time.thread_time()  # pyarrow reads and writes for us in the thread that asks
+            ended: list[Written] | LakefoldError
             try:
                 check()
-                return task.group, rewrite_task(task, options, check)
+                ended = rewrite_task(task, options, check)
             except LakefoldError as error:
-                return task.group, error
+                ended = error
+            return task.group, ended, time.thread_time() - began
 
         with ThreadPoolExecutor(self._threads, "arrow") as pool:
             try:

@@ -27,8 +27,10 @@ from executors.engines.spark_schema import lost
 from lake.engines import Task, Written
 from lake.errors import CancelRequested, Conflict, LakefoldError, Transient, one_line
 from lake.filesystems import filesystem_of
+from lake.locations import uri_of
 from lake.plan import LeftOut, Progress, RewriteOptions
 from lake.ports import SparkProvider
+from lake.spark_jobs import cpu_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,6 +102,9 @@ class SparkEngine:
                     future.cancel()
                 with suppress(Exception):  # whatever a dead JVM makes py4j raise
                     spark.sparkContext.cancelJobsWithTag(tag)
+        cpu = cpu_seconds(spark.sparkContext, tag)
+        ui = spark.sparkContext.uiWebUrl
+        report(Progress(bytes_done=done, bytes_total=total, rows_done=rows, spark_ui=ui, cpu_seconds=cpu))
         if left_out:
             raise Conflict(left_out[0].reason, tuple(left_out))
 
@@ -247,24 +252,21 @@ def _write(spark: "SparkSession", task: Task, seen: Sequence[_Seen], options: Re
     # No directory on the way to a file is a column.
     reader = reader.option("recursiveFileLookup", "true")
     rows = _together(
-        [reader.format(one.kind).load(_url(path)) for one, path in zip(seen, task.inputs, strict=True)]
+        [reader.format(one.kind).load(uri_of(path)) for one, path in zip(seen, task.inputs, strict=True)]
     ).coalesce(1)
     codec = options.compression or first.codec
     written = {"compression": "zlib" if (first.kind, codec) == ("orc", "gzip") else codec}
     count = sum(one.rows for one in seen)
     most = _rows_a_file(count, task)
-    rows.write.format(first.kind).options(**written, maxRecordsPerFile=most).save(_url(location))
+    rows.write.format(first.kind).options(**written, maxRecordsPerFile=most).save(uri_of(location))
     for number in range(max(1, -(-count // most)), len(task.outputs)):
-        rows.where("false").write.format(first.kind).options(**written).save(_url(f"{location}/without_rows_{number}"))
+        rows.where("false").write.format(first.kind).options(**written).save(
+            uri_of(f"{location}/without_rows_{number}")
+        )
 
 
 def _rows_a_file(rows: int, task: Task) -> int:
     return max(1, -(-rows // len(task.outputs)))
-
-
-def _url(path: str) -> str:
-    """A path as Hadoop takes it, whose default may be another file system than this machine's."""
-    return f"file:{path}" if path.startswith("/") else path
 
 
 def _struct(text: str) -> Any:

@@ -7,6 +7,7 @@ as soon as it ended, through an accumulator, and once: of a result's task that S
 
 import sys
 import threading
+import time
 import uuid
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import lake
 from executors.engines.concat import rewrite_task
 from executors.engines.places import Ended, bundles
-from lake import s3
-from lake.engines import Task
+from lake import hdfs, s3
+from lake.engines import Task, Written
 from lake.errors import CancelRequested, LakefoldError, Rejected, Transient, one_line
 from lake.plan import RewriteOptions
 from lake.ports import SparkProvider
@@ -52,10 +53,10 @@ class SparkTasks:
         with job:
             while True:
                 over = job.over.wait(_POLL_SECONDS)
-                for group, ended in job.ended():
-                    if group not in told:
-                        told.add(group)
-                        yield group, ended
+                for ended in job.ended():
+                    if ended[0] not in told:
+                        told.add(ended[0])
+                        yield ended
                 if over or cancelled.is_set():
                     break
         if cancelled.is_set():
@@ -103,7 +104,7 @@ class _Job:
         return found
 
     def _run(self) -> None:
-        ended, options, access = self._ended, self._options, s3.configured()
+        ended, options, access = self._ended, self._options, (s3.configured(), hdfs.configured())
 
         def rewrite(work: list[Task]) -> None:
             ended.add(rewrite_bundle(work, options, access))
@@ -117,19 +118,28 @@ class _Job:
             self.over.set()
 
 
-def rewrite_bundle(work: Sequence[Task], options: RewriteOptions, access: Mapping[str, str]) -> list[Ended]:
-    """What one task does; a group that fails is told, not raised, since Spark would try the whole task again."""
+def rewrite_bundle(
+    work: Sequence[Task], options: RewriteOptions, access: tuple[Mapping[str, str], Mapping[str, str]]
+) -> list[Ended]:
+    """What one task does; a group that fails is told, not raised, since Spark would try the whole task again.
+
+    ``access`` is how S3 and HDFS are reached.
+    """
     import pyarrow as pa
 
     # What the default pool keeps of what was freed would stay with a worker that Spark uses again.
     pa.set_memory_pool(pa.system_memory_pool())
-    s3.configure(access)
+    s3.configure(access[0])
+    hdfs.take(access[1])
     found: list[Ended] = []
     for task in work:
+        began = time.process_time()  # all of it: a worker has one task at a time
+        ended: list[Written] | LakefoldError
         try:
-            found.append((task.group, rewrite_task(task, options, lambda: None)))
+            ended = rewrite_task(task, options, lambda: None)
         except LakefoldError as error:
-            found.append((task.group, error))
+            ended = error
+        found.append((task.group, ended, time.process_time() - began))
     return found
 
 
@@ -142,8 +152,9 @@ def _ship(context: "SparkContext") -> None:
     with _lock:
         if context.applicationId in _shipped:
             return
-        if context.master.startswith("local"):
-            context.pythonExec = sys.executable
+        # Only spark-submit looks at the setting, and this process was not started by it.
+        here = sys.executable if context.master.startswith("local") else context.pythonExec
+        context.pythonExec = context.getConf().get("spark.pyspark.python", here)
         # The folder lives as long as the context, and executors fetch the file when their first task comes.
         archive = Path(context._temp_dir) / "lakefold_tasks.zip"
         pack(archive)

@@ -14,6 +14,7 @@ from lake.metastore.thrift import STRING, STRUCT, Items, Pairs, Struct, string_m
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """What a metastore puts for a null, or an empty string, among the values of a partition."""
 
+_NOTED = "path"
 _HEX = re.compile("%([0-9A-Fa-f]{2})")
 #: what Hive writes as its code: control characters and what means something in a path
 _ESCAPED = re.compile("[\x01-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
@@ -60,9 +61,20 @@ class Storage:
         """Whether values that are frequent have directories of their own (list bucketing)."""
         return bool(_value(self.raw, 12, False))
 
+    @property
+    def noted(self) -> str | None:
+        """The directory that Spark has noted for a table made by ``USING``, and goes by; None without such a note."""
+        return _mapping(_value(self.raw, 7, {}), 3).get(_NOTED)
+
     def moved(self, location: str) -> "Storage":
         """The same, elsewhere."""
         return Storage(self.raw | {2: (STRING, location)})
+
+    def with_note(self, location: str) -> "Storage":
+        """The same with another directory noted."""
+        serde = _value(self.raw, 7, {})
+        noted = string_map({**_mapping(serde, 3), _NOTED: location})
+        return Storage(self.raw | {7: (STRUCT, {**serde, 3: noted})})
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,9 @@ HUDI_MOR: Mapping[str, Setting] = MappingProxyType(
         ),
     }
 )
+BASE_FROM_LOGS: float = HUDI_MOR["hoodie.logfile.to.parquet.compression.ratio"].default
+"""Bytes of a base file for each byte of logs of new rows."""
+
 HIVE: Mapping[str, Setting] = MappingProxyType(
     {
         "spark.sql.shuffle.partitions": Setting(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``POST /v1/plans/cancel`` and ``/v1/plans/retry``: to all plans that a filter means, or first what that would be."""
+"""``POST /v1/plans/cancel`` and its like: done to all plans that a filter means, or first what that would be."""
 
 from typing import Annotated
 
@@ -33,6 +33,7 @@ class Chosen(Body):
     table: TableName | None = None
     name: TableName | None = None
     state: PlanState | None = None
+    proposed: bool | None = None
     error: ErrorClass | None = None
     since: Moment = None
     until: Moment = None
@@ -60,10 +61,29 @@ def retry_plans(here: Here, caller: Writer, chosen: Chosen, idempotency_key: Key
     return _act(here, "retry", caller, chosen, idempotency_key)
 
 
+@router.post("/approve")
+def approve_plans(here: Here, caller: Writer, chosen: Chosen, idempotency_key: Key = None) -> Response:
+    """Let those plans run that wait for it (mode `propose`) and that `chosen` means; `{"proposed": true}` means all.
+
+    At most 1,000 of them, newest first; `next` is the `after` of the next call, null where there are no more. `left`
+    has those on which somebody else has decided meanwhile. What a scan proposes after `until` is not meant.
+    """
+    return _act(here, "approve", caller, chosen, idempotency_key)
+
+
+@router.post("/decline")
+def decline_plans(here: Here, caller: Writer, chosen: Chosen, idempotency_key: Key = None) -> Response:
+    """End those plans that wait for approval and that `chosen` means, as `approve` does.
+
+    What they would have rewritten is not proposed again while it is as it is.
+    """
+    return _act(here, "decline", caller, chosen, idempotency_key)
+
+
 def _act(here: Context, action: bulk.Action, caller: Caller, chosen: Chosen, key: str | None) -> Response:
     terms = terms_of(
-        table=chosen.table, name=chosen.name, state=chosen.state, error=chosen.error, since=chosen.since,
-        until=chosen.until,
+        table=chosen.table, name=chosen.name, state=chosen.state, proposed=chosen.proposed, error=chosen.error,
+        since=chosen.since, until=chosen.until,
     )  # fmt: skip
     if chosen.dry_run:
         return document(bulk.would(here.store, action, terms, chosen.after))

@@ -12,6 +12,7 @@ from service.api.paging import document
 from service.api.security import Caller, require
 from service.api.table_lookup import named_or_located
 from service.config.tables import ConfiguredTable
+from service.modes import PLANNED
 
 router = APIRouter(prefix="/events", tags=["events"])
 
@@ -36,9 +37,9 @@ def table_written(here: Here, caller: Annotated[Caller, require("write")], commi
 def report(
     here: Context, table: ConfiguredTable, partitions: list[str] | None, caller: Caller, **facts: Any
 ) -> Response:
-    """Store a report; a table that is not in mode compact is not looked at before its next regular scan."""
+    """Store a report; a table that is not in mode propose or compact is not looked at before its next regular scan."""
     named = None if partitions is None else sorted({partition.strip("/") for partition in partitions})
-    accepted = table.mode == "compact"
+    accepted = table.mode in PLANNED
     if accepted:
         delay = here.config.daemon.report_delay
         here.store.report_written(table.name, named, by=caller.actor, delay=delay)

@@ -52,4 +52,4 @@ def explain(
             f"{found.name} has {decided.decisions.num_rows} file slices, more than the {_MOST_FILES} of one answer"
         )
         raise CommandError(problems.SETTING, f"{too_many}; name a partition, or leave out files")
-    return document(explanation(found, decided, files=files))
+    return document(explanation(found, decided, files=files, part=partition is not None))

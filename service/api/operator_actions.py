@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators' actions on plans, tables and the service: cancel, retry, pause, resume."""
+"""Operators' actions on plans, tables and the service: cancel, approve, decline, retry, pause, resume."""
 
 from typing import Annotated
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from lake.plan import PlanState
+from lake.plan import Decision, PlanState
 from service.api.bodies import Body, Reason
 from service.api.changes import changes_the_lake
 from service.api.context import Here
 from service.api.paging import document
 from service.api.security import Caller, require
 from service.api.table_lookup import named
-from service.documents import paused, plan_cancelled, plan_retried
+from service.documents import paused, plan_cancelled, plan_decided, plan_retried
 
 router = APIRouter(dependencies=[changes_the_lake])
 
@@ -25,6 +25,12 @@ class Cancel(Body):
     """Why a plan is cancelled, for its history."""
 
     reason: Reason = "cancelled over HTTP"
+
+
+class Said(Body):
+    """Why a plan is approved or declined, for its history."""
+
+    reason: Reason = ""
 
 
 class Pause(Body):
@@ -41,6 +47,22 @@ def cancel_plan(here: Here, caller: Writer, plan_id: str, cancel: Cancel | None 
     response = document(plan_cancelled(plan_id, state))
     response.status_code = 200 if state is PlanState.CANCELLED else 202
     return response
+
+
+@router.post("/plans/{plan_id}/approve", tags=["plans"])
+def approve_plan(here: Here, caller: Writer, plan_id: str, said: Said | None = None) -> Response:
+    """Let a plan run that waits for it (mode `propose`); 409 where it does not, or somebody has decided before."""
+    plan_id = here.store.plan(plan_id).plan_id
+    here.store.approve(plan_id, caller.actor, (said or Said()).reason)
+    return document(plan_decided(plan_id, Decision.APPROVED))
+
+
+@router.post("/plans/{plan_id}/decline", tags=["plans"])
+def decline_plan(here: Here, caller: Writer, plan_id: str, said: Said | None = None) -> Response:
+    """End a plan that waits for approval. What it would have rewritten is not proposed again while it is as it is."""
+    plan_id = here.store.plan(plan_id).plan_id
+    here.store.decline(plan_id, caller.actor, (said or Said()).reason)
+    return document(plan_decided(plan_id, Decision.DECLINED))
 
 
 @router.post("/plans/{plan_id}/retry", tags=["plans"])

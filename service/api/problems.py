@@ -89,7 +89,8 @@ def problem_of(request: Request, error: HTTPException) -> ProblemError:
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     errors = [
-        {"where": ".".join(str(part) for part in entry["loc"]), "message": entry["msg"]} for entry in error.errors()
+        {"where": ".".join(str(part) for part in entry["loc"]), "message": entry["msg"].removeprefix("Value error, ")}
+        for entry in error.errors()
     ]
     first = errors[0]
     invalid = CommandError(problems.INVALID, f"{first['where']}: {first['message']}", errors=errors)

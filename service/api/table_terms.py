@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from fastapi import Depends, Query
 
-from service.config.sections import Mode
+from service.modes import Mode
 from service.store import TableOrder, TableTerms
 
-State = Literal["halted", "paused", "compact", "observe", "off", "unreadable"]
+State = Literal["halted", "paused", "compact", "propose", "observe", "off", "unreadable", "missed"]
 _ORDERS = "|".join(TableOrder)
 Sort = Annotated[
     str, Query(pattern=f"^-?({_ORDERS})$", description=f"One of {', '.join(TableOrder)}; a leading - means descending.")
@@ -22,7 +22,9 @@ def _terms(
     database: Annotated[
         str | None, Query(max_length=1024, description="Only tables of this database (name up to the last dot).")
     ] = None,
-    state: Annotated[State | Literal[""], Query(description="`unreadable`: their last scan failed.")] = "",
+    state: Annotated[
+        State | Literal[""], Query(description="`unreadable`: their last scan failed; `missed`: an objective is.")
+    ] = "",
     format: Annotated[str, Query(max_length=100, description="Only tables of this format.")] = "",
     mode: Annotated[Mode | Literal[""], Query(description="Only tables in this mode.")] = "",
     owner: Annotated[str, Query(max_length=200, description="Only tables with this owner in the configuration.")] = "",

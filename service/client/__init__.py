@@ -4,11 +4,12 @@
 Both give the same documents, and everything a command prints is made of them: so it prints the same either way.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from lake.plan import Decision
     from service.planning.bulk import Action
     from service.planning.plan_request import PlanRequest
     from service.store import PlanTerms, TableTerms
@@ -55,6 +56,12 @@ class Client(Protocol):
     def explain(self, table: str, partition: str | None, *, files: bool) -> Document:
         """Lists the table's files now and accounts for them, one by one with ``files``; its items are iterable once."""
 
+    def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
+        """The table's own history under each combination of settings (``KEY=VALUE,VALUE``)."""
+
+    def advice(self, table: str, days: float) -> Document:
+        """Which writes made the table's small files, and what to change at the writer."""
+
     def settings(self, table: str | None) -> SettingList:
         """The settings in force and where each came from."""
 
@@ -79,11 +86,14 @@ class Client(Protocol):
     def cancel(self, plan: str, reason: str) -> Document:
         """Cancels a plan, or asks its executor to stop before the commit."""
 
+    def decide(self, plan: str, decision: "Decision", reason: str) -> Document:
+        """Approves or declines a plan that waits for it."""
+
     def retry(self, plan: str) -> Document:
         """Requests a failed plan again."""
 
     def bulk(self, action: "Action", terms: "PlanTerms", *, reason: str, dry_run: bool, after: str | None) -> Document:
-        """Cancels or retries some of the plans that ``terms`` mean, or says which; ``next`` is where to go on."""
+        """Does it to some of the plans that ``terms`` mean, or says which; ``next`` is where to go on."""
 
     def pause(self, table: str | None, reason: str) -> Document:
         """Starts no more plans, of a table or of any."""

@@ -3,7 +3,7 @@
 
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from service.text import plain
 from service.wiring import open_config, open_store
 
 if TYPE_CHECKING:
+    from lake.plan import Decision
     from service.config.tables import ConfiguredTable
     from service.planning.bulk import Action
     from service.planning.plan_request import PlanRequest
@@ -86,9 +87,22 @@ class LocalClient:
 
         found = self.catalog.find(table)
         decided = scan.explain(self.store, found, None if partition is None else partition.strip("/"))
-        document = explanation(found, decided, files=files)
+        document = explanation(found, decided, files=files, part=partition is not None)
         # A table may have millions of files: they are made as they are printed.
         return _document(document | {"items": ()}) | {"items": map(_document, document["items"])}
+
+    def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
+        from service.planning.replay import grid_of, replay_table
+
+        grid = grid_of(settings)
+        found = replay_table(self.config, self.store, self.catalog.find(table), days=days, grid=grid)
+        return _document(documents.replay(found.table, found.history, found.comparison, found.rates))
+
+    def advice(self, table: str, days: float) -> Document:
+        from service.planning.replay import advise_table
+
+        found = self.catalog.find(table)
+        return _document(documents.advice(found.name, *advise_table(self.store, found, days=days)))
 
     def settings(self, table: str | None) -> SettingList:
         if table is None:
@@ -131,6 +145,14 @@ class LocalClient:
         plan_id = self.store.plan(plan).plan_id
         state = self.store.request_cancel(plan_id, actor=self._actor, reason=reason)
         return _document(documents.plan_cancelled(plan_id, state))
+
+    def decide(self, plan: str, decision: "Decision", reason: str) -> Document:
+        from lake.plan import Decision
+
+        plan_id = self.store.plan(plan).plan_id
+        decide = self.store.approve if decision is Decision.APPROVED else self.store.decline
+        decide(plan_id, self._actor, reason)
+        return _document(documents.plan_decided(plan_id, decision))
 
     def retry(self, plan: str) -> Document:
         plan_id = self.store.plan(plan).plan_id

@@ -3,7 +3,7 @@
 
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ from service.problems import CommandError
 from service.text import plain
 
 if TYPE_CHECKING:
+    from lake.plan import Decision
     from service.planning.bulk import Action
     from service.planning.plan_request import PlanRequest
     from service.store import PlanTerms, TableTerms
@@ -25,6 +26,8 @@ _WAIT_SECONDS = 25.0
 _ANSWER_POLL_SECONDS = 0.5
 #: a fresh account lists the whole table first
 _EXPLAIN_SECONDS = 300.0
+#: reading a long history takes longer than replaying it
+_REPLAY_SECONDS = 300.0
 #: a thousand plans, one after the other
 _BULK_SECONDS = 300.0
 
@@ -68,6 +71,12 @@ class RemoteClient:
             timeout_seconds=_EXPLAIN_SECONDS,
         )
         return document
+
+    def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
+        return self._history(table, "replay", days=days, set=list(settings))
+
+    def advice(self, table: str, days: float) -> Document:
+        return self._history(table, "advice", days=days)
 
     def settings(self, table: str | None) -> SettingList:
         if table is None:
@@ -120,6 +129,10 @@ class RemoteClient:
     def cancel(self, plan: str, reason: str) -> Document:
         return self._post(f"/v1/plans/{self.plan(plan)['plan_id']}/cancel", {"reason": reason})
 
+    def decide(self, plan: str, decision: "Decision", reason: str) -> Document:
+        what = "approve" if decision == "approved" else "decline"
+        return self._post(f"/v1/plans/{self.plan(plan)['plan_id']}/{what}", {"reason": reason})
+
     def retry(self, plan: str) -> Document:
         return self._post(f"/v1/plans/{self.plan(plan)['plan_id']}/retry")
 
@@ -164,6 +177,11 @@ class RemoteClient:
 
     def close(self) -> None:
         self._http.close()
+
+    def _history(self, table: str, what: str, **parameters: Any) -> Document:
+        place = f"{self._place(table)}/{what}"
+        found = self._http.call("GET", place, parameters=parameters, repeatable=True, timeout_seconds=_REPLAY_SECONDS)
+        return dict(found)
 
     def _meant(self, terms: "PlanTerms") -> Document:
         """Terms as the service's query has them."""

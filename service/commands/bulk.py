@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cancel and retry of many plans: which ones first, then a question, then what came of each."""
+"""Cancel, retry, approve and decline of many plans: which ones first, then a question, then what came of each."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -10,13 +10,18 @@ import typer
 from service.commands.common import Run, plural
 from service.commands.output import Column
 from service.problems import USAGE, CommandError, ExitCode
-from service.text import short_id
+from service.text import short_id, size
 
 if TYPE_CHECKING:
     from service.planning.bulk import Action
     from service.store import PlanTerms
 
-_DONE = {"cancel": "cancelled, or asked to stop before the commit", "retry": "requested again"}
+_DONE = {
+    "cancel": "cancelled, or asked to stop before the commit",
+    "retry": "requested again",
+    "approve": "approved",
+    "decline": "declined",
+}
 #: plans listed before the question
 _MOST_LISTED = 20
 
@@ -61,8 +66,17 @@ def _pages(
 
 
 def _table(run: Run, plans: list[Mapping[str, Any]]) -> None:
-    columns = (Column("PLAN"), Column("TABLE", cut="amid"))
-    run.out.table(columns, ((short_id(plan["plan_id"]), plan["table"]) for plan in plans))
+    columns = (Column("PLAN"), Column("TABLE", cut="amid"), Column("FILES", True), Column("BYTES", True))
+    run.out.table(
+        columns,
+        (
+            (
+                short_id(plan["plan_id"]), plan["table"], f"{plan['input_files']:,} → {plan['output_files']:,}",
+                size(plan["input_bytes"]),
+            )
+            for plan in plans
+        ),
+    )  # fmt: skip
 
 
 def _ended_text(run: Run, action: str, done: int, left: list[Mapping[str, Any]]) -> None:

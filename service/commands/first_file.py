@@ -3,7 +3,7 @@
 
 import glob
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -31,25 +31,34 @@ _MODES = """\
 # What is asked of writers: docs/writers.md. After a change: lakefold config check.
 
 """
+_MODES_OF_A_CATALOG = """\
+# Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
+# and say who asks the metastore where a partition lies, which no table records:
+#   access = "catalog"  all of its readers and writers do; nobody goes by a partition's path
+# What that means, and what else to know before: docs/formats.md. After a change: lakefold config check.
+
+"""
 
 
-def first_file(source: str, sights: "Sequence[Sight]", unseen: int) -> Iterator[str]:
+def first_file(source: Mapping[str, str], sights: "Sequence[Sight]", unseen: int) -> Iterator[str]:
     """The lines of the file: the source, the settings that matter with their defaults, a rule for each of a few tables.
 
-    The rules are comments, and none is valid before somebody has said how the table's writers work.
+    The rules are comments, and none is valid before somebody has said how the table is written, or read.
     """
     from lake.locations import is_s3
 
     yield f"# Written by lakefold init on {datetime.now(UTC):%Y-%m-%d}. Every setting: docs/configuration.md."
     yield ""
-    if is_s3(source):
+    if is_s3(source.get("path", "")):
         yield from _S3.splitlines()
     yield "[[sources]]"
     count = plural(len(sights) + unseen, "table")
-    yield f"path = {_quoted(source)}  # {count}; those added later are found, too"
+    (where, *patterns) = (f"{setting} = {_quoted(value)}" for setting, value in source.items())
+    yield f"{where}  # {count}; those added later are found, too"
+    yield from patterns
     yield ""
     yield from _defaults()
-    yield from _MODES.splitlines()
+    yield from (_MODES_OF_A_CATALOG if "metastore" in source else _MODES).splitlines()
     served = [sight for sight in worst_first(sights) if sight.refused is None]
     for sight in served[:_RULES]:
         yield from _rule(sight)
@@ -83,6 +92,8 @@ def _spelled(text: str) -> str:
 
 
 def _rule(sight: "Sight") -> Iterator[str]:
+    from service.planning.refusals import said_for_compact
+
     layout = sight.layout
     if layout is not None:
         facts = f"{plural(layout.files, 'file')}, {size(layout.bytes)}, {layout.small_files:,} small"
@@ -92,7 +103,8 @@ def _rule(sight: "Sight") -> Iterator[str]:
     yield "# [[tables]]"
     yield f"# match = {_quoted(glob.escape(sight.table.name))}"
     yield '# mode = "compact"'
-    yield '# concurrency = "?"  # "single_writer" or "occ"'
+    setting, values = said_for_compact(sight.table)
+    yield f'# {setting} = "?"  # {" or ".join(map(_quoted, values))}'
     yield ""
 
 
@@ -118,7 +130,8 @@ def would_plan(sight: "Sight") -> str:
     if layout is None:
         return "can't be served, see below"
     if layout.reducible_bytes:
-        return f"{plural(layout.reducible_files or 0, 'file')}, {size(layout.reducible_bytes)} to rewrite"
+        work = f"{plural(layout.reducible_files or 0, 'file')}, {size(layout.reducible_bytes)} to rewrite"
+        return work if sight.ready else f"{work}, not yet ({sight.left_alone})"
     return f"nothing ({sight.left_alone})" if sight.left_alone else "nothing"
 
 

@@ -3,7 +3,7 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 from service.commands.common import Json, Run, command, only_here, plural
 from service.commands.first_file import first_file, worst_first, would_plan
 from service.commands.output import Column
-from service.problems import CONFLICT, NOT_FOUND, CommandError, ExitCode, exit_codes
+from service.problems import CONFLICT, NOT_FOUND, USAGE, CommandError, ExitCode, exit_codes
 from service.text import size
 
 if TYPE_CHECKING:
@@ -30,13 +30,25 @@ def add_to(root: typer.Typer) -> None:
 
 
 def init(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A table, or a directory or s3://… that holds some.")],
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH",
+            help="A table, a directory or s3://… that holds some, or a Hive metastore, thrift://host:9083.",
+        ),
+    ],
     json: Json = False,
+    database: Annotated[
+        str | None, typer.Option("--database", metavar="PATTERN", help="Of a metastore, these databases only.")
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="PATTERN", help="Of a metastore, these tables only.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Write this file instead of ./lakefold.toml.")
     ] = None,
 ) -> int:
-    """Look at the tables in a directory or bucket and write a lakefold.toml for them, with comments.
+    """Look at the tables in a directory, bucket or metastore and write a lakefold.toml for them, with comments.
 
     Changes nothing else, starts no Java, needs no database, and never overwrites a file. Every table starts in mode
     observe. Endpoint and keys of a store come from the environment, as in docs/object-stores.md. Exit 3 when a
@@ -49,7 +61,7 @@ def init(
     only_here()
     with command(json, config) as run:
         file = _target(config)
-        source = _written(path, file)
+        source = _source(path, file, database, table)
         settings = open_source(source)
         catalog = Catalog(settings)
         tables = catalog.tables()
@@ -66,13 +78,13 @@ def init(
         except FileExistsError:
             raise _exists(file) from None
         data = {
-            "file": file, "source": source, "tables": [_document(sight) for sight in sights],
+            "file": file, "source": next(iter(source.values())), "tables": [_document(sight) for sight in sights],
             "not_looked_at": unseen, "problems": catalog.problems,
         }  # fmt: skip
         run.out.one(data, lambda: _text(run, sights, unseen))
         for problem in catalog.problems:
             run.out.note(problem)
-        _next(run, file, settings, sights)
+        _next(run, file, source, settings, sights)
         return ExitCode.PARTIAL if catalog.problems or any(sight.refused for sight in sights) else ExitCode.OK
 
 
@@ -91,6 +103,18 @@ def _target(chosen: Path | None) -> Path:
 def _exists(file: Path) -> CommandError:
     text = f"{file} exists and stays as it is; add a [[sources]] to it, or write another file with --config FILE"
     return CommandError(CONFLICT, text, file=str(file))
+
+
+def _source(path: str, file: Path, database: str | None, table: str | None) -> dict[str, str]:
+    """The settings of the file's ``[[sources]]``, where its tables are first. Raises CommandError."""
+    patterns = {"database": database, "table": table}
+    given = {setting: pattern for setting, pattern in patterns.items() if pattern is not None}
+    if path.startswith("thrift://"):
+        return {"metastore": path} | given
+    if given:
+        options = " and ".join(f"--{setting}" for setting in given)
+        raise CommandError(USAGE, f"{options}: only of a metastore, thrift://host:9083; {path} is a path")
+    return {"path": _written(path, file)}
 
 
 def _written(path: str, file: Path) -> str:
@@ -135,7 +159,7 @@ def _figures(sight: "Sight") -> tuple[str, str, str]:
     return (f"{layout.files:,}", f"{layout.small_files:,}", size(layout.bytes)) if layout else ("", "", "")
 
 
-def _next(run: Run, file: Path, settings: "Config", sights: "Sequence[Sight]") -> None:
+def _next(run: Run, file: Path, source: Mapping[str, str], settings: "Config", sights: "Sequence[Sight]") -> None:
     from lake.redaction import without_password
     from service.config.loader import find_file
 
@@ -154,4 +178,5 @@ def _next(run: Run, file: Path, settings: "Config", sights: "Sequence[Sight]") -
     run.out.note(f"\nWrote {file}. Every table is in mode observe: nothing is rewritten before a rule says so.\nNext:")
     for step, why in steps:
         run.out.note(f"  {step.ljust(width)}  # {why}")
-    run.out.note(f"To have a table compacted uncomment its rule in {file}, and say how its writers work.")
+    how = "how it is read and written" if "metastore" in source else "how its writers work"
+    run.out.note(f"To have a table compacted uncomment its rule in {file}, and say {how}.")

@@ -57,8 +57,13 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
     if data["paused"]:
         out.line(f"lakefold was paused {age(moment(data['paused_at']), now)} {_by(data)}; to go on: lakefold resume")
     _processes_text(run, data, now)
+    if data["oldest_proposed_at"]:
+        since, plans = age(moment(data["oldest_proposed_at"]), now), plural(data["proposed"], "plan")
+        out.line(f"{plans} to approve or decline, the oldest proposed {since}; lakefold plans list --proposed")
     if data["oldest_requested_at"]:
         out.line(f"The oldest waiting plan was created {age(moment(data['oldest_requested_at']), now)}.")
+    for line in documents.work_words(data["work"]):
+        out.line(line)
     for stretch, words in documents.trend_words(data["trends"]):
         out.line(f"{stretch}: {words}")
     if data["superseded_files"]:
@@ -88,6 +93,8 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
             out.line(f"{name}: its newest plan failed{why}; lakefold plans show {table['failed_plan']}")
         if table["contested"]:
             out.line(f"{name}: {table['contested']} (docs/runbook.md#commitconflictshigh)")
+        if table["error_budgets"]:
+            out.line(f"{name}: {table['error_budgets']} (docs/runbook.md#layoutbudgetburnsfast)")
         if table["quarantined_files"]:
             files = plural(table["quarantined_files"], "file")
             out.line(f"{name}: {files} with unreadable content, left alone; lakefold tables show {name}")

@@ -19,6 +19,7 @@ WithName = Annotated[
     str | None, typer.Option("--name", metavar="PART", help="Only of tables whose name contains this.")
 ]
 InState = Annotated[str | None, typer.Option("--state", "-s", help="Only plans in this state.")]
+Proposed = Annotated[bool, typer.Option("--proposed", help="Only plans that wait for a yes (mode propose).")]
 WithError = Annotated[
     str | None,
     typer.Option(
@@ -40,6 +41,7 @@ def terms_of(
     name: str | None,
     state: str | None,
     error: str | None,
+    proposed: bool = False,
     since: str | None,
     until: str | None,
 ) -> "PlanTerms":
@@ -54,6 +56,8 @@ def terms_of(
         terms["name"] = name
     if state:
         terms["state"] = _one_of("--state", PlanState, state)
+    if proposed:
+        terms["proposed"] = True
     if error:
         terms["error_class"] = _one_of("--error", ErrorClass, error)
     if since:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from service import documents
 from service.commands.common import Run, partition_name, plural
 from service.commands.output import Column
 from service.text import age, moment, short_id, size
@@ -24,7 +25,7 @@ def list_text(run: Run, plans: Sequence[Mapping[str, Any]], limit: int) -> None:
         (
             (
                 short_id(plan["plan_id"]), plan["table"], *([plan["kind"]] if kinds else ()),
-                f"{plan['state']} {_percent(plan)}".rstrip(),
+                _state(plan),
                 f"{plan['files_before'] or plan['input_files']:,} → {plan['files_after'] or plan['output_files']:,}",
                 size(plan["input_bytes"]), age(moment(plan["created_at"]), now).removesuffix(" ago"),
                 plan["error"] or plan["cancel_reason"] or "",
@@ -34,6 +35,12 @@ def list_text(run: Run, plans: Sequence[Mapping[str, Any]], limit: int) -> None:
     )  # fmt: skip
     if len(plans) == limit:
         run.out.note(f"More may follow: --after {short_id(plans[-1]['plan_id'])}")
+
+
+def _state(plan: Mapping[str, Any]) -> str:
+    if plan["waits_for_approval"]:
+        return "requested, waits for approval"
+    return f"{plan['state']} {_percent(plan)}".rstrip()
 
 
 def _percent(plan: Mapping[str, Any]) -> str:
@@ -59,6 +66,7 @@ def show_text(run: Run, plan: Mapping[str, Any]) -> None:
             f"{plural(plan['input_files'], 'file')}, {size(plan['input_bytes'])} in {plural(plan['groups'], 'group')} "
             f"of {plural(plan['partitions'], 'partition')}; {plural(plan['output_files'], 'file')} expected",
         ),
+        ("approval", _decision(plan)),
         ("executor", plan["executor"] and f"{plan['executor']}, epoch {plan['epoch']}, attempt {plan['attempts']}"),
         ("instant", plan["instant"] or ", ".join(plan["instants"])),
         (plan["state"] if plan["how_it_ended"] else "error", plan["how_it_ended"] or plan["error"]),
@@ -71,10 +79,14 @@ def show_text(run: Run, plan: Mapping[str, Any]) -> None:
         speed = plan["bytes_per_second"]
         left = f"; {size(speed)}/s, about {format_elapsed(plan['seconds_left'])} left" if speed else ""
         out.line(f"  {'progress':<10} {done}{left}")
+    for label, words in documents.worth_words(plan["worth"]):
+        out.line(f"  {label:<10} {words}")
     if plan["state"] == "inflight" and plan["heartbeat_at"]:
         out.line(f"  {'heartbeat':<10} {age(moment(plan['heartbeat_at']), now)}")
     if plan["waits_since_nobody_runs_plans"]:
         out.line(f"  {'waits':<10} {plan['waits_since_nobody_runs_plans']}")
+    if plan["held"]:
+        out.line(f"  {'held':<10} {plan['held']}")
     if plan["spark_ui"]:
         out.line(f"  {'Spark UI':<10} {plan['spark_ui']}")
     spent = plan["milliseconds"]
@@ -107,6 +119,16 @@ def show_text(run: Run, plan: Mapping[str, Any]) -> None:
     )  # fmt: skip
 
 
+def _decision(plan: Mapping[str, Any]) -> str:
+    """What was said to a proposal, or how to say it; '' of a plan that never was one."""
+    if plan["waits_for_approval"]:
+        waits = age(moment(plan["proposed_at"]), datetime.now(UTC)).removesuffix(" ago")
+        return f"waits for it since {waits}; lakefold plans approve or decline {short_id(plan['plan_id'])}"
+    if plan["decision"] is None:
+        return ""
+    return f"{plan['decision']} by {plan['decided_by']} at {moment(plan['decided_at']).isoformat(timespec='seconds')}"
+
+
 def _with_differences(
     events: Sequence[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], timedelta | None]]:
@@ -122,11 +144,17 @@ def _partitions_text(run: Run, plan: Mapping[str, Any]) -> None:
     before = [Column("PARTITION"), Column("FILES", True), Column("BYTES", True)]
     if plan["figures"]:
         names = ("files_before", "bytes_before", "files_after", "bytes_after")
-        figures = [(partition_name(entry["partition"]), *(entry[name] for name in names)) for entry in plan["figures"]]
-        figures.append(("total", *(plan[name] for name in names)))
+        figures = [
+            (partition_name(entry["partition"]), *(entry[name] for name in names), entry["milliseconds"])
+            for entry in plan["figures"]
+        ]
+        figures.append(("total", *(plan[name] for name in names), sum(plan["milliseconds"].values())))
         run.out.table(
-            (*before, Column("AFTER", True), Column("BYTES", True)),
-            ((name, files, size(old), after, size(new)) for name, files, old, after, new in figures),
+            (*before, Column("AFTER", True), Column("BYTES", True), Column("TOOK", True)),
+            (
+                (name, files, size(old), after, size(new), f"{took} ms")
+                for name, files, old, after, new, took in figures
+            ),
         )
         return
     sums: dict[str, list[int]] = {}
@@ -134,5 +162,13 @@ def _partitions_text(run: Run, plan: Mapping[str, Any]) -> None:
         entry = sums.setdefault(group["partition"], [0, 0, 0])
         for index, name in enumerate(("input_files", "input_bytes", "output_files")):
             entry[index] += group[name]
-    rows = ((partition_name(name), files, size(bytes_), after) for name, (files, bytes_, after) in sorted(sums.items()))
-    run.out.table((*before, Column("EXPECTED", True)), rows)
+    rows = (
+        (partition_name(name), files, size(bytes_), after, _each(bytes_, files, after))
+        for name, (files, bytes_, after) in sorted(sums.items())
+    )
+    run.out.table((*before, Column("EXPECTED", True), Column("EACH", True)), rows)
+
+
+def _each(bytes_: int, before: int, after: int) -> str:
+    """How large files are on average, and will be."""
+    return f"{size(bytes_ // max(before, 1))} → {size(bytes_ // max(after, 1))}"

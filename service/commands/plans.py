@@ -22,13 +22,14 @@ from service.commands.common import (
     key_values,
     plural,
 )
-from service.commands.plan_terms import InState, OfTable, Since, Until, WithError, WithName, terms_of
+from service.commands.plan_terms import InState, OfTable, Proposed, Since, Until, WithError, WithName, terms_of
 from service.commands.plan_text import list_text, show_text
 from service.documents import TERMINAL
 from service.problems import INTERRUPTED, USAGE, CommandError, ExitCode, exit_codes
 from service.text import moment, size
 
 if TYPE_CHECKING:
+    from lake.plan import Decision
     from service.store import PlanTerms
 
 app = typer.Typer(help="Plans: requested, inflight, completed, failed, cancelled.", no_args_is_help=True)
@@ -47,6 +48,7 @@ def list_(
     table: OfTable = None,
     name: WithName = None,
     state: InState = None,
+    proposed: Proposed = False,
     error: WithError = None,
     since: Since = None,
     until: Until = None,
@@ -58,7 +60,7 @@ def list_(
 ) -> int:
     """List plans, newest first."""
     with command(json, config) as run:
-        terms = terms_of(table=table, name=name, state=state, error=error, since=since, until=until)
+        terms = terms_of(table=table, name=name, state=state, proposed=proposed, error=error, since=since, until=until)
         plans = run.client.plans(terms, limit=limit, after=after)
         run.out.many(plans, lambda: list_text(run, plans, limit))
     live = any(plan["state"] not in TERMINAL for plan in plans)
@@ -105,7 +107,8 @@ def request(
     """Scan a table now and plan every partition that no live plan holds; "nothing to do" is an answer, with reasons.
 
     A running scheduler answers; if there is none, this process answers in its place. Exits 11 only if live plans hold
-    every partition asked for; a table that is not in mode compact is refused with 12, except with -n.
+    every partition asked for; a table that is not in mode propose or compact is refused with 12, except with -n. In
+    mode propose a request is a yes: its plans wait for no approval, and take the place of proposals.
     """
     from lake.plan import PlanKind
     from lake.units import parse_duration
@@ -182,6 +185,81 @@ def cancel(
         return ExitCode.OK
 
 
+Plans = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PLAN]...", help="Plans' ids, or any unique parts of them; or select with options."),
+]
+All = Annotated[bool, typer.Option("--all", help="All plans that wait for approval.")]
+WhySaid = Annotated[str, typer.Option("--reason", help="Why; kept in the plan's history and the audit.")]
+_DECIDED = (ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE)
+
+
+@app.command("approve", epilog=exit_codes(*_DECIDED))
+def approve(
+    plans: Plans = None,
+    all_: All = False,
+    table: OfTable = None,
+    name: WithName = None,
+    since: Since = None,
+    until: Until = None,
+    reason: WhySaid = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Let plans run that wait for it: those that scans of tables in mode propose have made.
+
+    Asks before it approves those that options select; without a terminal it needs --yes. Exits 3 when somebody else
+    has decided on some meanwhile.
+    """
+    from lake.plan import Decision
+
+    with command(json, config) as run:
+        terms = terms_of(table=table, name=name, state=None, proposed=all_, error=None, since=since, until=until)
+        if _some_or_many(plans, terms, dry_run):
+            return bulk(run, "approve", terms, reason, dry_run=dry_run, yes=yes)
+        return _decide(run, plans or (), Decision.APPROVED, reason)
+
+
+@app.command("decline", epilog=exit_codes(*_DECIDED))
+def decline(
+    plans: Plans = None,
+    all_: All = False,
+    table: OfTable = None,
+    name: WithName = None,
+    since: Since = None,
+    until: Until = None,
+    reason: WhySaid = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """End plans that wait for approval; their files are not proposed again until they change.
+
+    To rewrite them after all: lakefold plans request. Asks before it declines those that options select; without a
+    terminal it needs --yes. Exits 3 when somebody else has decided on some meanwhile.
+    """
+    from lake.plan import Decision
+
+    with command(json, config) as run:
+        terms = terms_of(table=table, name=name, state=None, proposed=all_, error=None, since=since, until=until)
+        if _some_or_many(plans, terms, dry_run):
+            return bulk(run, "decline", terms, reason, dry_run=dry_run, yes=yes)
+        return _decide(run, plans or (), Decision.DECLINED, reason)
+
+
+def _decide(run: Run, plans: Sequence[str], decision: "Decision", reason: str) -> int:
+    """Say the same to one plan after the other; the first that waits for no decision ends it."""
+    done = []
+    for plan in plans:
+        done.append(run.client.decide(plan, decision, reason))
+        run.out.note(f"Plan {done[-1]['plan_id']} {decision.value}")
+    run.out.many(done, lambda: None)
+    return ExitCode.OK
+
+
 @app.command("retry", epilog=exit_codes(*_MANY))
 def retry(
     plan: MaybePlan = None,
@@ -212,10 +290,15 @@ def retry(
 
 
 def _one_or_many(plan: str | None, terms: "PlanTerms", dry_run: bool) -> bool:
-    """Whether several plans are meant and not the one with an id."""
-    if plan is not None and (terms or dry_run):
-        raise CommandError(USAGE, "give one PLAN, or options that select plans; --dry-run is for several")
-    return plan is None
+    """Whether options select the plans that are meant, and not an id."""
+    return _some_or_many(None if plan is None else [plan], terms, dry_run)
+
+
+def _some_or_many(plans: Sequence[str] | None, terms: "PlanTerms", dry_run: bool) -> bool:
+    """Whether options select the plans that are meant, and not ids."""
+    if plans and (terms or dry_run):
+        raise CommandError(USAGE, "give a PLAN, or options that select plans; --dry-run is for what options select")
+    return not plans
 
 
 @app.command("watch", epilog=exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))
@@ -265,6 +348,8 @@ def follow(run: Run, plan: str) -> int:
 
 
 def _why_waiting(run: Run, plan: Mapping[str, Any]) -> str:
+    if plan["waits_for_approval"]:
+        return f"waiting for approval: lakefold plans approve {plan['plan_id']}"
     status, name = run.client.status(), plan["table"]
     table = next((entry for entry in status["attention"] if entry["table"] == name), None)
     if table and table["halted_at"]:
@@ -274,6 +359,9 @@ def _why_waiting(run: Run, plan: Mapping[str, Any]) -> str:
         return f"{what} is paused; no executor takes the plan until lakefold resume"
     if moment(plan["not_before"]) > datetime.now(UTC):
         return f"waiting until {moment(plan['not_before']).isoformat(timespec='seconds')} after: {plan['error']}"
+    held = next((entry for entry in status["work"]["held"] if entry["plan_id"] == plan["plan_id"]), None)
+    if held is not None:
+        return f"the plan {held['why']}"
     busy = "no executor has taken the plan yet; all of them are busy: lakefold plans list --state inflight"
     return str(status["nobody_runs_plans"] or busy)
 

@@ -46,7 +46,7 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
         refused = refused_tables(loaded, tables)
         matched = {number for table in tables for number in matching(loaded, table.name)}
         idle = [loaded.rule_origin(number) for number in range(len(loaded.tables)) if number not in matched]
-        modes = {mode: sum(table.mode == mode for table in tables) for mode in ("compact", "observe", "off")}
+        modes = {mode: sum(table.mode == mode for table in tables) for mode in ("compact", "propose", "observe", "off")}
         sources = [
             {"source": source.shown, "tables": catalog.named_by[number]}
             for number, source in enumerate(loaded.sources, 1)

@@ -78,6 +78,8 @@ def show_text(run: Run, table: Mapping[str, Any]) -> None:
     if damaged := good["skipped"].get("damaged"):
         slices = plural(damaged, "file slice")
         out.line(f"Damaged: {slices} differ from the commits and are left alone; lakefold verify {table['table']}")
+    for objective in table["objectives"]:
+        out.line(f"Objective: {documents.objective_words(objective, now)}")
     for stretch, words in documents.trend_words(table["trends"]):
         out.line(f"{stretch}: {words}")
     out.line()

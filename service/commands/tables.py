@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from service.commands import places
+from service.commands import places, replay
 from service.commands.common import (
     LIVE_PLAN,
     NOT_FOUND,
@@ -21,6 +21,7 @@ from service.commands.common import (
 )
 from service.commands.output import Column
 from service.commands.table_text import files_text, lines_text, list_text, share_text, show_text
+from service.modes import MODES, PLANNED
 from service.problems import USAGE, ExitCode, exit_codes
 from service.text import nearest, size
 
@@ -34,6 +35,7 @@ app = typer.Typer(help="Tables: what there is and why each file is planned or le
 def add_to(root: typer.Typer) -> None:
     """Register the commands."""
     places.add_to(app)
+    replay.add_to(app)
     root.add_typer(app, name="tables")
 
 
@@ -44,10 +46,17 @@ Database = Annotated[
 ]
 State = Annotated[
     str | None,
-    typer.Option("--state", "-s", help="Only tables that are halted, paused, compact, observe, off or unreadable."),
+    typer.Option(
+        "--state",
+        "-s",
+        help="Only tables that are halted, paused, compact, propose, observe, off or unreadable, or that missed an "
+        "objective.",
+    ),
 ]
 Format = Annotated[str | None, typer.Option("--format", "-f", help="Only tables of this format.")]
-InMode = Annotated[str | None, typer.Option("--mode", "-m", help="Only tables in mode compact, observe or off.")]
+InMode = Annotated[
+    str | None, typer.Option("--mode", "-m", help="Only tables in mode compact, propose, observe or off.")
+]
 Owner = Annotated[str | None, typer.Option("--owner", help="Only tables with this owner in the configuration.")]
 
 
@@ -64,8 +73,8 @@ def list_(
         typer.Option(
             "--sort",
             metavar="ORDER",
-            help="By worst, name, state, format, mode, owner, files, reducible, median, bytes, rewrite, plan or "
-            "scanned; a leading - means descending.",
+            help="By worst, name, state, format, mode, owner, files, reducible, median, bytes, rewrite, plan, "
+            "scanned or budget; a leading - means descending.",
         ),
     ] = "-rewrite",
     limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Show at most this many.")] = None,
@@ -80,7 +89,7 @@ def list_(
         run.out.many(found.tables, lambda: list_text(run, found.tables, chosen=bool(terms)))
         for problem in found.problems:
             run.out.note(problem)
-    served = [entry["scan"] for entry in found.tables if entry["scan"] and entry["mode"] == "compact"]
+    served = [entry["scan"] for entry in found.tables if entry["scan"] and entry["mode"] in PLANNED]
     waiting = any(scan["reducible_bytes"] for scan in served)
     return ExitCode.PENDING if exit_code and waiting else ExitCode.OK
 
@@ -116,9 +125,9 @@ def databases(
 
 def _terms(**said: str | None) -> "TableTerms":
     """The tables that options mean. Raises CommandError for a state or a mode that is none."""
-    from service.store.views import TABLE_STATES
+    from service.store.views import MORE_STATES, TABLE_STATES
 
-    known = {"state": (*TABLE_STATES, "unreadable"), "mode": ("compact", "observe", "off")}
+    known = {"state": (*TABLE_STATES, *MORE_STATES), "mode": MODES}
     for option, words in known.items():
         if (word := said[option]) is not None and word not in words:
             raise CommandError(USAGE, f"--{option} {word!r} is none of {', '.join(words)}{nearest(word, words)}")
@@ -276,6 +285,8 @@ def explain(
         run.out.note(f"{found['table']} at instant {found['instant'] or '–'}, mode {found['mode']}")
         for note in found["notes"]:
             run.out.note(note)
+        for objective in found["objectives"]:
+            run.out.note(f"Objective: {objective['text']}: {'met' if objective['met'] else 'missed'}")
         if files:
             files_text(run, found["items"], found["total"])
         else:

@@ -147,7 +147,7 @@ def verify(
         found = run.table(table)
         superseded = [due.version for due in run.store.superseded(found.ref)]
         result = load_format(found.ref.format).verify(found.ref, superseded, rows=rows)
-        rows_differ = rows and result.rows != result.rows_expected
+        rows_differ = result.rows_expected is not None and result.rows != result.rows_expected
         files_differ = result.missing or result.wrong_size or result.resurrected or result.unowned
         differs = bool(files_differ or result.contradictions or rows_differ)
         data = {"table": found.name, "location": found.ref.location, "equal": not differs, "verification": result}
@@ -169,6 +169,6 @@ def _verify_text(run: Run, name: str, result: "Verification", differs: bool, row
         for path in paths:
             out.line(f"  {title}: {path}")
     if rows_differ:
-        out.line(f"  rows: {result.rows:,} are read, {result.rows_expected or 0:,} by the commits")
+        out.line(f"  rows: {result.rows:,} are read, {result.rows_expected:,} by the commits")
     for sentence in result.contradictions:
         out.line(f"  contradiction: {sentence}")

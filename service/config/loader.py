@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 import lake.formats
 from lake.optional import FoundInMetastore
 from lake.redaction import is_secret
+from service.config.costs import CostSettings, WorkSettings
 from service.config.http import HttpSettings
 from service.config.notify import NotifySettings
 from service.config.oidc import OidcSettings
@@ -43,6 +44,8 @@ class ConfigError(ServiceError):
 SECTIONS: Mapping[str, type[Section]] = {
     "database": DatabaseSettings,
     "daemon": DaemonSettings,
+    "cost": CostSettings,
+    "work": WorkSettings,
     "notify": NotifySettings,
     "http": HttpSettings,
     "oidc": OidcSettings,
@@ -63,6 +66,8 @@ class _Settings(BaseSettings):
     defaults: dict[str, Any] = Field(default_factory=dict)
     tables: tuple[TableRule, ...] = ()
     daemon: DaemonSettings = Field(default_factory=DaemonSettings)
+    cost: CostSettings = Field(default_factory=CostSettings)
+    work: WorkSettings = Field(default_factory=WorkSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)
     openlineage: OpenLineageSettings = Field(default_factory=OpenLineageSettings)
     opentelemetry: OpenTelemetrySettings = Field(default_factory=OpenTelemetrySettings)
@@ -115,6 +120,8 @@ class Config:
     sources: tuple[Source, ...]
     tables: tuple[TableRule, ...]
     daemon: DaemonSettings
+    cost: CostSettings
+    work: WorkSettings
     notify: NotifySettings
     openlineage: OpenLineageSettings
     opentelemetry: OpenTelemetrySettings
@@ -137,7 +144,7 @@ class Config:
 
     def settings(self) -> Iterator[tuple[str, Any]]:
         """Every setting by its name, those of all sections and rules, as typed values."""
-        sections = (self.database, self.daemon, self.http, self.notify, self.oidc, self.openlineage, self.opentelemetry)
+        sections = (getattr(self, name) for name in SECTIONS)
         yield from chain(*sections, self.spark.items(), *(rule.write_options.items() for rule in self.tables))
 
     def rule_layer(self, number: int) -> Layer:
@@ -173,9 +180,9 @@ def load(chosen: Path | None = None) -> Config:
     return _config(path, text, document)
 
 
-def load_source(path: str) -> Config:
-    """The configuration of the environment alone, with ``path`` as its source. Raises ConfigError."""
-    return _config(None, "", {"sources": [{"path": path}]})
+def load_source(source: Mapping[str, str]) -> Config:
+    """The configuration of the environment alone, with this one source. Raises ConfigError."""
+    return _config(None, "", {"sources": [dict(source)]})
 
 
 def _config(path: Path | None, text: str, document: dict[str, Any]) -> Config:
@@ -208,6 +215,8 @@ def _config(path: Path | None, text: str, document: dict[str, Any]) -> Config:
         sources=settings.sources,
         tables=settings.tables,
         daemon=settings.daemon,
+        cost=settings.cost,
+        work=settings.work,
         notify=settings.notify,
         openlineage=settings.openlineage,
         opentelemetry=settings.opentelemetry,
@@ -333,7 +342,7 @@ def line_of(text: str, where: tuple[int | str, ...]) -> int | None:
     section = str(where[0]) if where else ""
     index = next((part for part in where if isinstance(part, int)), None)
     key = str(where[-1]) if len(where) > 1 and isinstance(where[-1], str) else None
-    element, inside, opened = -1, False, None
+    element, inside, opened, nested = -1, False, None, ""
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.split("#")[0].strip()
         name = stripped.split("=")[0].strip(" \"'")
@@ -343,6 +352,9 @@ def line_of(text: str, where: tuple[int | str, ...]) -> int | None:
             ours = header == section or header.startswith(f"{section}.")
             inside = ours and (index is None or element == index)
             opened = number if inside and opened is None else opened
-        elif (inside and name == key) or (key is None and opened is None and name == section):
+            nested = header[len(section) + 1 :]
+        elif (inside and key is not None and key in (name, f"{nested}.{name}")) or (
+            key is None and opened is None and name == section
+        ):
             return number
     return opened

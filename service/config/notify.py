@@ -13,6 +13,7 @@ from service.config.values import Duration, SecretAddress, Section, WebAddress
 
 #: everything a webhook can be told
 EVENTS = (
+    "plan.proposed",
     "plan.completed",
     "plan.failed",
     "plan.cancelled",

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 from lake.formats import FORMATS
 from lake.metastore import as_written
 from service.config.values import Duration, Section, Texts, flatten
+from service.modes import Mode
 
-Mode = Literal["observe", "compact", "off"]
 Access = Literal["catalog", "path"]
 Knob = str | int | float | bool | tuple[str, ...]
 
@@ -117,21 +117,28 @@ class TableRule(BaseModel):
     match: str = Field(description="a shell pattern for table names: `*`, `?`, `[…]`; every rule has one")
     mode: Mode | None = Field(
         default=None,
-        description="`observe` (default): scanned and explained, never planned · `compact`: planned and rewritten · "
-        "`off`: left out of scans and cleaning",
+        description="`observe` (default): scanned and explained, never planned · `propose`: planned, and "
+        "rewritten once somebody has approved the plan · `compact`: planned and rewritten · `off`: left out of "
+        "scans and cleaning",
     )
     owner: str | None = Field(
         default=None, max_length=200, description="whom the tables belong to: a word to find them by in lists"
     )
     concurrency: Literal["single_writer", "occ"] | None = Field(
         default=None,
-        description="how the table's writers work, without a default in mode `compact` · `single_writer`: nobody else "
-        "writes while lakefold does · `occ`: every writer uses optimistic concurrency with the same lock",
+        description="how the table's writers work, without a default in modes `propose` and `compact` · "
+        "`single_writer`: nobody else writes while lakefold does · `occ`: every writer uses optimistic concurrency "
+        "with the same lock",
     )
     access: Access | None = Field(
         default=None,
-        description="for Hive tables, without a default in mode `compact` · `catalog`: every reader and writer asks "
-        "the metastore where files are · `path`: some go by a path, so that the table is only scanned",
+        description="for Hive tables, without a default in modes `propose` and `compact` · `catalog`: every reader "
+        "and writer asks the metastore where files are · `path`: some go by a path, so that the table is only scanned",
+    )
+    sessions_refresh: bool | None = Field(
+        default=None,
+        description="for Hive tables without partitions that Spark has made (`USING`), which are only scanned without "
+        "it · `true`: every session that lives long says `REFRESH TABLE` before it reads or writes the table",
     )
     on_conflict: Literal["plan_wins", "writer_wins"] | None = Field(
         default=None,
@@ -180,6 +187,11 @@ class DaemonSettings(Section):
     log_format: Literal["text", "json"] = Field(default="text", description="`text` or `json`")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="`debug`, `info`, `warning`, `error`"
+    )
+    merge_events: Path | None = Field(
+        default=None,
+        description="a file to which each completed plan adds one line of JSON for each of its partitions, as Spark's "
+        "Hive auto-merge does to an event log (`AutoMergeSmallFileEvent`)",
     )
 
     @model_validator(mode="after")

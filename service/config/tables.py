@@ -7,26 +7,36 @@ over a pasted ``clustering.plan.strategy.small.file.limit`` of the defaults, and
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
 from lake.formats import FORMATS, load_format
 from lake.model import Concurrency, OnConflict, TableRef
 from planner.aliases import ALIASES, SWITCH, switches_off
-from planner.knobs import FOR_ALL_TABLES, ForAllTables
+from planner.budgets import Budget
+from planner.cost import Prices
+from planner.knobs import FOR_ALL_TABLES, Care, ForAllTables
 from planner.offers import not_offered
-from planner.policy import DEFAULTS, KNOBS, PolicyError, SizingPolicy, setting_name
+from planner.policy import DEFAULTS, KNOBS, PolicyError, SizingPolicy, own_name, setting_name
+from service.config.costs import WORTH
 from service.config.loader import Config, ConfigError, Layer, line_of
-from service.config.sections import Access, Mode
+from service.config.sections import Access
+from service.modes import Mode
 from service.problems import SETTING, ServiceError
 
 REQUEST = "request"
 DEFAULT = "default"
 #: keys of a layer that say something about it instead of setting a knob
 _DIALECT = "dialect"
+#: knobs of what a table is held to, whoever asks for plans
+OBJECTIVES = frozenset(knob.name for knob in fields(Care) if knob.name.startswith("slo_"))
+#: knobs that hold when an executor takes a plan, whoever asked for it
+WHEN_TAKEN = frozenset(knob.name for knob in fields(Care) if knob.name.startswith(("budget_", "run_")))
 _TOGETHER = ("spark.hive.automerge.block.percent", "dfs.blocksize")
-_ONLY_IN_RULES = ("mode", "owner", "concurrency", "access", "on_conflict", "write_options", "match")
+_IN_RULES = ("owner", "concurrency", "access", "sessions_refresh", "on_conflict", "write_options")
+_ONLY_IN_RULES = ("mode", *_IN_RULES, "match")
 
 
 class OverrideError(ServiceError):
@@ -53,6 +63,11 @@ class ConfiguredTable:
     mode: Mode
     owner: str | None
     access: Access | None
+    prices: Prices
+    #: how long waiting counts as much as a doubling of what a plan saves for its cost; 0 where the oldest goes first
+    ageing: timedelta
+    #: what the plans of all tables together may use
+    work_budget: Budget
     origins: Mapping[str, Origin]
 
     @property
@@ -73,10 +88,11 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
     """
     owner: str | None = None
     access: Access | None = None
+    sessions_refresh = ref.sessions_refresh
     concurrency, on_conflict, write_options = ref.concurrency, ref.on_conflict, dict(ref.write_options)
     layers = list(config.default_layers)
     modes: list[Mode | None] = [None] * len(layers)
-    places = dict.fromkeys(("owner", "concurrency", "access", "on_conflict", "write_options"), DEFAULT)
+    places = dict.fromkeys(_IN_RULES, DEFAULT)
     for number in matching(config, ref.name):
         rule, place = config.tables[number], config.rule_origin(number)
         layers.append(config.rule_layer(number))
@@ -87,6 +103,8 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
             concurrency, places["concurrency"] = Concurrency(rule.concurrency), place
         if rule.access is not None:
             access, places["access"] = rule.access, place
+        if rule.sessions_refresh is not None:
+            sessions_refresh, places["sessions_refresh"] = rule.sessions_refresh, place
         if rule.on_conflict is not None:
             on_conflict, places["on_conflict"] = OnConflict(rule.on_conflict), place
         if rule.write_options:
@@ -97,13 +115,36 @@ def configure(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None
         layers.append(Layer(origin=REQUEST, settings=dict(overrides), for_all_tables=False))
     policy, origins = _policy(config, layers)
     return ConfiguredTable(
-        ref=replace(ref, concurrency=concurrency, on_conflict=on_conflict, write_options=write_options),
+        ref=replace(
+            ref,
+            concurrency=concurrency,
+            sessions_refresh=sessions_refresh,
+            on_conflict=on_conflict,
+            write_options=write_options,
+        ),
         policy=policy,
         mode=mode,
         owner=owner,
         access=access,
+        prices=prices(config),
+        work_budget=budget_of(config),
+        ageing=config.work.ageing if config.work.objective == WORTH else timedelta(),
         origins=origins | {"mode": said_by} | {key: Origin(place=place) for key, place in places.items()},
     )
+
+
+def prices(config: Config) -> Prices:
+    """What plans of every table are priced by."""
+    cost = config.cost
+    return Prices(
+        cpu_hour=cost.cpu_hour, request_1000=cost.request_1000, gib_month=cost.gib_month, currency=cost.currency
+    )
+
+
+def budget_of(config: Config) -> Budget:
+    """The budget of all tables together."""
+    work = config.work
+    return Budget.of(work.bytes_per_hour, work.bytes_per_day, work.cpu_hours_per_hour, work.cpu_hours_per_day)
 
 
 def _mode(config: Config, layers: Sequence[Layer], modes: Sequence[Mode | None]) -> tuple[Mode, Origin]:
@@ -155,7 +196,7 @@ def knob_of(key: str) -> str | None:
     """The policy field that ``key`` sets under any spelling; None for a key that sets none by itself."""
     if key in ALIASES:
         return ALIASES[key].knob
-    return next((knob for knob in (key, f"{key}_bytes") if knob in KNOBS), None)
+    return next((knob for knob in (key, f"{key}_bytes", own_name(key)) if knob in KNOBS), None)
 
 
 def _policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, dict[str, Origin]]:
@@ -170,6 +211,10 @@ def _policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, dict[str
                     config, layer, key, f"{key} is the mode of a table; it is set for tables, not by a request"
                 )
             slot = knob_of(key) or key
+            if slot in WHEN_TAKEN and layer.origin == REQUEST:
+                raise _fault(config, layer, key, f"{key} holds for whoever takes plans; it is set for tables, not here")
+            if slot in OBJECTIVES and layer.origin == REQUEST:
+                raise _fault(config, layer, key, f"{key} is an objective of a table; it is set for tables, not here")
             if slot in FOR_ALL_TABLES and not layer.for_all_tables:
                 raise _fault(config, layer, key, f"{key} has one value for all tables; set it in [defaults]")
             chosen.pop(slot, None)  # the later one also comes later where two spellings meet

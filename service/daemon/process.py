@@ -41,6 +41,7 @@ from service.documents.lake_cache import LakeCache
 from service.http.app import create_app
 from service.http.server import HttpServer
 from service.leadership import CLEAN_ROLE, NOTIFY_ROLE, SCAN_ROLE, SWEEP_ROLE, Leadership
+from service.modes import PLANNED
 from service.notify.delivery import Delivery, open_webhook
 from service.notify.heartbeat import Heartbeat
 from service.observability import logs
@@ -316,7 +317,7 @@ class Daemon:
             tables = lake.figures.tables
             self.metrics.tables_known(
                 {table.name: table.format for table in tables},
-                [table.name for table in tables if table.mode == "compact"],
+                [table.name for table in tables if table.mode in PLANNED],
             )
             self.metrics.stored.publish(lake)
             if self._figures_at is None:

@@ -2,6 +2,7 @@
 """The scheduler's loops: find tables, scan those that are due, answer requests. Only the leader of scans acts."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -81,7 +82,13 @@ class Scheduler:
             waited = (today - last[name].taken_at).total_seconds() if name in last else float("inf")
             self._due[name] = now + max(0.0, table.policy.scan_interval.total_seconds() - waited)
         self._due = {name: at for name, at in self._due.items() if name in tables}
-        self._tables = tables
+        budgets = {
+            name: min(one.budget_left for one in missed)
+            for name, found in self._store.objectives().items()
+            if (missed := [one for one in found if not one.met])
+        }
+        # Those that miss what they are held to come first, the one with least of its error budget left before all
+        self._tables = dict(sorted(tables.items(), key=lambda item: budgets.get(item[0], math.inf)))
         if not tables:
             self._metrics.planner_alive()
             self._succeeded()

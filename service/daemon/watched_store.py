@@ -22,14 +22,18 @@ class Outages(Watcher):
     def __init__(self, metrics: Metrics, shown_url: str) -> None:
         self._metrics, self._shown_url = metrics, shown_url
         self._lock = threading.Lock()
-        self._down = False
+        #: when the last call was lost, monotonic; None while the database answers
+        self._lost: float | None = None
 
-    def answered(self) -> None:
-        if not self._down:
+    def answered(self, began: float) -> None:
+        if self._lost is None:
             return
         with self._lock:
-            told, self._down = not self._down, False
-        if not told:
+            # A call under way since before the outage may still end well, and says nothing about the next one.
+            over = self._lost is not None and began > self._lost
+            if over:
+                self._lost = None
+        if over:
             logger.info("database %s answers again", self._shown_url)
 
     def failed(self, error: StoreError) -> None:
@@ -39,7 +43,7 @@ class Outages(Watcher):
         if not lost:
             return
         with self._lock:
-            told, self._down = self._down, True
+            told, self._lost = self._lost is not None, time.monotonic()
         if not told:
             logger.error("%s; going on and trying again", one_line(error))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold demo``: a real Hudi writer and the real daemon in processes of their own, on one table.
+"""``lakefold demo``: a real writer and the real daemon in processes of their own, on one table.
 
 Nothing is staged. The demo writes a lakefold.toml, starts ``lakefold serve``, reads the database and the table as
 anybody can, edits the retention in the file, and compares the table with what the writer says it wrote.
@@ -19,15 +19,17 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from executors.jars import cache_dir
-from lake.model import TableRef
+from executors.late import stirred
+from lake.formats import load_format
+from lake.locations import file_at
 from lake.plan import LIVE_STATES, PlanState
 from lake.units import format_bytes, format_duration
 from service.commands.common import plural
 from service.commands.output import Output
 from service.demo import look, settings
 from service.demo.children import Child
-from service.demo.ledger import Comparison, Ledger, compare, read_table
+from service.demo.lakes import Lake, lake_of
+from service.demo.ledger import Comparison, Ledger, compare
 from service.demo.news import WriterNews
 from service.demo.show import Seen, Show
 from service.problems import USAGE, CommandError, ExitCode
@@ -45,7 +47,7 @@ _PATIENCE_SECONDS = 600.0
 _POLL_SECONDS = 0.5
 
 
-def run(workdir: Path | None = None, keep: bool = False, json: bool = False) -> ExitCode:
+def run(format: settings.Format, workdir: Path | None = None, keep: bool = False, json: bool = False) -> ExitCode:
     """Run the demo; PARTIAL when the table differs from the writer's ledger.
 
     Raises CommandError for a directory that can't be used, ChildFailed when writer or daemon ended by itself.
@@ -53,7 +55,7 @@ def run(workdir: Path | None = None, keep: bool = False, json: bool = False) -> 
     directory = _directory(workdir)
     _own_environment()
     with _interruptible():
-        return _Demo(directory, keep, Show(Output(json=json))).run()
+        return _Demo(directory, lake_of(format, directory / "lake"), keep, Show(Output(json=json))).run()
 
 
 def _directory(chosen: Path | None) -> Path:
@@ -103,12 +105,9 @@ def _live(store: "Store") -> bool:
 
 
 class _Demo:
-    def __init__(self, directory: Path, keep: bool, show: Show) -> None:
-        self._directory, self._keep, self._show = directory, keep, show
-        self._lake, self._database = directory / "lake", directory / "lakefold.db"
+    def __init__(self, directory: Path, lake: Lake, keep: bool, show: Show) -> None:
+        self._directory, self._lake, self._keep, self._show = directory, lake, keep, show
         self._hold, self._config = directory / "hold", directory / "lakefold.toml"
-        self._location = self._lake / "demo" / "trips"
-        self._table = TableRef(name=settings.TABLE, format="hudi", location=str(self._location))
         self._port = settings.free_port()
         self._url = f"http://127.0.0.1:{self._port}"
         self._ledger = Ledger(directory / "ledger")
@@ -132,9 +131,10 @@ class _Demo:
         show = self._show
         show.line(f"lakefold demo: everything it writes is in {self._directory}")
         writer = self._fill()
+        self._table = self._lake.table()
         before = look.layout(self._table, settings.SMALL_FILE_LIMIT_BYTES)
         show.layout(before, _LIMITS, "before")
-        slow = look.timed_query(str(self._location))
+        slow = look.timed_query(self._lake)
         show.query(slow, look.QUERY)
 
         show.chapter(2, "lakefold serve compacts while the writer goes on")
@@ -147,7 +147,7 @@ class _Demo:
             self._quiet(store, writer, daemon)
             after = look.layout(self._table, settings.SMALL_FILE_LIMIT_BYTES)
             show.layout(after, _LIMITS, "after")
-            fast = look.timed_query(str(self._location))
+            fast = look.timed_query(self._lake)
             show.query(fast, look.QUERY, slow)
             self._hold.unlink()
 
@@ -162,11 +162,12 @@ class _Demo:
                 self._stop(writer, daemon)
             result = self._compare()
             plans = store.plans(table=settings.TABLE, limit=1000)
-        show.happened(f"hudi-rs reads {result}", "compared", equal=result.equal, comparison=result)
+        show.happened(f"{self._lake.reader} reads {result}", "compared", equal=result.equal, comparison=result)
         lost = sum(plan.state is PlanState.CANCELLED for plan in plans)
+        tried = f", which lost {plural(self._news.conflicts, 'race')} and tried again" if self._lake.races else ""
         show.happened(
-            f"{plural(self._news.commits, 'commit')} of the writer, which lost {plural(self._news.conflicts, 'race')} "
-            f"and tried again; {plural(len(plans), 'plan')}, of which {lost:,} gave way and were planned again",
+            f"{plural(self._news.commits, 'commit')} of the writer{tried}; "
+            f"{plural(len(plans), 'plan')}, of which {lost:,} gave way and were planned again",
             "conflicts", commits=self._news.commits, writer=self._news.conflicts, plans=len(plans), lakefold=lost,
         )  # fmt: skip
         self._hold.unlink(missing_ok=True)
@@ -177,16 +178,21 @@ class _Demo:
 
     def _fill(self) -> Child:
         scale = float(os.environ.get("LAKEFOLD_DEMO_SCALE", "1"))
-        self._show.chapter(1, "A Hudi writer in its own process fills demo.trips with small files")
+        self._show.chapter(1, f"A {self._lake.writer} in its own process fills {settings.TABLE} with small files")
         self._hold.touch()
+        if self._lake.server:
+            server = self._start("metastore", self._lake.server)
+            self._until(self._lake.answers, "the metastore to answer", server)
+            self._show.happened("a metastore of its own answers", "server", pid=server.pid)
         arguments = [
-            "service.demo.writer", "--table", str(self._location), "--ledger", str(self._ledger.directory),
+            "service.demo.writer", *self._lake.writer_arguments, "--ledger", str(self._ledger.directory),
             "--hold", str(self._hold), "--pause", "4", "--fill-rows", str(max(1000, round(_FILL_ROWS * scale))),
             "--fill-files", str(max(2, round(_FILL_FILES * scale))), "--spark", "spark.driver.memory=1g",
         ]  # fmt: skip
         writer = self._start("writer", arguments)
-        cached = any((cache_dir() / "ivy" / "jars").glob("org.apache.hudi*"))
-        self._show.happened(f"Spark starts{'' if cached else ' and fetches the Hudi bundle once'}", "started")
+        self._show.happened(
+            f"Spark starts{'' if self._lake.fetched else ' and fetches the Hudi bundle once'}", "started"
+        )
         self._until(lambda: self._news.holding, "the writer to fill the table", writer, tell_writer=True)
         return writer
 
@@ -195,11 +201,18 @@ class _Demo:
         self._hold.touch()
         self._until(lambda: self._news.holding, "the writer to pause", writer, daemon, tell_writer=True)
         self._until(lambda: not _live(store), "running plans to end", writer, daemon)
+        self._until(lambda: not self._late(store), "what the writer wrote beside a plan to come in", writer, daemon)
+
+    def _late(self, store: "Store") -> bool:
+        """Whether the writer has ended where a partition was before a plan moved it, and the sweep has not been."""
+        moved = [one.partition for one in store.moved(self._table)]
+        return bool(stirred(self._table, format=load_format(self._table.format), store=store, partitions=moved))
 
     # The daemon.
 
     def _write_config(self, retention: str) -> None:
-        self._config.write_text(settings.config_text(self._lake, self._database, self._port, retention))
+        database = self._directory / "lakefold.db"
+        self._config.write_text(settings.config_text(self._lake.source, database, self._port, retention))
 
     def _serve(self) -> Child:
         daemon = self._start("daemon", ["service.cli", "serve", "--config", str(self._config)])
@@ -278,12 +291,12 @@ class _Demo:
         return daemon
 
     def _on_disk(self, waiting: "Sequence[Due]") -> int:
-        return sum((self._location / due.version.path).exists() for due in waiting)
+        return sum(Path(file_at(self._table.location, due.version.path)).exists() for due in waiting)
 
     # The end.
 
     def _compare(self) -> Comparison:
-        return compare(self._ledger.rows(), read_table(str(self._location)))
+        return compare(self._ledger.rows(), self._lake.read())
 
     def _next(self, result: Comparison) -> None:
         show, elapsed = self._show, format_duration(self._show.seconds)
@@ -295,6 +308,7 @@ class _Demo:
         if shutil.which("lakefold") is None:
             show.line(f'  PATH="$PATH:{Path(sys.executable).parent}"')
         for command, what in (
+            *(() if self._keep else self._lake.after),
             (f"lakefold tables show {settings.TABLE}", "its facts, and file sizes at the last scan"),
             (f"lakefold tables explain {settings.TABLE}", "every file: planned, or why not"),
             ("lakefold plans list", "what was planned; then plans show PLAN"),
@@ -317,7 +331,7 @@ class _Demo:
 
     # Processes.
 
-    def _start(self, name: str, arguments: list[str]) -> Child:
+    def _start(self, name: str, arguments: Sequence[str]) -> Child:
         child = Child(name, arguments, self._directory, keep=self._keep)
         self._children.append(child)
         return child

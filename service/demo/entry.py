@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from service.commands.common import Json, only_here
+from service.demo.settings import Format
 from service.problems import ExitCode, exit_codes
 
 
@@ -20,10 +21,11 @@ def demo(
         Path | None, typer.Option("--workdir", metavar="DIR", help="Where table, database and logs go.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave writer and service running at the end.")] = False,
+    format: Annotated[Format, typer.Option("--format", help="What the table is.")] = Format.HUDI,
     json: Json = False,
 ) -> int:
-    """Watch a real Hudi table being written with small files, compacted, cleaned and compared; about three minutes."""
+    """Watch a real table being written with small files, compacted, cleaned and compared; about three minutes."""
     from service.demo.command import run as run_demo
 
     only_here()
-    return int(run_demo(workdir=workdir, keep=keep, json=json) or ExitCode.OK)
+    return int(run_demo(format=format, workdir=workdir, keep=keep, json=json) or ExitCode.OK)

@@ -172,13 +172,3 @@ def _differs(left: pa.Array, right: pa.Array) -> np.ndarray:
         return cast("np.ndarray", nulls)
     values = pc.fill_null(pc.not_equal(left, right), False).to_numpy(zero_copy_only=False)
     return cast("np.ndarray", nulls | values)
-
-
-def read_table(location: str) -> pa.Table:
-    """Every row of the Hudi table at ``location`` as hudi-rs reads its newest snapshot: no JVM, not our code."""
-    from hudi import HudiTableBuilder
-
-    # hudi-rs loads the timeline once a table object, so each reading opens the table anew.
-    table = HudiTableBuilder.from_base_uri(location).build()
-    batches = table.read()
-    return pa.Table.from_batches(batches) if batches else TRIPS.empty_table()

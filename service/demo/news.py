@@ -19,8 +19,10 @@ class WriterNews:
     _offset: int = 0
 
     def update(self) -> list[dict[str, Any]]:
-        """Read what was added since the last call."""
-        events = []
+        """Read what was added since the last call; nothing before the writer has started."""
+        events: list[dict[str, Any]] = []
+        if not self.path.exists():
+            return events
         with self.path.open("rb") as file:
             file.seek(self._offset)
             for line in file:

@@ -3,9 +3,16 @@
 
 import json
 import socket
+from enum import StrEnum
 from pathlib import Path
 
-from service.demo.writer import LOCK_OPTIONS, SHARED_OPTIONS
+
+class Format(StrEnum):
+    """The formats that the demo's table may have."""
+
+    HUDI = "hudi"
+    HIVE = "hive"
+
 
 TABLE = "demo.trips"
 SMALL_FILE_LIMIT_BYTES = 256 * 1024
@@ -14,24 +21,13 @@ FIRST_RETENTION = "1h"
 SHORT_RETENTION = "10s"
 
 
-def config_text(lake: Path, database: Path, port: int, retention: str) -> str:
-    """The whole file. ``retention`` is as a person writes it."""
-    options = "\n".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in _write_options().items())
+def config_text(source: str, database: Path, port: int, retention: str) -> str:
+    """The whole file. ``source`` are the lines about tables, ``retention`` is as a person writes it."""
     return f"""\
 [database]
 url = {json.dumps(f"sqlite:///{database}")}
 
-[[sources]]                        # every Hudi table below this directory, named by its path
-path = {json.dumps(str(lake))}
-
-[[tables]]
-match = "demo.*"
-mode = "compact"                   # without this line tables are only observed
-concurrency = "occ"                # the writer and lakefold take the same lock
-
-[tables.write_options]             # what every writer of the table must state alike
-{options}
-
+{source}
 [defaults]
 small_file_limit = "{SMALL_FILE_LIMIT_BYTES // 1024}KiB"         # 300MiB if you do not say
 target_file_max = "{TARGET_FILE_MAX_BYTES // 1024 // 1024}MiB"             # 1GiB
@@ -56,10 +52,6 @@ master = "local[2]"
 "spark.driver.memory" = "1g"
 "spark.sql.shuffle.partitions" = "2"
 """
-
-
-def _write_options() -> dict[str, str]:
-    return {**LOCK_OPTIONS, **SHARED_OPTIONS}
 
 
 def free_port(wanted: int = 9464) -> int:

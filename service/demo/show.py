@@ -137,7 +137,7 @@ class Show:
         elif kind == "conflict":
             text = f"could not commit {batch} beside a plan ({event['error']}), tries again"
         elif kind == "unknown":
-            text = f"{batch} failed ({event['error']}); its timeline says {'it landed' if event['committed'] else 'no'}"
+            text = f"{batch} failed ({event['error']}), {'but it landed' if event['committed'] else 'it did not land'}"
         else:
             return
         self._tell("writer", said=dict(event))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Hudi writer in its own process: ``python -m service.demo.writer --table DIR --ledger DIR``.
+"""A real writer in its own process: ``python -m service.demo.writer --table DIR --ledger DIR``.
 
-It fills the table with many small files, then upserts, inserts and deletes under optimistic concurrency until it
+It fills the table with many small files, then upserts, inserts and deletes beside whoever compacts them until it
 was given its number of commits or a SIGTERM. Each batch is written to its ledger first and confirmed only when
-the table's timeline holds a commit that names it. One JSON object a line goes to stdout:
+the table holds it. One JSON object a line goes to stdout:
 
 - ``{"event": "commit", "batch": "000012-upsert", "rows": 300, "attempts": 2, "seconds": 1.4}``
 - ``{"event": "conflict", "batch": …, "error": "HoodieClusteringUpdateException"}``: lost to a plan, tried again
-- ``{"event": "unknown", "batch": …, "committed": true, "error": …}``: another failure, and what the timeline said
+- ``{"event": "unknown", "batch": …, "committed": true, "error": …}``: another failure, and what the table said
 - ``{"event": "holding"}`` and ``{"event": "resumed"}``: no write is under way while the ``--hold`` file exists
 - ``{"event": "stopped", "commits": 31, "conflicts": 2}``: the last line
 """
@@ -17,11 +17,10 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,34 +29,6 @@ from lake.errors import LakefoldError
 from service.demo import trips
 from service.demo.ledger import Batch, Ledger, replay
 
-# Waiting for the lock may take two minutes: a Hudi 1.2 writer that gives up deletes the lock file of its holder.
-LOCK_OPTIONS: Mapping[str, str] = {
-    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
-    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
-    "hoodie.clean.failed.writes.policy": "LAZY",
-    "hoodie.write.lock.wait_time_ms_between_retry": "200",
-    "hoodie.write.lock.num_retries": "600",
-    "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
-    "hoodie.write.lock.client.num_retries": "600",
-    # A write that lost stays on the timeline until its heartbeat is silent this long; the default is two minutes.
-    "hoodie.client.heartbeat.interval_in_ms": "3000",
-    "hoodie.client.heartbeat.tolerable.misses": "3",
-}
-"""Every writer of a table, lakefold included, must state the same of these; the demo's lakefold.toml repeats them."""
-
-SHARED_OPTIONS: Mapping[str, str] = {
-    # A bloom filter for 60,000 keys, the default, is 430 KiB: fourteen times the rows of one of the demo's files.
-    "hoodie.index.bloom.num_entries": "1000",
-}
-"""Settings that shape files and therefore belong to whoever writes the table."""
-
-_BATCH_KEY = "lakefold.demo.batch"
-_CONFLICTS = (
-    "HoodieClusteringUpdateException",
-    "HoodieWriteConflictException",
-    "ConcurrentModificationException",
-    "HoodieLockException",
-)
 _MAX_ATTEMPTS = 60
 
 
@@ -65,38 +36,22 @@ class WriterError(LakefoldError):
     """The writer gives up; its text says after what."""
 
 
-def table_options(*, merge_on_read: bool) -> dict[str, str]:
-    """Options of every write to the demo's table."""
-    return {
-        "hoodie.database.name": "demo",
-        "hoodie.table.name": "trips",
-        "hoodie.datasource.write.table.type": "MERGE_ON_READ" if merge_on_read else "COPY_ON_WRITE",
-        "hoodie.datasource.write.recordkey.field": "trip_id",
-        "hoodie.datasource.write.precombine.field": "version",
-        "hoodie.datasource.write.partitionpath.field": "city,day",
-        "hoodie.datasource.write.hive_style_partitioning": "true",
-        "hoodie.datasource.write.commitmeta.key.prefix": "lakefold.demo.",
-        "hoodie.parquet.small.file.limit": "0",
-        # Not the writer's own cleaner: it would also start clean plans that lakefold is just executing. What the
-        # cleaner does for lost writes under optimistic concurrency is done before each write instead.
-        "hoodie.clean.automatic": "false",
-        "hoodie.prewrite.cleaner.policy": "ROLLBACK_FAILED_WRITES",
-        "hoodie.compact.inline": "false",
-        "hoodie.datasource.compaction.async.enable": "false",
-        "hoodie.metadata.enable": "true",
-        # On, a write begins its part of the metadata table outside the table's lock, and lakefold's commits and cleans
-        # would wait for the end of nearly every write.
-        "hoodie.metadata.streaming.write.enabled": "false",
-        "hoodie.metadata.index.column.stats.enable": "false",
-        "hoodie.index.type": "SIMPLE",
-        "hoodie.upsert.shuffle.parallelism": "2",
-        "hoodie.insert.shuffle.parallelism": "2",
-        "hoodie.delete.shuffle.parallelism": "2",
-        "hoodie.simple.index.parallelism": "2",
-        "hoodie.embed.timeline.server": "false",
-        "hoodie.write.markers.type": "DIRECT",
-        "hoodie.bulkinsert.sort.mode": "NONE",
-    } | {**LOCK_OPTIONS, **SHARED_OPTIONS}
+class Target(Protocol):
+    """A table as its writer knows it."""
+
+    @property
+    def conflicts(self) -> Collection[str]:
+        """Java's simple names of what is raised where a write lost to another one and is to be tried again."""
+
+    @property
+    def operations(self) -> Sequence[str]:
+        """What the writer does after the fill, one batch each, and then again."""
+
+    def write(self, batch: Batch, proposed: Path, files: int) -> None:
+        """Write the batch, whose rows are in ``proposed``, from so many Spark partitions."""
+
+    def landed(self, batch: Batch) -> bool:
+        """Whether the table holds the batch, after a call that may have failed at any point."""
 
 
 class TripsWriter:
@@ -104,31 +59,27 @@ class TripsWriter:
 
     def __init__(
         self,
-        session: Any,
-        table: Path,
+        target: Target,
         ledger: Ledger,
-        options: Mapping[str, str],
         *,
         say: Callable[..., None],
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``options`` are Hudi write options; ``say(event, **facts)`` is told what happens.
+        """``say(event, **facts)`` is told what happens.
 
         Once ``stopping()`` is true a batch that failed is not tried again.
         """
-        self._session = session
-        self._table = table
+        self._target = target
         self._ledger = ledger
-        self._options = options
         self._say = say
         self._stopping = stopping
         self.commits = 0
         self.conflicts = 0
 
     def settle(self) -> None:
-        """Decide batches that an earlier process left open: in the timeline they are confirmed, else withdrawn."""
+        """Decide batches that an earlier process left open: in the table they are confirmed, else withdrawn."""
         for batch in self._ledger.pending():
-            landed = self._committed(batch)
+            landed = self._target.landed(batch)
             self._say("unknown", batch=batch.label, committed=landed, error="the writer had stopped")
             if landed:
                 self._ledger.confirm(batch)
@@ -144,12 +95,12 @@ class TripsWriter:
         started = time.monotonic()
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
-                self._write(batch, proposed, files)
+                self._target.write(batch, proposed, files)
             except Exception as error:  # py4j's types may not be imported here: judged by the Java cause below
                 names, message = _causes(error)
-                conflict = next((name for name in names if name in _CONFLICTS), None)
+                conflict = next((name for name in names if name in self._target.conflicts), None)
                 # The commit may have landed although the call failed: only the table can tell.
-                landed = self._committed(batch)
+                landed = self._target.landed(batch)
                 if conflict and not landed:
                     self.conflicts += 1
                     self._say("conflict", batch=batch.label, error=conflict)
@@ -170,26 +121,6 @@ class TripsWriter:
             return True
         raise WriterError(f"batch {batch.label} did not get through in {_MAX_ATTEMPTS} attempts")
 
-    def _write(self, batch: Batch, proposed: Path, files: int) -> None:
-        # Not Hudi's delete operation: one that lost a race would keep its heartbeat, and with it every plan of the
-        # table waiting, for as long as this JVM lives (1.2.0).
-        deleted = str(batch.operation == "delete").lower()
-        frame = self._session.read.parquet(str(proposed)).selectExpr("*", f"{deleted} AS _hoodie_is_deleted")
-        frame = frame.repartition(files)
-        operation = {"fill": "bulk_insert", "delete": "upsert"}.get(batch.operation, batch.operation)
-        options = {**self._options, "hoodie.datasource.write.operation": operation, _BATCH_KEY: batch.label}
-        frame.write.format("hudi").options(**options).mode("append").save(str(self._table))
-
-    def _committed(self, batch: Batch) -> bool:
-        """Does a completed commit on the table's timeline name this batch?"""
-        timeline = self._table / ".hoodie" / "timeline"
-        for path in sorted(timeline.glob("*commit"), reverse=True):
-            with path.open("rb") as file:
-                for commit in fastavro.reader(file):
-                    if isinstance(commit, dict) and (commit.get("extraMetadata") or {}).get(_BATCH_KEY) == batch.label:
-                        return True
-        return False
-
 
 def _causes(error: Exception) -> tuple[list[str], str]:
     """Simple class names along the Java cause chain (none without a JVM's answer), and the deepest message."""
@@ -204,16 +135,19 @@ def _causes(error: Exception) -> tuple[list[str], str]:
     return names, message
 
 
-def batches(random: np.random.Generator, rows: pa.Table, first_number: int, size: int, days: int) -> Iterator[Batch]:
-    """Endless batches over a table that contains ``rows``: upsert, insert, upsert, delete, and again.
+def batches(
+    random: np.random.Generator, rows: pa.Table, first_number: int, size: int, days: int, operations: Sequence[str]
+) -> Iterator[Batch]:
+    """Endless batches over a table that contains ``rows``: each of ``operations``, and again.
 
-    Most of a writer's work is on the newest day of one city; one upsert in four corrects trips of all days.
+    Most of a writer's work is on the newest day of one city; each eighth batch, if it upserts, corrects trips of all
+    days.
     """
     number = first_number
     next_id = 1 + max((int(key.rsplit("-")[-1]) for key in rows["trip_id"].to_pylist()), default=-1)
     newest_day = max(rows["day"].to_pylist(), default="")
     while True:
-        operation = ("upsert", "insert", "upsert", "delete")[number % 4]
+        operation = operations[number % len(operations)]
         fresh = trips.new_trips(random, next_id, max(1, size // 4), days, newest_day_only=True)
         city = trips.CITIES[number % len(trips.CITIES)]
         today = np.flatnonzero(pc.and_(pc.equal(rows["day"], newest_day), pc.equal(rows["city"], city)))
@@ -235,7 +169,8 @@ def batches(random: np.random.Generator, rows: pa.Table, first_number: int, size
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m service.demo.writer", description=__doc__.splitlines()[0])
-    parser.add_argument("--table", type=Path, required=True, help="directory of the Hudi table; created by the fill")
+    parser.add_argument("--table", type=Path, required=True, help="directory of the Hudi table, created by the fill")
+    parser.add_argument("--metastore", metavar="URI", help="write demo.trips of this metastore, below --table")
     parser.add_argument("--ledger", type=Path, required=True, help="directory of the ledger")
     parser.add_argument("--seed", type=int, default=2026, help="makes the rows repeatable (default %(default)s)")
     parser.add_argument("--fill-rows", type=int, default=96_000, help="rows of the first fill (default %(default)s)")
@@ -267,7 +202,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     spark = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
     try:
-        session = spark_session(spark | {"spark.app.name": "lakefold demo writer"} | _pairs(arguments.spark))
+        session = spark_session(
+            spark | {"spark.app.name": "lakefold demo writer"} | _pairs(arguments.spark),
+            formats=["hudi" if arguments.metastore is None else "hive"],
+        )
     except LakefoldError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -276,11 +214,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda number, _frame: stop.append(number))
     ledger = Ledger(arguments.ledger)
-    options = table_options(merge_on_read=arguments.merge_on_read) | _pairs(arguments.option)
-    writer = TripsWriter(session, arguments.table.absolute(), ledger, options, say=_say, stopping=lambda: bool(stop))
     try:
-        _work(arguments, writer, ledger, stop)
-    except WriterError as error:
+        target = _target(arguments, session, ledger)
+        writer = TripsWriter(target, ledger, say=_say, stopping=lambda: bool(stop))
+        _work(arguments, writer, target.operations, ledger, stop)
+    except LakefoldError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     finally:
@@ -289,7 +227,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _work(arguments: argparse.Namespace, writer: TripsWriter, ledger: Ledger, stop: list[int]) -> None:
+def _target(arguments: argparse.Namespace, session: Any, ledger: Ledger) -> Target:
+    table = arguments.table.absolute()
+    if arguments.metastore is not None:
+        from service.demo.hive import HiveTrips
+
+        return HiveTrips(session, arguments.metastore, table, ledger)
+    from service.demo.hudi import HudiTrips, table_options
+
+    return HudiTrips(session, table, table_options(merge_on_read=arguments.merge_on_read) | _pairs(arguments.option))
+
+
+def _work(
+    arguments: argparse.Namespace, writer: TripsWriter, operations: Sequence[str], ledger: Ledger, stop: list[int]
+) -> None:
     writer.settle()
     done = ledger.confirmed()
     number = max((batch.number for batch in done), default=-1) + 1
@@ -303,7 +254,7 @@ def _work(arguments: argparse.Namespace, writer: TripsWriter, ledger: Ledger, st
             return
         rows, number = replay(rows, [batch]), number + 1
     last = None if arguments.commits is None else writer.commits + arguments.commits
-    for batch in batches(random, rows, number, arguments.rows, arguments.days):
+    for batch in batches(random, rows, number, arguments.rows, arguments.days, operations):
         _hold(arguments.hold, stop)
         if stop or writer.commits == last:
             return

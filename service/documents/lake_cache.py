@@ -17,7 +17,20 @@ from typing import Any, TypeVar, cast
 
 from lake.errors import one_line
 from lake.plan import PlanState
-from service.store import Contest, Figures, Known, Leader, PlanView, ProcessView, Reach, ScanRecord, Store, TrendPoint
+from service.store import (
+    Contest,
+    Figures,
+    Known,
+    Leader,
+    PlanView,
+    ProcessView,
+    Reach,
+    ScanRecord,
+    Store,
+    TableObjective,
+    TrendPoint,
+    WorkBudget,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +77,9 @@ class Lake:
     running: Sequence[PlanView]
     contested: Mapping[str, Contest]
     trend: Sequence[TrendPoint]
+    work: WorkBudget = field(default_factory=WorkBudget)
+    #: what tables are held to
+    objectives: Mapping[str, Sequence[TableObjective]] = field(default_factory=dict)
     #: made of it once, not again for each who looks; whoever sees less of it has none of it
     _derived: "_Derived" = field(default_factory=lambda: _Derived(), init=False, compare=False, repr=False)
 
@@ -88,6 +104,7 @@ class Lake:
             recent=[plan for plan in self.recent if reach.sees(plan.table)],
             running=[plan for plan in self.running if reach.sees(plan.table)],
             # The sum of all tables is nobody's who sees some of them.
+            work=self.work.within(reach),
             trend=self.trend if reach.everything else (),
         )
 
@@ -95,7 +112,6 @@ class Lake:
 def read_lake(store: Store, known: Known | None = None) -> Lake:
     """Read it now; what is ``known`` of readings before is not read again. Raises what the store raises."""
     figures, scans = store.figures(known), store.pointed_scans(known)
-    newest = store.last_plans(sorted({row.table for row in figures.plans if row.state is PlanState.FAILED}))
     return Lake(
         figures=figures,
         last=scans.last,
@@ -111,7 +127,9 @@ def read_lake(store: Store, known: Known | None = None) -> Lake:
             if contest.lost >= _MANY_LOST
         },
         trend=store.trend(None),
-        failed={table: plan for table, plan in newest.items() if plan.state is PlanState.FAILED},
+        work=store.work_budget(),
+        objectives=store.objectives(),
+        failed=store.failing(sorted({row.table for row in figures.plans if row.state is PlanState.FAILED})),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from service.modes import PLANNED
 from service.text import moment, percent, share_of, size
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def lake_points(lake: "Lake") -> "list[TrendPoint]":
     from lake.plan import PlanState
     from service.store import TrendPoint
 
-    names = {table.name for table in lake.figures.tables if table.mode == "compact"}
+    names = {table.name for table in lake.figures.tables if table.mode in PLANNED}
     scans = [scan for name, scan in lake.good.items() if name in names and scan.reducible_files is not None]
     if not scans:
         return []

@@ -2,10 +2,13 @@
 """The documents of plans: in a listing, in full, while one is followed, and what cancel and retry have done."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from service.documents.worth import plan_worth
+
 if TYPE_CHECKING:
-    from lake.plan import PlanState
+    from lake.plan import Decision, PlanState
     from service.store import PlanEvent, PlanView
 
 #: states a plan does not leave
@@ -16,6 +19,7 @@ TERMINAL = ("completed", "failed", "cancelled")
 PROGRESS = (
     "plan_id", "table", "state", "step", "attempts", "progress_bytes_done", "progress_bytes_total", "files_before",
     "files_after", "bytes_before", "bytes_after", "instant", "not_before", "error", "cancel_reason",
+    "waits_for_approval",
 )  # fmt: skip
 
 
@@ -32,21 +36,39 @@ def plan_summary(plan: "PlanView") -> dict[str, Any]:
         "finalized_at": plan.finalized_at, "instant": plan.instant, "error": plan.error,
         "error_class": plan.error_class,
         "cancel_reason": plan.cancel_reason, "request_id": plan.request_id, "actor": plan.actor,
-        "adopted": plan.adopted,
+        "adopted": plan.adopted, "waits_for_approval": plan.waits_for_approval, "proposed_at": plan.proposed_at,
+        "decision": plan.decision, "decided_by": plan.decided_by, "decided_at": plan.decided_at,
     }  # fmt: skip
 
 
-def plan_details(plan: "PlanView", events: "Sequence[PlanEvent]", nobody: str | None) -> dict[str, Any]:
-    """Everything about a plan; ``nobody`` says why nobody would take it up, None where somebody would."""
+def plan_details(
+    plan: "PlanView", events: "Sequence[PlanEvent]", nobody: str | None, held: str | None
+) -> dict[str, Any]:
+    """Everything about a plan; ``nobody`` says why nobody would take it up, None where somebody would.
+
+    ``held`` says what it waits for besides an executor.
+    """
     return plan_summary(plan) | {
         "location": plan.location, "snapshot_instant": plan.snapshot_instant, "instants": plan.instants,
         "options": plan.options, "estimate": plan.estimate, "milliseconds": plan.milliseconds,
         "lease_until": plan.lease_until, "heartbeat_at": plan.heartbeat_at, "not_before": plan.not_before,
-        "how_it_ended": how_it_ended(plan),
-        **pace(plan, nobody), "waits_since_nobody_runs_plans": nobody if plan.state == "requested" else None,
+        "how_it_ended": how_it_ended(plan), "worth": plan_worth(plan), "held": held,
+        **pace(plan, nobody), "waits_since_nobody_runs_plans": _nobody(plan, nobody),
         "spark_ui": plan.spark_ui, "cancel_requested_by": plan.cancel_requested_by,
-        "partition_names": plan.partitions, "figures": plan.figures, "group_list": plan.groups, "events": events,
+        "partition_names": plan.partitions, "figures": _figures(plan), "group_list": plan.groups, "events": events,
     }  # fmt: skip
+
+
+def _nobody(plan: "PlanView", nobody: str | None) -> str | None:
+    """Why a plan that may run does not."""
+    return nobody if plan.state == "requested" and not plan.waits_for_approval else None
+
+
+def _figures(plan: "PlanView") -> list[dict[str, Any]]:
+    from lake.plan import spent_on
+
+    spent = spent_on(plan.figures, plan.milliseconds)
+    return [asdict(entry) | {"milliseconds": took} for entry, took in zip(plan.figures, spent, strict=True)]
 
 
 def how_it_ended(plan: "PlanView") -> str | None:
@@ -90,6 +112,11 @@ def plan_progress(plan: "PlanView") -> dict[str, Any]:
 def plan_cancelled(plan_id: str, state: "PlanState") -> dict[str, Any]:
     """What a cancel has done; ``cancel_requested`` says that the executor was asked to stop before the commit."""
     return {"plan_id": plan_id, "state": state, "cancel_requested": state.value != "cancelled"}
+
+
+def plan_decided(plan_id: str, decision: "Decision") -> dict[str, Any]:
+    """What an approval or a no has done."""
+    return {"plan_id": plan_id, "state": "requested" if decision == "approved" else "cancelled", "decision": decision}
 
 
 def plan_retried(plan_id: str) -> dict[str, Any]:

@@ -28,7 +28,8 @@ def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
             raise
         facts = {"unreadable": one_line(error)}
     trends = documents.trends(documents.table_points(store, found.name, good))
-    return documents.table_details(found, state, scan, good, facts, trends)
+    objectives = store.objectives([found.name]).get(found.name, ())
+    return documents.table_details(found, state, scan, good, facts, trends, objectives)
 
 
 def trend(points: "Sequence[TrendPoint]") -> dict[str, Any]:
@@ -39,7 +40,8 @@ def trend(points: "Sequence[TrendPoint]") -> dict[str, Any]:
 def plan(store: "Store", plan_id: str) -> dict[str, Any]:
     """Everything about the plan with this id, or a unique part of it, as it is now. Raises what the store raises."""
     view = store.plan(plan_id)
-    return documents.plan_details(view, store.events(view.plan_id), documents.nobody_runs_plans(store.processes()))
+    nobody, held = documents.nobody_runs_plans(store.processes()), documents.why_held(store, view)
+    return documents.plan_details(view, store.events(view.plan_id), nobody, held)
 
 
 def deletion_days(store: "Store", configured: "Callable[[TableState], ConfiguredTable]") -> "list[DeletionDay]":

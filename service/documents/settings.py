@@ -17,6 +17,10 @@ _SIZES = (
     "target_file_max",
     "max_bytes_per_group",
     "max_bytes_per_plan",
+    "budget_bytes_per_hour",
+    "budget_bytes_per_day",
+    "work.bytes_per_hour",
+    "work.bytes_per_day",
     "missing_base",
     "compact_log_bytes",
     "http.max_body",
@@ -30,12 +34,14 @@ def setting(key: str, value: Any, origin: str) -> dict[str, Any]:
 
 
 def _written(key: str, value: Any) -> str:
-    """Bytes with a unit, durations as written, lists with commas."""
+    """Bytes with a unit, durations as written, yes and no as TOML has them, lists with commas."""
     from lake.units import format_bytes, format_duration
 
     if isinstance(value, timedelta):
         return format_duration(value)
-    if isinstance(value, int) and not isinstance(value, bool) and key in _SIZES:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and key in _SIZES:
         return format_bytes(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={_written(name, item)}" for name, item in value.items())
@@ -73,6 +79,8 @@ def service_settings(config: "Config") -> list[dict[str, Any]]:
         *spark,
         *sources,
         *rows("daemon", config.daemon.model_dump()),
+        *rows("cost", config.cost.model_dump()),
+        *rows("work", config.work.model_dump()),
         *rows("http", config.http.model_dump()),
         *rows("notify", config.notify.model_dump()),
         *rows("oidc", config.oidc.model_dump()),
@@ -90,6 +98,7 @@ def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
         setting("owner", table.owner, table.origins["owner"].place),
         setting("concurrency", _concurrency(table), table.origins["concurrency"].place),
         setting("access", table.access, table.origins["access"].place),
+        setting("sessions_refresh", table.ref.sessions_refresh, table.origins["sessions_refresh"].place),
         setting("on_conflict", table.ref.on_conflict or "as write_options say", table.origins["on_conflict"].place),
     ]
     rows += [setting(setting_name(knob), getattr(table.policy, knob), _place(table.origins[knob])) for knob in KNOBS]

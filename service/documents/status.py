@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The document behind "how is the lake?", and the one line that sums it up."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from service.documents.objectives import budget_problems
 from service.documents.over_time import lake_points, trends
 from service.documents.processes import has_scheduler, nobody_runs_plans, process_list
 from service.documents.tables import contest_words, pause_facts
+from service.documents.worth import work_document
+from service.modes import PLANNED
 from service.text import percent, plural, share_of, size
 
 if TYPE_CHECKING:
@@ -21,32 +25,44 @@ def status(lake: "Lake") -> dict[str, Any]:
     plans. ``scheduler`` says whether a process leads scans; without one no table is scanned and no request answered.
     ``attention`` has the tables that are halted or paused, that are damaged or could not be scanned, of which files
     can't be read, those whose newest plan failed, those that others write although they are to have a single writer,
-    those whose writers let few plans through, and those in mode compact of which nobody said how their writers work.
-    ``layout`` has the files of the tables in mode compact, and of those in mode observe as they are until somebody
-    says so; those that are off are not looked at. ``trends`` say how the
-    tables in mode compact changed over 7 and 30 days.
+    those whose writers let few plans through, those whose error budgets burn or are used up, those in mode propose or
+    compact of which nobody said how their writers work, and those of which plans wait for a yes (``proposed``).
+    ``layout`` has the files of the tables in modes propose and compact, and of those in mode observe as they are until
+    somebody says so; those that are off are not looked at. ``trends`` say how the tables in modes propose and compact
+    changed over 7 and 30 days.
+    ``work`` has the budget of all tables and the plans that are held back.
     """
     from lake.plan import PlanState
 
     figures = lake.figures
+    proposed = Counter[str]()
+    for waiting in figures.proposals:
+        proposed[waiting.table] += waiting.plans
     return {
         "taken_at": figures.taken_at,
         "files_removed": figures.files_removed,
         "bytes_rewritten": figures.bytes_rewritten,
         "tables": len(figures.tables),
-        "layout": {mode: _layout(lake, mode) for mode in ("compact", "observe")},
+        "layout": {"compact": _layout(lake, PLANNED), "observe": _layout(lake, ("observe",))},
         **{state.value: figures.count(state) for state in PlanState},
+        "proposed": figures.proposed,
+        "oldest_proposed_at": figures.oldest_proposed_at,
         "backlog_bytes": figures.backlog_bytes,
         "backlog_seconds": backlog_seconds(lake),
         "bytes_per_second": _speed(lake),
         "oldest_requested_at": figures.oldest_requested_at,
+        "work": work_document(lake.work),
         "trends": trends(lake_points(lake)),
         "superseded_files": sum(entry.files for entry in figures.superseded),
         "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
         "halted": list(figures.halted),
         **pause_facts(figures.pause),
         "paused_tables": [table.name for table in figures.tables if table.paused],
-        "attention": [entry for table in figures.tables if (entry := _attention(lake, table)) is not None],
+        "attention": [
+            entry
+            for table in figures.tables
+            if (entry := _attention(lake, table, proposed[table.name])) is not None
+        ],
         "notifications_waiting": figures.notifications_waiting,
         "notifications_dead": figures.notifications_dead,
         "leaders": lake.leaders,
@@ -71,13 +87,13 @@ def _speed(lake: "Lake") -> float | None:
     return sum(plan.input_bytes for plan in lake.recent) / seconds if seconds > 0 else None
 
 
-def _layout(lake: "Lake", mode: str) -> dict[str, Any]:
-    """The files of the tables in ``mode``, as the last good scan of each saw them.
+def _layout(lake: "Lake", modes: Collection[str]) -> dict[str, Any]:
+    """The files of the tables in ``modes``, as the last good scan of each saw them.
 
     Of small files the reducible ones are worth a plan, now or once what they wait for is over; no plan is worth the
     residual ones. The share before is None unless the first scans of all of these tables told the two apart.
     """
-    names = [table.name for table in lake.figures.tables if table.mode == mode]
+    names = [table.name for table in lake.figures.tables if table.mode in modes]
     # After an upgrade a table is not counted before its next scan, which tells reducible files from residual ones.
     scans = [lake.good[name] for name in names if name in lake.good and lake.good[name].reducible_files is not None]
     first = [lake.first[scan.table] for scan in scans]
@@ -103,23 +119,25 @@ def _sum(scans: "Iterable[ScanRecord]", name: str) -> int:
     return sum(getattr(scan, name) or 0 for scan in scans)
 
 
-def _attention(lake: "Lake", table: "TableState") -> dict[str, Any] | None:
-    """What of a table needs a person; None where nothing does."""
+def _attention(lake: "Lake", table: "TableState", proposed: int) -> dict[str, Any] | None:
+    """What of a table needs a person, as ``proposed`` plans of it do; None where nothing does."""
     good, last, failed = lake.good.get(table.name), lake.last.get(table.name), lake.failed.get(table.name)
     damaged = good.damaged if good is not None else 0
     error = last.error if last is not None and last.outcome != "ok" else None
     overlaps = good.overlaps if good is not None else 0
     not_planned = good.not_planned if good is not None else None
     contest = lake.contested.get(table.name)
+    budgets = budget_problems(lake.objectives.get(table.name, ()), table.mode, lake.figures.taken_at)
     states = (table.halted, table.quarantined, table.paused)
-    if not any((*states, damaged, error, failed, overlaps, not_planned, contest)):
+    if not any((*states, damaged, error, failed, overlaps, not_planned, contest, proposed, budgets)):
         return None
     return {
         "table": table.name, "halted_at": table.halted_at, "halted_reason": table.halted_reason,
         "damaged_slices": damaged, "quarantined_files": len(table.quarantined), "scan_error": error,
         "failed_plan": failed and failed.plan_id, "failed_reason": failed and failed.error, "overlaps": overlaps,
         "contested": contest and contest_words(contest),
-        "overlap": good and good.overlap, "not_planned": not_planned, **pause_facts(table.pause),
+        "overlap": good and good.overlap, "not_planned": not_planned, "proposed": proposed, "error_budgets": budgets,
+        **pause_facts(table.pause),
     }  # fmt: skip
 
 
@@ -148,7 +166,8 @@ def answer_line(status: Mapping[str, Any]) -> str:
         words = reducible_words(observed, since_first=False)
         parts.append(f"{plural(observed['tables'], 'observed table')}: reducible files {words}")
     parts += [
-        f"{status['inflight']} running, {status['requested']} waiting",
+        f"{status['inflight']} running, {status['requested'] - status['proposed']} waiting",
+        *([f"{status['proposed']} to approve"] if status["proposed"] else []),
         f"backlog {size(status['backlog_bytes'])}{left if status['backlog_bytes'] else ''}",
         f"{len(status['halted'])} halted",
     ]

@@ -3,14 +3,15 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from service.documents.objectives import objective_document
 from service.text import plural
 
 if TYPE_CHECKING:
     from service.config.tables import ConfiguredTable
-    from service.store import Contest, Pause, ScanRecord, TableState
+    from service.store import Contest, Pause, ScanRecord, TableObjective, TableState
 
 
 def paused(table: str | None, now: bool) -> dict[str, Any]:
@@ -81,9 +82,13 @@ def table_details(
     good: "ScanRecord | None",
     facts: Mapping[str, str],
     trends: "list[dict[str, Any]]",
+    objectives: "Sequence[TableObjective]",
 ) -> dict[str, Any]:
-    """Everything about a table: ``good`` is its last scan that succeeded, ``facts`` what its format says of it."""
+    """Everything about a table: ``good`` is its last scan that succeeded, ``facts`` what its format says of it.
+
+    ``objectives`` are what it is held to, as that scan judged it.
+    """
     return table_summary(table, state, scan) | {
         "last_good_scan": good, "trends": trends, "facts": facts, "policy": table.policy.settings(),
-        "notes": table.policy.notes,
+        "objectives": [objective_document(found) for found in objectives], "notes": table.policy.notes,
     }  # fmt: skip

@@ -21,6 +21,7 @@ from service.api import (
     overview,
     plans,
     progress,
+    replay,
     requests,
     simulate,
     tables,
@@ -37,8 +38,9 @@ from service.web.problems import on_no_route
 
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
 ROUTERS: tuple[APIRouter, ...] = (
-    overview.router, tables.router, tables.databases, explain.router, plans.router, progress.router, requests.router,
-    operator_actions.router, bulk.router, notifications.router, audit.router, events.router, simulate.router,
+    overview.router, tables.router, tables.databases, explain.router, replay.router, plans.router, progress.router,
+    requests.router, operator_actions.router, bulk.router, notifications.router, audit.router, events.router,
+    simulate.router,
 )  # fmt: skip
 
 _DESCRIPTION = """\

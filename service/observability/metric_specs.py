@@ -33,6 +33,7 @@ class Section:
 _TABLE = ("table", "format")
 _PLAN = ("table", "format", "kind")
 _WORK = ("table", "format", "kind", "engine")
+_OBJECTIVE = ("table", "format", "objective")
 _STEP_SECONDS = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
 _ANSWER_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
 _WAIT_SECONDS = (1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
@@ -91,6 +92,28 @@ SECTIONS: tuple[Section, ...] = (
         ),
     ),
     Section(
+        "Layout objectives, of the tables that are held to any",
+        (
+            _stored(
+                "lakefold_table_slo_met", _OBJECTIVE, "1 where the last good scan found the objective met, else 0."
+            ),
+            _stored(
+                "lakefold_table_slo_seconds_total",
+                (*_OBJECTIVE, "outcome"),
+                "Seconds in which it was met or missed, a minute late; time counts as the scan before it found the "
+                "table, and after three scans are missing (an hour at least) not at all.",
+                "counter",
+            ),
+            _stored("lakefold_table_slo_goal_ratio", _OBJECTIVE, "The share of the time in which it is to be met."),
+            _stored(
+                "lakefold_table_slo_budget_remaining_ratio",
+                _OBJECTIVE,
+                "The share that is left of the time in which it may be missed within slo_window, at the last good "
+                "scan; below 0 where that is overdrawn.",
+            ),
+        ),
+    ),
+    Section(
         "Planner",
         (
             Spec("lakefold_planner_runs_total", "counter", ("format", "outcome"), "Scans of a table with planning."),
@@ -139,7 +162,17 @@ SECTIONS: tuple[Section, ...] = (
         "Plans",
         (
             _stored("lakefold_plans", (*_PLAN, "state"), "Plans in the database by state."),
-            _stored("lakefold_plan_backlog_bytes", _PLAN, "Input bytes of the requested and inflight plans."),
+            _stored(
+                "lakefold_plan_backlog_bytes",
+                _PLAN,
+                "Input bytes of requested and inflight plans, without those to approve.",
+            ),
+            _stored("lakefold_plan_proposals", _TABLE, "Plans that wait for a yes (mode propose)."),
+            _stored(
+                "lakefold_plan_oldest_proposal_timestamp_seconds",
+                (),
+                "When the oldest plan that waits for a yes was proposed; absent when none does.",
+            ),
             _stored(
                 "lakefold_plan_backlog_seconds",
                 (),
@@ -148,7 +181,7 @@ SECTIONS: tuple[Section, ...] = (
             _stored(
                 "lakefold_plan_oldest_requested_timestamp_seconds",
                 (),
-                "When the oldest requested plan was stored; absent when none is requested.",
+                "Since when the oldest requested plan may run; absent when none does but those to approve.",
             ),
             Spec(
                 "lakefold_plans_finished_total",
@@ -200,6 +233,30 @@ SECTIONS: tuple[Section, ...] = (
                 "gauge",
                 (),
                 "When this process's executor last looked for work or extended a lease; 0 without an executor.",
+            ),
+        ),
+    ),
+    Section(
+        "Predictions and budgets",
+        (
+            _stored(
+                "lakefold_work_budget",
+                ("quantity", "window"),
+                "What plans of all tables may use in any 60 minutes (hour) or 24 hours (day), where limited: bytes, "
+                "cpu_seconds.",
+            ),
+            _stored("lakefold_work_used", ("quantity", "window"), "What they were charged, where it is limited."),
+            _stored(
+                "lakefold_plans_held",
+                ("reason",),
+                "Requested plans that are held back: by a budget, by the hours of their table (window), or for ever "
+                "since they are larger than a whole budget (never).",
+            ),
+            _stored(
+                "lakefold_plan_prediction_error_ratio",
+                ("quantity",),
+                "How far predictions of the last 20 completed plans were off, as a share of what happened, the median: "
+                "cpu_seconds, bytes (written), files_saved.",
             ),
         ),
     ),

@@ -11,6 +11,7 @@ from service.config.loader import Config, ConfigError
 
 if TYPE_CHECKING:
     from service.observability.lineage import LineageObserver
+    from service.observability.merge_events import MergeEventsObserver
     from service.observability.tracing import Tracing
 
 
@@ -20,7 +21,12 @@ class Telemetry:
     def __init__(self, config: Config, process: str) -> None:
         self._tracing: Tracing | None = None
         self._lineage: LineageObserver | None = None
+        self._merges: MergeEventsObserver | None = None
         try:
+            if config.daemon.merge_events is not None:
+                from service.observability import merge_events
+
+                self._merges = merge_events.MergeEventsObserver(config.daemon.merge_events)
             if config.opentelemetry.traces_url is not None:
                 from service.observability import tracing
 
@@ -35,7 +41,7 @@ class Telemetry:
 
     def beside(self, observer: Observer) -> Observer:
         """``observer`` and those asked for; theirs is never the plans' trouble."""
-        others = [other for other in (self._tracing, self._lineage) if other is not None]
+        others = [other for other in (self._tracing, self._lineage, self._merges) if other is not None]
         return Observers(observer, *others) if others else observer
 
     @property

@@ -11,13 +11,14 @@ from prometheus_client.registry import Collector
 
 from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.plan import LIVE_STATES, PlanKind, PlanState
-from service.documents import backlog_seconds
+from service.documents import backlog_seconds, prediction_errors, work_document
+from service.modes import PLANNED
 from service.observability.metric_specs import SPECS, Spec
 from service.observability.table_series import Column, Table, TableSeries
 
 if TYPE_CHECKING:
     from service.documents.lake_cache import Lake
-    from service.store import Figures, ScanRecord, TableState
+    from service.store import Figures, ScanRecord, TableObjective, TableState, WorkBudget
 
 #: Every second edge of the scans' histogram, 1 KiB to 16 GiB by fours: half the series, still telling small from good.
 BUCKET_EDGES_BYTES = HISTOGRAM_EDGES_BYTES[::2]
@@ -90,11 +91,28 @@ class StoredFigures(Collector):
         yield _gauge(
             "lakefold_plan_oldest_requested_timestamp_seconds", [((), oldest.timestamp())] if oldest is not None else ()
         )
+        yield from _work(lake.work)
+        proposed = figures.oldest_proposed_at
+        yield _gauge(
+            "lakefold_plan_oldest_proposal_timestamp_seconds",
+            [((), proposed.timestamp())] if proposed is not None else (),
+        )
+        errors = prediction_errors(lake.recent)
+        yield _gauge("lakefold_plan_prediction_error_ratio", (((name,), error) for name, error in errors.items()))
         messages = {"waiting": figures.notifications_waiting, "dead": figures.notifications_dead}
         yield _gauge("lakefold_notifications", (((state,), count) for state, count in messages.items()))
         yield _gauge("lakefold_processes", (((role,), _doing(lake, role)) for role in ("scheduler", "executor", "api")))
         yield _gauge("lakefold_paused", [((), figures.paused)])
         yield _gauge("lakefold_figures_timestamp_seconds", [((), figures.taken_at.timestamp())])
+
+
+def _work(work: "WorkBudget") -> Iterator[Metric]:
+    found = work_document(work)
+    limited = {tuple(name.split("_per_")): of for name, of in found["budget"].items() if of["budget"] is not None}
+    for name, field in (("lakefold_work_budget", "budget"), ("lakefold_work_used", "used")):
+        yield _gauge(name, ((labels, of[field]) for labels, of in limited.items()))
+    kinds = [held.kind for held in work.held]
+    yield _gauge("lakefold_plans_held", (((kind,), kinds.count(kind)) for kind in ("budget", "window", "never")))
 
 
 class StoredTables(TableSeries):
@@ -110,6 +128,7 @@ class StoredTables(TableSeries):
         tables = lake.figures.tables
         names = [(table.name, table.format) for table in tables]
         yield from _layout(tables, lake.good)
+        yield from _objectives(lake)
         scanned = [(table.name, table.format) for table in tables if table.name in lake.last]
         failed = [int(lake.last[name].outcome != "ok") for name, _ in scanned]
         yield _family("lakefold_table_scan_failed", scanned, failed)
@@ -117,7 +136,12 @@ class StoredTables(TableSeries):
         yield _family("lakefold_table_paused", names, [int(table.paused) for table in tables])
         yield _family("lakefold_table_halted", names, [int(table.halted) for table in tables])
         yield from _plans(lake.figures)
-        waiting: dict[Table, tuple[int, int]] = {_key(table): (0, 0) for table in tables if table.mode == "compact"}
+        asking = {_key(table): 0 for table in tables if table.mode == "propose"}
+        for entry in lake.figures.proposals:
+            key = next(_key(table) for table in tables if table.name == entry.table)
+            asking[key] = asking.get(key, 0) + entry.plans
+        yield _family("lakefold_plan_proposals", list(asking), list(asking.values()))
+        waiting: dict[Table, tuple[int, int]] = {_key(table): (0, 0) for table in tables if table.mode in PLANNED}
         waiting |= {(entry.table, entry.format): (entry.files, entry.bytes) for entry in lake.figures.superseded}
         whose = list(waiting)
         yield _family("lakefold_superseded_files", whose, [files for files, _ in waiting.values()])
@@ -163,6 +187,37 @@ def _layout(tables: "Iterable[TableState]", found: "Mapping[str, ScanRecord]") -
     )
 
 
+def _objectives(lake: "Lake") -> Iterator[_Family]:
+    """Each objective is a column, since not every table is held to each."""
+    formats = {table.name: table.format for table in lake.figures.tables}
+    by_objective: dict[str, list[TableObjective]] = {}
+    for name, found in lake.objectives.items():
+        for one in found if name in formats else ():
+            by_objective.setdefault(str(one.objective), []).append(one)
+    now = lake.figures.taken_at
+    outcomes = [{"outcome": "met"}, {"outcome": "missed"}]
+    values: Mapping[str, Callable[[TableObjective], Sequence[float]]] = {
+        "lakefold_table_slo_met": lambda one: [int(one.met)],
+        "lakefold_table_slo_seconds_total": lambda one: one.seconds(now),
+        "lakefold_table_slo_goal_ratio": lambda one: [one.goal],
+        "lakefold_table_slo_budget_remaining_ratio": lambda one: [one.budget_left],
+    }
+    for name, value in values.items():
+        more = outcomes if "outcome" in SPECS[name].labels else [{}]
+        yield (
+            SPECS[name],
+            [
+                Column(
+                    sample=name,
+                    tables=[(one.table, formats[one.table]) for one in found],
+                    values=list(itertools.chain.from_iterable(map(value, found))),
+                    more=[{"objective": objective, **labels} for labels in more],
+                )
+                for objective, found in sorted(by_objective.items())
+            ],
+        )
+
+
 def _modes(tables: "Iterable[TableState]") -> _Family:
     by_mode: dict[str, list[Table]] = {}
     for table in tables:
@@ -176,17 +231,18 @@ def _modes(tables: "Iterable[TableState]") -> _Family:
 
 def _plans(figures: "Figures") -> Iterator[_Family]:
     states = {state: place for place, state in enumerate(PlanState)}
-    compacted = {_key(table) for table in figures.tables if table.mode == "compact"}
+    compacted = {_key(table) for table in figures.tables if table.mode in PLANNED}
     kinds: dict[PlanKind, set[Table]] = {PlanKind.CLUSTERING: compacted}
     for row in figures.plans:
         kinds.setdefault(row.kind, set()).add((row.table, row.format))
     plans = {kind: {table: [0] * len(states) for table in sorted(tables)} for kind, tables in sorted(kinds.items())}
     backlog = {kind: dict.fromkeys(counts, 0) for kind, counts in plans.items()}
+    proposed = {(one.table, one.kind, PlanState.REQUESTED): one.input_bytes for one in figures.proposals}
     for row in figures.plans:
         table = row.table, row.format
         plans[row.kind][table][states[row.state]] += row.plans
         if row.state in LIVE_STATES:
-            backlog[row.kind][table] += row.input_bytes
+            backlog[row.kind][table] += row.input_bytes - proposed.get((row.table, row.kind, row.state), 0)
     name = "lakefold_plans"
     yield SPECS[name], [
         Column(

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from lake.model import Concurrency, Overlap, SizeHistogram, Snapshot, base_file_sizes
 from planner.candidates import Reason
+from planner.judgement import judge
 from planner.planner import Planning
 from service.config.tables import ConfiguredTable
 from service.store.layouts import LINE_FIELDS, PARTITION_SCHEMA
@@ -206,8 +207,11 @@ def each_file(planning: Planning) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def explanation(table: ConfiguredTable, planning: Planning, *, files: bool) -> dict[str, Any]:
-    """The account as a document; its items are a line a partition and reason, or with ``files`` a slice each."""
+def explanation(table: ConfiguredTable, planning: Planning, *, files: bool, part: bool = False) -> dict[str, Any]:
+    """The account as a document; its items are a line a partition and reason, or with ``files`` a slice each.
+
+    Objectives are of a whole table, so there are none where ``part`` of it was planned.
+    """
     account, snapshot = Account(planning), planning.snapshot
     return {
         "table": table.name,
@@ -215,6 +219,10 @@ def explanation(table: ConfiguredTable, planning: Planning, *, files: bool) -> d
         "instant": snapshot.instant,
         "taken_at": snapshot.taken_at,
         "notes": table.policy.notes,
+        "objectives": [
+            {"objective": one.objective, "met": one.met, "value": one.value, "bound": one.bound, "text": one.text}
+            for one in (() if part else judge(planning, table.policy))
+        ],
         "items": each_file(planning) if files else [line.document() for line in account.by_partition],
         "total": total(account.by_reason),
     }

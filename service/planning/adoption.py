@@ -3,7 +3,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,12 @@ from uuid_utils import uuid7
 from lake.optional import Unfinished
 from lake.plan import LIVE_STATES, Plan
 from lake.units import format_duration
+from planner.cost import appraise
+from planner.ranking import head_start
 from service.config.tables import ConfiguredTable
+from service.planning.terms import terms_of
 from service.store.errors import PartitionsTaken
+from service.text import plain
 
 if TYPE_CHECKING:
     from service.store import Store
@@ -31,7 +35,8 @@ def adopt(
     An instant is adopted once: where that plan was cancelled or failed, it is left to its owner. But what a plan of
     ours left and could not withdraw has no other owner, and is adopted until it is executed, at most once in
     ``ADOPTED_AGAIN_AFTER``, since what ended the last plan may end the next one too. One whose partitions a
-    live plan holds waits for the next scan. ``snapshot`` is the newest instant of the table.
+    live plan holds waits for the next scan. In mode propose these plans wait for a yes like any other. ``snapshot`` is
+    the newest instant of the table.
     """
     unknown = table.policy.adopt_pending
     waiting = [
@@ -63,7 +68,13 @@ def adopt(
             adopted=entry.instant,
         )
         try:
-            store.add_plan(plan, request_id=None, actor=actor, estimate={})
+            worth = appraise(plan, table.policy, terms_of(store, table))
+            estimate = {"worth": plain(asdict(worth))}
+            store.add_plan(
+                plan, request_id=None, actor=actor, estimate=estimate, cpu_seconds=worth.cpu_seconds,
+                head_start=head_start(worth.per_cost, table.policy.weight, table.ageing),
+                proposed=table.mode == "propose",
+            )  # fmt: skip
         except PartitionsTaken as error:
             logger.debug("%s waits: %s", name, error)
             continue

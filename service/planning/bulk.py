@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retry and cancel of many plans at once: those that somebody's terms mean, newest first."""
+"""Cancel, retry, approve and decline of many plans at once: those that somebody's terms mean, newest first."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,15 +13,24 @@ from service.text import plain
 if TYPE_CHECKING:
     from service.store import BulkAction, PlanTerms, PlanView, Store
 
-Action = Literal["cancel", "retry"]
+Action = Literal["cancel", "retry", "approve", "decline"]
 #: plans of one call; the answer says behind which one the next call goes on
 MOST_PLANS = 1000
 #: states in which it can be done to a plan
 POSSIBLE: Mapping[Action, tuple[PlanState, ...]] = {
     "cancel": (PlanState.REQUESTED, PlanState.INFLIGHT),
     "retry": (PlanState.FAILED,),
+    "approve": (PlanState.REQUESTED,),
+    "decline": (PlanState.REQUESTED,),
 }
-_WORDS = {"cancel": "only requested and inflight plans can be cancelled", "retry": "only failed plans can be retried"}
+#: those that decide on plans which wait for a yes, and mean no others
+DECISIONS: tuple[Action, ...] = ("approve", "decline")
+_WORDS = {
+    "cancel": "only requested and inflight plans can be cancelled",
+    "retry": "only failed plans can be retried",
+    "approve": "only plans that wait for a yes can be approved",
+    "decline": "only plans that wait for a yes can be declined",
+}
 
 
 def would(store: "Store", action: Action, terms: "PlanTerms", after: str | None = None) -> dict[str, Any]:
@@ -61,11 +70,13 @@ def act(
 
 
 def _done(store: "Store", begun: "BulkAction", following: str | None) -> dict[str, Any]:
-    do: dict[str, Callable[[str, str, str], object]] = {"cancel": store.request_cancel, "retry": store.retry}
-    tables = {plan_id: plan.table for plan_id, plan in store.plans_by_id(begun.plan_ids).items()}
+    do: dict[str, Callable[[str, str, str], object]] = {
+        "cancel": store.request_cancel, "retry": store.retry, "approve": store.approve, "decline": store.decline,
+    }  # fmt: skip
+    known = store.plans_by_id(begun.plan_ids)
     plans, left = [], []
     for plan_id in begun.plan_ids:
-        about = {"plan_id": plan_id, "table": tables.get(plan_id)}
+        about = _line(known[plan_id]) if plan_id in known else {"plan_id": plan_id, "table": None}
         try:
             do[begun.action](plan_id, begun.actor, begun.reason)
             plans.append(about)
@@ -79,8 +90,12 @@ def _done(store: "Store", begun: "BulkAction", following: str | None) -> dict[st
 
 def _meant(store: "Store", action: Action, terms: "PlanTerms", after: str | None) -> "list[PlanView]":
     if not any(value is not None for key, value in terms.items() if key != "until"):
-        what = "table, name, state, error or since"
+        what = "table, name, state, proposed, error or since"
         raise CommandError(problems.USAGE, f"{action} of which plans? Say at least one of {what}")
+    if action in DECISIONS:
+        if terms.get("proposed") is False:
+            raise CommandError(problems.USAGE, _WORDS[action])
+        terms = {**terms, "proposed": True}
     state, possible = terms.get("state"), POSSIBLE[action]
     if state is not None and state not in possible:
         raise CommandError(problems.USAGE, f"state {state.value}: {_WORDS[action]}")
@@ -93,4 +108,7 @@ def _meant(store: "Store", action: Action, terms: "PlanTerms", after: str | None
 
 
 def _line(plan: "PlanView") -> dict[str, Any]:
-    return {"plan_id": plan.plan_id, "table": plan.table}
+    return {
+        "plan_id": plan.plan_id, "table": plan.table, "input_files": plan.input_files, "input_bytes": plan.input_bytes,
+        "output_files": plan.output_files,
+    }  # fmt: skip

@@ -13,6 +13,7 @@ from planner.offers import not_offered
 from service import problems
 from service.config.loader import Config
 from service.config.tables import DEFAULT, ConfiguredTable
+from service.modes import PLANNED
 from service.problems import CommandError
 from service.store.views import TableState
 
@@ -25,7 +26,7 @@ _CHECKS_AT_ONCE = 16
 
 def refusal(config: Config, store: "Tables", table: ConfiguredTable, state: TableState) -> CommandError | None:
     """Why this table may not be planned now; None when it may."""
-    if table.mode != "compact":
+    if table.mode not in PLANNED:
         where = table.origins["mode"].place
         came = "the default" if where == "default" else f"from {where}"
         setting, values = said_for_compact(table)
@@ -49,16 +50,16 @@ def refusal(config: Config, store: "Tables", table: ConfiguredTable, state: Tabl
 
 
 def said_for_compact(table: ConfiguredTable) -> tuple[str, Sequence[str]]:
-    """The setting, and its values, one of which a rule has to say for a table like this in mode compact."""
+    """The setting, and its values, one of which a rule has to say for a table like this that is to be planned."""
     return ("access", ("catalog",)) if _through_catalog(table) else ("concurrency", ("single_writer", "occ"))
 
 
 def unsaid_in_rules(config: Config, table: ConfiguredTable) -> str | None:
-    """Why a table in mode compact is not planned although nothing else is wrong: nobody has said how it is used.
+    """Why a table in mode propose or compact is not planned although nothing else is wrong: its use was not said.
 
     No table records it, and a guess that is wrong loses rows.
     """
-    if table.mode != "compact":
+    if table.mode not in PLANNED:
         return None
     rule = f"in a rule of {config.file_name}; until then it is only scanned"
     if (adapter := _through_catalog(table)) is not None:
@@ -66,14 +67,14 @@ def unsaid_in_rules(config: Config, table: ConfiguredTable) -> str | None:
             return None
         said = "nobody has said" if table.access is None else f'access = "{table.access}" denies'
         return (
-            f"mode compact is for tables of which all readers and writers go by the catalog, which {said}; "
+            f"mode {table.mode} is for tables of which all readers and writers go by the catalog, which {said}; "
             f'{adapter.unseen_by_path}. If all do, set access = "catalog" {rule} (docs/formats.md)'
         )
     if table.origins["concurrency"].place != DEFAULT:
         return None
     return (
-        'mode compact has to be told how writers work: concurrency = "single_writer" (nobody writes while lakefold '
-        f'works on the table) or "occ" (writers go on and take the same lock) {rule} (docs/writers.md)'
+        f'mode {table.mode} has to be told how writers work: concurrency = "single_writer" (nobody writes while '
+        f'lakefold works on the table) or "occ" (writers go on and take the same lock) {rule} (docs/writers.md)'
     )
 
 

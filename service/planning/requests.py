@@ -79,13 +79,13 @@ def submit(
 def refuse_now(config: Config, store: "Store", table: ConfiguredTable, partitions: Collection[str] | None) -> None:
     """Raise the CommandError with which a request for plans would be answered, where that is known without a scan.
 
-    That is so where the table may not be planned, and where live plans hold all of ``partitions``.
+    That is so where the table may not be planned, and where live plans hold all of ``partitions``; proposals make way.
     """
     refused = refusal(config, store, table, store.table_state(table.name))
     if refused is not None:
         raise refused
     if partitions is not None:
-        held = store.held_partitions(table.name)
+        held = store.held_partitions(table.name, by_proposals=False)
         names = {name.strip("/") for name in partitions}
         if names and names <= held.keys():
             raise taken(table.name, {name: held[name] for name in sorted(names)})

@@ -13,14 +13,19 @@ from uuid_utils import uuid7
 from lake.model import Snapshot
 from lake.plan import PlanKind
 from lake.version import __version__
+from planner.budgets import UNLIMITED, Amount, TableLimits, within
 from planner.candidates import Reason
+from planner.cost import appraise
 from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
+from planner.ranking import head_start, urgency
 from service.config.tables import ConfiguredTable
 from service.planning.account import Account, Line
 from service.planning.answer import Answer, describe_plan
+from service.planning.proposals import Outdated
+from service.planning.terms import terms_of
 from service.store.errors import PartitionsTaken
-from service.store.views import Request, TableState
+from service.store.views import Request, TableObjective, TableState
 from service.text import plain
 
 if TYPE_CHECKING:
@@ -40,12 +45,26 @@ class Rounds:
         asked: Collection[str] | None,
         held: Mapping[str, str],
         kind: PlanKind | None = None,
+        proposes: bool = False,
+        outdated: Mapping[str, Outdated] | None = None,
     ) -> None:
+        """With ``proposes`` plans wait for a yes, and those declined are not made again.
+
+        ``outdated`` are proposals in whose place plans come; they hold none of ``held``.
+        """
         self.store, self.table, self.snapshot, self.asked, self.kind = store, table, snapshot, asked, kind
         self.quarantined = tuple(state.quarantined) if state else ()
         self.held = dict(held)
         self.settings = digest(table)
         self.failed = store.failed_plans(table.name, self.settings)
+        self.proposes, self.outdated = proposes, dict(outdated or {})
+        self.declined = store.declined_plans(table.name, self.settings) if proposes else []
+        self.terms = terms_of(store, table)
+        own = TableLimits.of(table.policy).budget
+        #: groups and plans that could never start are not made
+        self.sizing = within(table.policy, (table.work_budget, own), self.terms.rates)
+        #: whether plans are worth making that the table's budget has no room for now
+        self.waits_for_budget = False
         self.plans: list[Mapping[str, Any]] = []
         self._made: list[Planning] = []
         self._account: Account | None = None
@@ -54,7 +73,7 @@ class Rounds:
         """Plan what no live plan holds."""
         return plan_table(
             self.snapshot,
-            self.table.policy,
+            self.sizing,
             now=self.snapshot.taken_at,
             plan_id=str(uuid7()),
             held=self.held,
@@ -62,28 +81,58 @@ class Rounds:
             partitions=self.asked,
             kinds=tuple(PlanKind) if self.kind is None else (self.kind,),
             failed=self.failed,
+            declined=self.declined,
+            terms=self.terms,
         )
 
     def take(self, planning: Planning, most: int, *, dry_run: bool, request: Request | None, actor: str) -> Planning:
         """Store (or, dry, only note) plan after plan; the last planning, which knows them as live."""
+        room = UNLIMITED if dry_run else self.store.room(self.table.name)
+        missed = [] if dry_run else self._missed()
+        urgent = urgency((found.budget_left for found in missed), self.table.ageing)
+        if not dry_run and self.table.policy.has_objectives:
+            self.store.hurry(self.table.name, urgent)
         while planning.plan is not None and len(self.plans) < most:
-            estimate = asdict(planning.estimate)
+            replaces = {
+                plan_id: proposal.why
+                for plan_id, proposal in self.outdated.items()
+                if not proposal.partitions.isdisjoint(planning.plan.partitions)
+            }
+            worth = appraise(planning.plan, self.table.policy, self.terms)
+            cost = Amount(bytes=planning.plan.bytes, cpu_ms=round(1000 * worth.cpu_seconds))
+            if not cost.fits(room):
+                # Stored it would wait, and keep back the plans of others that come after it.
+                self.waits_for_budget = True
+                break
+            estimate = asdict(planning.estimate) | {"worth": asdict(worth)}
             try:
                 if not dry_run:
                     request_id = request.request_id if request else None
                     self.store.add_plan(
                         planning.plan, request_id=request_id, actor=actor, estimate=plain(estimate),
-                        settings=self.settings,
+                        settings=self.settings, cpu_seconds=worth.cpu_seconds,
+                        head_start=head_start(worth.per_cost, self.table.policy.weight, self.table.ageing),
+                        urgency=urgent, urgent=", ".join(found.text for found in missed),
+                        proposed=self.proposes, replaces=replaces,
                     )  # fmt: skip
             except PartitionsTaken as error:
                 # Somebody was faster: what they took is theirs, the rest may still be planned.
                 self.held |= error.holders | error.keepers
             else:
+                room -= cost
                 self.plans.append(describe_plan(planning.plan, estimate))
                 self._made.append(planning)
+                self.outdated = {key: self.outdated[key] for key in self.outdated.keys() - replaces.keys()}
                 self.held |= dict.fromkeys(planning.plan.partitions, planning.plan.plan_id)
             planning = self.plan()
         return planning
+
+    def _missed(self) -> list[TableObjective]:
+        """The objectives that the table misses, as its last scan judged them."""
+        if not self.table.policy.has_objectives:
+            return []
+        found = self.store.objectives([self.table.name]).get(self.table.name, ())
+        return [objective for objective in found if not objective.met]
 
     def account(self, planning: Planning) -> Account:
         """What ``planning`` decided, added up; once, where it is asked for again."""
@@ -150,7 +199,8 @@ class Rounds:
 def digest(table: ConfiguredTable) -> str:
     """What a plan of ``table`` follows from beside its files, as a word that changes with it."""
     ref = table.ref
-    writers = ref.concurrency, ref.on_conflict, table.access, sorted(ref.write_options.items())
+    said = table.access, ref.sessions_refresh
+    writers = ref.concurrency, ref.on_conflict, said, sorted(ref.write_options.items())
     parts = (__version__, ref.location, ref.identity, writers, table.policy)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 

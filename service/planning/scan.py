@@ -20,17 +20,20 @@ from lake.plan import Plan, PlanKind
 from lake.ports import Capability
 from lake.units import format_bytes
 from planner.candidates import Reason
+from planner.judgement import judge
 from planner.offers import not_offered
 from planner.partitions import select_partitions
 from planner.planner import Planning
 from service import problems
 from service.config.loader import Config
 from service.config.tables import ConfiguredTable, configure
+from service.modes import PLANNED
 from service.planning.account import scan_record
 from service.planning.adoption import adopt
 from service.planning.answer import Answer, describe_plan
+from service.planning.proposals import Outdated, all_of, outdated
 from service.planning.refusals import refusal, taken, unsaid_in_rules
-from service.planning.rounds import Rounds, partitions_of
+from service.planning.rounds import Rounds, digest, partitions_of
 from service.problems import CommandError
 from service.store.views import Request, ScanRecord, TableState
 from service.text import nearest
@@ -61,8 +64,9 @@ def scan_and_plan(
 ) -> Answer:
     """Scan ``table``, remember the scan, and store the plans that policy and live plans leave room for.
 
-    Without a ``request`` this is a tick: a table that is not in mode compact, is paused or halted is only scanned,
-    and no more plans are stored than executors can take up soon. A request plans all that is free; it raises
+    Without a ``request`` this is a tick: a table that is not in mode propose or compact, is paused or halted is only
+    scanned, and no more plans are stored than executors can take up soon; in mode propose they wait for a yes. A
+    request is a yes, and plans all that is free, what proposals hold included; it raises
     CommandError where the table may not be planned, a partition does not exist or all of them are taken. A dry run
     plans whatever the mode is and stores no plan. ``unfinished`` saves reading the table's timeline for the caller who
     reads it as well. Raises OverrideError for bad overrides, Rejected for a kind of plan that its format has not, and
@@ -79,6 +83,7 @@ def scan_and_plan(
         raise refused
     # Before the snapshot as well as after it: what a plan that ends in between has replaced is live in the snapshot.
     ending = store.held_partitions(table.name)
+    proposals = store.proposals(table.name)
     snapshot = _snapshot(store, table, remember=request is None or not request.overrides)
     table = _identified(store, table, snapshot, state)
     asked = _partitions_asked(snapshot, request)
@@ -88,29 +93,42 @@ def scan_and_plan(
         if not table.policy.adopt_pending:
             pending = [entry for entry in pending if entry.stays]
         adopted = adopt(store, table, pending, snapshot=snapshot.instant, actor=actor)
-    held = store.held_partitions(table.name)
-    kind = request.kind if request is not None else None
+    if request is not None:
+        old = all_of(proposals, f"{request.actor} asked for plans")
+    elif refused is None or table.mode != "propose":
+        old = outdated(proposals, table, snapshot, digest(table))
+    else:
+        old = {}
+    held = _without(store.held_partitions(table.name), old)
     rounds = Rounds(
-        store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=ending | held, kind=kind
-    )
+        store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=_without(ending, old) | held,
+        kind=request.kind if request is not None else None,
+        proposes=table.mode == "propose" and request is None, outdated=old,
+    )  # fmt: skip
     rounds.plans += [describe_plan(plan, {}) for plan in adopted]
     planning = rounds.plan()
     if request is None or not (request.overrides or request.partitions or request.kind):
         account = rounds.account(planning)
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
         scan = replace(scan_record(account, seconds), not_planned=unsaid_in_rules(config, table))
-        store.record_scan(scan, account.partitions)
+        store.record_scan(scan, account.partitions, judge(planning, table.policy))
     if refused is not None and not dry_run:
+        _take_back(store, rounds, actor)
         return rounds.answer(planning, "observed", refused.args[0])
     most = _room(table, held) if request is None and not dry_run else MOST_PLANS_PER_REQUEST
     planning = rounds.take(planning, most + len(adopted), dry_run=dry_run, request=request, actor=actor)
+    if request is None and not dry_run:
+        _take_back(store, rounds, actor)
     if rounds.plans:
-        answer = rounds.answer(planning, "dry_run" if dry_run else "planned", _made(rounds.plans, dry_run=dry_run))
+        verb = "would create" if dry_run else "proposed" if rounds.proposes else "created"
+        answer = rounds.answer(planning, "dry_run" if dry_run else "planned", _made(rounds.plans, verb))
         return replace(answer, refused="" if refused is None else refused.args[0])
     if request is not None and not dry_run:
         holders = rounds.holders()
         if holders:
             raise taken(table.name, holders)
+    if rounds.waits_for_budget:
+        return rounds.answer(planning, "nothing", f"the budget of {table.name} is used up; later scans plan it")
     return rounds.answer(planning, "nothing", f"nothing to do for {table.name}")
 
 
@@ -125,7 +143,7 @@ def explain(store: "Store", table: ConfiguredTable, partition: str | None = None
         _partitions_asked(load_format(table.ref.format).snapshot(table.ref), None, [partition])
     rounds = Rounds(
         store=store, table=table, state=state, snapshot=snapshot, asked=None,
-        held=store.held_partitions(table.name),
+        held=store.held_partitions(table.name), proposes=table.mode == "propose",
     )  # fmt: skip
     return rounds.plan()
 
@@ -151,7 +169,7 @@ def plan_written(
     to be looked at again when the quiet period of the youngest has passed, and one that could be planned but for the
     room soon. Raises the outcomes of ``lake.errors`` where the table can't be read.
     """
-    if table.mode != "compact" or unsaid_in_rules(config, table) is not None:
+    if table.mode not in PLANNED or unsaid_in_rules(config, table) is not None:
         return Look()
     state = _registered(store, table)
     if refusal(config, store, table, state) is not None:  # it is given out again after the resume
@@ -166,14 +184,20 @@ def plan_written(
     table = _identified(store, table, snapshot, state)
     selected = select_partitions(partitions_of(snapshot), table.policy, now=snapshot.taken_at)
     asked = [name for name in selected if name in partitions]
-    rounds = Rounds(store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held)
+    rounds = Rounds(
+        store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held,
+        proposes=table.mode == "propose",
+    )  # fmt: skip
     last = rounds.take(rounds.plan(), room, dry_run=False, request=None, actor=actor)
     plan_ids = tuple(plan["plan_id"] for plan in rounds.plans)
-    return Look(looked=True, plan_ids=plan_ids, again_in=_again_in(last, snapshot))
+    return Look(looked=True, plan_ids=plan_ids, again_in=_again_in(last, snapshot, fits=not rounds.waits_for_budget))
 
 
-def _again_in(planning: Planning, snapshot: Snapshot) -> dict[str | None, timedelta]:
-    """When to look at partitions again whose slices wait for nothing but time or room for another plan."""
+def _again_in(planning: Planning, snapshot: Snapshot, *, fits: bool) -> dict[str | None, timedelta]:
+    """When to look at partitions again whose slices wait for nothing but time or room for another plan.
+
+    What does not fit into the table's budget is left to the scans of the whole table: that may take hours.
+    """
     rows = pa.table(
         {
             "partition": planning.decisions["partition"].cast(pa.string()),
@@ -181,7 +205,7 @@ def _again_in(planning: Planning, snapshot: Snapshot) -> dict[str | None, timede
             "modified_at": snapshot.slices["modified_at"],
         }
     )
-    waiting = [Reason.RECENT, *(() if planning.plan is None else _FOR_ROOM)]
+    waiting = [Reason.RECENT, *(_FOR_ROOM if planning.plan is not None and fits else ())]
     rows = rows.filter(pc.is_in(rows["reason"], pa.array([reason.value for reason in waiting])))
     youngest = rows.group_by(["partition", "reason"]).aggregate([("modified_at", "max")]).to_pylist()
     again: dict[str | None, timedelta] = {}
@@ -207,6 +231,17 @@ def _identified(store: "Store", table: ConfiguredTable, snapshot: Snapshot, stat
         if another is not None:
             logger.warning("%s", another)
     return replace(table, ref=found)
+
+
+def _without(held: Mapping[str, str], old: Mapping[str, Outdated]) -> dict[str, str]:
+    """``held`` without what is held by proposals that make way."""
+    return {partition: plan_id for partition, plan_id in held.items() if plan_id not in old}
+
+
+def _take_back(store: "Store", rounds: Rounds, actor: str) -> None:
+    """Take back the proposals in whose place no plan has come."""
+    reasons = {plan_id: f"taken back: {proposal.why}" for plan_id, proposal in rounds.outdated.items()}
+    store.take_back_proposals(reasons, actor=actor)
 
 
 def _room(table: ConfiguredTable, held: Mapping[str, str]) -> int:
@@ -262,7 +297,7 @@ def _partitions_asked(
     return asked
 
 
-def _made(plans: list[Mapping[str, Any]], *, dry_run: bool) -> str:
+def _made(plans: list[Mapping[str, Any]], verb: str) -> str:
     clusterings = [plan for plan in plans if plan["kind"] != PlanKind.COMPACTION]
     files = sum(plan["input_files"] for plan in clusterings)
     after = sum(plan["output_files"] for plan in clusterings)
@@ -271,4 +306,4 @@ def _made(plans: list[Mapping[str, Any]], *, dry_run: bool) -> str:
     done += [f"the logs of {slices:,} slice{'s' if slices != 1 else ''} into new base files"] if slices else []
     count = f"{len(plans)} plan" + ("s" if len(plans) != 1 else "")
     size = format_bytes(sum(plan["input_bytes"] for plan in plans))
-    return f"{'would create' if dry_run else 'created'} {count}: {', '.join(done)} ({size} to rewrite)"
+    return f"{verb} {count}: {', '.join(done)} ({size} to rewrite)"

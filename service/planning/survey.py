@@ -25,12 +25,14 @@ _NOTHING_TO_DO = (*READY, Reason.ABOVE_LIMIT, Reason.NEXT_PLAN_KIND)
 class Sight:
     """What one look at a table showed: its layout, or with ``refused`` why there is none.
 
-    ``left_alone`` is the reason of most of the small files that would not be rewritten, '' where there are none.
-    ``writers`` is what the table shows of its other writers, '' where its format can't tell.
+    ``ready`` says that a plan could be made now. ``left_alone`` is the reason of most of the small files that would not
+    be rewritten now, '' where there are none. ``writers`` is what the table shows of its other writers, '' where its
+    format can't tell.
     """
 
     table: ConfiguredTable
     layout: ScanRecord | None = None
+    ready: bool = False
     left_alone: str = ""
     writers: str = ""
     refused: str | None = None
@@ -61,6 +63,7 @@ def _look(table: ConfiguredTable) -> Sight:
     return Sight(
         table=table,
         layout=scan_record(account, 0.0),
+        ready=planning.plan is not None,
         left_alone="" if most is None else most.text + (" …" if most.varies else ""),
         writers=writers,
     )

@@ -7,6 +7,7 @@ from service.store import schema
 from service.store.audit import Audit
 from service.store.base import Known
 from service.store.bulk import Bulk
+from service.store.charges import Charges
 from service.store.claims import Claims
 from service.store.engine import Database, Watcher
 from service.store.errors import (
@@ -20,14 +21,17 @@ from service.store.errors import (
     StoreError,
     WrongState,
 )
+from service.store.holds import Holds
 from service.store.layouts import PARTITION_SCHEMA, Layouts
 from service.store.leaders import Leaders
 from service.store.lifecycle import Lifecycle
 from service.store.listing import Listing
 from service.store.notifications import Notifications
+from service.store.objectives import Objectives
 from service.store.places import Places
 from service.store.planning import Planning
 from service.store.processes import Processes
+from service.store.proposals import Proposals
 from service.store.pruning import Pruning
 from service.store.reach import EVERYTHING, Reach
 from service.store.requests import Requests
@@ -48,7 +52,9 @@ from service.store.views import (
     ErrorClass,
     Figures,
     GroupView,
+    HeldPlan,
     Leader,
+    NewestPlan,
     Notification,
     NotificationState,
     PartitionLayout,
@@ -60,17 +66,22 @@ from service.store.views import (
     PointedScans,
     ProcessFacts,
     ProcessView,
+    Proposal,
+    ProposalFigures,
     Request,
     ScanRecord,
     StoreSettings,
     SupersededFigures,
+    TableObjective,
     TableOrder,
     TablePage,
     TableState,
     TableTerms,
     Token,
+    WorkBudget,
     WrittenPartition,
 )
+from service.store.work import Work
 from service.store.written import Written
 
 __all__ = [
@@ -89,9 +100,11 @@ __all__ = [
     "ErrorClass",
     "Figures",
     "GroupView",
+    "HeldPlan",
     "IdempotencyMismatch",
     "Known",
     "Leader",
+    "NewestPlan",
     "NotFound",
     "Notification",
     "NotificationState",
@@ -105,6 +118,8 @@ __all__ = [
     "PointedScans",
     "ProcessFacts",
     "ProcessView",
+    "Proposal",
+    "ProposalFigures",
     "Reach",
     "Request",
     "ScanRecord",
@@ -113,6 +128,7 @@ __all__ = [
     "StoreError",
     "StoreSettings",
     "SupersededFigures",
+    "TableObjective",
     "TableOrder",
     "TablePage",
     "TableState",
@@ -120,6 +136,7 @@ __all__ = [
     "Token",
     "TrendPoint",
     "Watcher",
+    "WorkBudget",
     "WrittenPartition",
     "WrongState",
 ]
@@ -127,11 +144,14 @@ __all__ = [
 
 class Store(
     Claims,
+    Charges,
     Lifecycle,
     StagedParts,
     Superseded,
     Places,
     Planning,
+    Proposals,
+    Holds,
     Listing,
     Requests,
     Bulk,
@@ -139,6 +159,7 @@ class Store(
     Tables,
     TableLists,
     Layouts,
+    Objectives,
     Leaders,
     Processes,
     Tokens,
@@ -146,6 +167,7 @@ class Store(
     Notifications,
     Pruning,
     Trends,
+    Work,
 ):
     """Implements ``lake.place_store.PlaceStore`` and everything the scheduler and the command line need. Thread-safe.
 

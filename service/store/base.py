@@ -2,7 +2,7 @@
 """What every part of the store stands on."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Text, cast, func, insert, literal, select, update
@@ -18,6 +18,8 @@ from service.store.models import EventRow, PlanRow
 from service.store.reach import EVERYTHING
 from service.store.views import StoreSettings
 
+#: named in one statement, and brought over in one value; SQLite takes 32,766 of what is named at most
+_AT_ONCE = 1000
 #: an error of a JVM can be a page; the head of it names the cause
 _LONGEST_TEXT = 4000
 
@@ -116,6 +118,12 @@ def at_once(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[lis
         value = func.json_group_array(func.json_array(*rows.c))
     found: list[list[Any]] = json.loads(connection.execute(select(value)).scalar_one() or "[]")
     return found
+
+
+def in_batches(named: Sequence[Made]) -> Iterator[Sequence[Made]]:
+    """``named`` in pieces that a statement can have; none of nothing."""
+    for begin in range(0, len(named), _AT_ONCE):
+        yield named[begin : begin + _AT_ONCE]
 
 
 def locked(query: Query) -> Query:

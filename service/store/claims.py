@@ -12,9 +12,13 @@ from sqlalchemy import Connection, Row, case, func, literal, select, update
 
 from lake.identity import is_gone
 from lake.plan import Claim, PlanState, Progress
+from planner.budgets import Waiting
 from service.store.base import StorePart, fenced_update, locked, record_event
-from service.store.clock import db_now, milliseconds, moment
+from service.store.charges import Accounts, charge, held_plans, take_turns, waiting
+from service.store.clock import db_now, milliseconds, moment, to_ms
+from service.store.consent import may_run
 from service.store.models import GroupRow, PlanRow, TableRow
+from service.store.queue import claimable, waiting_plans
 from service.store.rows import load_plan, obsolete
 from service.store.staged import staged_by
 from service.store.tables import served
@@ -30,35 +34,42 @@ class Claims(StorePart):
     """The part of ``lake.plan_store.PlanStore`` by which executors get plans and keep them."""
 
     def claim(self, executor: str) -> Claim | None:
-        """Take the oldest due requested plan by compare-and-set; None when there is none.
+        """Take the first due requested plan by compare-and-set; None when there is none.
 
-        Skips paused and halted tables and tables at ``max_inflight_per_table``. Increments epoch and attempt.
+        Skips plans that wait for a yes, paused and halted tables, tables at ``max_inflight_per_table``, and plans that
+        a budget or the hours of their table hold back. Increments epoch and attempt.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             with self._database.read() as connection:
-                candidate = connection.execute(self._claimable().limit(1)).one_or_none()
+                candidate = self._next(connection)
             if candidate is None:
                 return None
+            limited = self._settings.limits.any
             with self._database.write() as connection:
+                if limited:  # or two claims at once would both find room for their plans in the same budget
+                    take_turns(connection)
                 # Two claims of one table take turns on its row, or both would count the same plans inflight.
-                connection.execute(locked(select(TableRow.name).where(TableRow.name == candidate.table_name)))
-                free = connection.execute(self._claimable().where(PlanRow.id == candidate.id)).one_or_none()
-                taken = free and connection.execute(
+                connection.execute(locked(select(TableRow.name).where(TableRow.name == candidate.table)))
+                if self._next(connection, candidate.plan_id) is None:
+                    continue
+                taken = connection.execute(
                     update(PlanRow)
-                    .where(PlanRow.id == candidate.id, PlanRow.state == PlanState.REQUESTED)
+                    .where(PlanRow.id == candidate.plan_id, PlanRow.state == PlanState.REQUESTED, may_run())
                     .values(
                         state=PlanState.INFLIGHT, epoch=PlanRow.epoch + 1, attempts=PlanRow.attempts + 1,
                         executor=executor, lease_until_ms=db_now() + self._lease_ms, heartbeat_at_ms=db_now(),
                         grace_ms=_GRACE, claimed_at_ms=db_now(), step=None, error=None, error_class=None,
-                        milliseconds={},
+                        milliseconds={}, rewrite_cpu_ms=None,
                         progress_bytes_done=0, progress_bytes_total=PlanRow.input_bytes, progress_rows_done=0,
                         spark_ui=None,
                     )
                 )  # fmt: skip
-                if taken is None or taken.rowcount != 1:
+                if taken.rowcount != 1:
                     continue
-                connection.execute(update(GroupRow).where(GroupRow.plan_id == candidate.id).values(left_out=None))
-                row = _claimed_row(connection, candidate.id, PlanState.REQUESTED, executor, "claimed")
+                connection.execute(update(GroupRow).where(GroupRow.plan_id == candidate.plan_id).values(left_out=None))
+                if limited:
+                    charge(connection, candidate)
+                row = _claimed_row(connection, candidate.plan_id, PlanState.REQUESTED, executor, "claimed")
             return self._claim_of(row)
         return None
 
@@ -104,17 +115,24 @@ class Claims(StorePart):
         """How long until a requested plan is due or an inflight lease runs out; zero when that is now.
 
         None when no plan is live but those of paused and halted tables. A requested plan whose table is at
-        ``max_inflight_per_table`` is due when a lease there runs out.
+        ``max_inflight_per_table`` is due when a lease there runs out, and one that is held back when that may be over.
         """
-        backoff = self._waiting().order_by(None).with_only_columns(func.min(PlanRow.not_before_ms))
+        backoff = (
+            waiting_plans(self._settings)
+            .where(PlanRow.not_before_ms > db_now())
+            .order_by(None)
+            .with_only_columns(func.min(PlanRow.not_before_ms))
+        )
         lease = select(func.min(PlanRow.lease_until_ms)).where(
             PlanRow.state == PlanState.INFLIGHT, served(PlanRow.table_name)
         )
         with self._database.read() as connection:
-            if connection.execute(self._claimable().limit(1)).one_or_none() is not None:
+            if self._next(connection) is not None:
                 return timedelta()
             moments = [connection.execute(query).scalar_one() for query in (backoff, lease)]
             now = connection.execute(select(db_now())).scalar_one()
+            held = held_plans(connection, self._settings)
+            moments += [to_ms(plan.until) for plan in held if plan.until is not None]
         known = [ms for ms in moments if ms is not None]
         return timedelta(milliseconds=max(min(known) - now, 0)) if known else None
 
@@ -144,22 +162,15 @@ class Claims(StorePart):
     def _lease_ms(self) -> int:
         return milliseconds(self._settings.lease)
 
-    def _waiting(self) -> Any:
-        """Requested plans, due or not, of tables that may have one more inflight, oldest first."""
-        busy = (
-            select(PlanRow.table_name)
-            .where(PlanRow.state == PlanState.INFLIGHT)
-            .group_by(PlanRow.table_name)
-            .having(func.count() >= self._settings.max_inflight_per_table)
-        )
-        return (
-            select(PlanRow.id, PlanRow.table_name)
-            .where(PlanRow.state == PlanState.REQUESTED, served(PlanRow.table_name), PlanRow.table_name.not_in(busy))
-            .order_by(PlanRow.id)
-        )
-
-    def _claimable(self) -> Any:
-        return self._waiting().where(PlanRow.not_before_ms <= db_now())
+    def _next(self, connection: Connection, plan_id: str | None = None) -> Waiting | None:
+        """The first plan that may start now, or with ``plan_id`` that one; None where it may not."""
+        limits, plans = self._settings.limits, claimable(self._settings)
+        if limits.any:
+            startable = Accounts(connection, limits).startable(waiting(connection.execute(plans)))
+            return next((plan for plan in startable if plan_id in (None, plan.plan_id)), None)
+        if plan_id is not None:
+            plans = plans.where(PlanRow.id == plan_id)
+        return next(iter(waiting(connection.execute(plans.limit(1)))), None)
 
     def _claim_of(self, row: Row[Any]) -> Claim:
         # In a transaction of its own: unpacking long lists of files must not hold SQLite's one write lock.

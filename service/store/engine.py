@@ -76,8 +76,8 @@ def display_url(url: URL) -> str:
 class Watcher:
     """Base of whoever is told how calls to a database end; by itself it ignores everything. Thread-safe, and quick."""
 
-    def answered(self) -> None:
-        """A transaction ended without an error of the database."""
+    def answered(self, began: float) -> None:
+        """A transaction that began at ``began`` (seconds, monotonic) ended without an error of the database."""
 
     def failed(self, error: StoreError) -> None:
         """A transaction ended in an error of the database."""
@@ -170,13 +170,14 @@ class Database:
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Turn the library's errors into the store's, and tell the watcher how it ended."""
+        began = time.monotonic()
         try:
             with self._translation():
                 yield
         except StoreError as error:
             self.watcher.failed(error)
             raise
-        self.watcher.answered()
+        self.watcher.answered(began)
 
     @contextmanager
     def _translation(self) -> Iterator[None]:
@@ -185,7 +186,11 @@ class Database:
         except IntegrityError as error:
             raise ConstraintViolated(f"the database refused a write: {_first_line(error)}") from error
         except DBAPIError as error:
-            raise self._translated(error) from error
+            translated = self._translated(error)
+            if self.dialect == "sqlite" and isinstance(translated, (DatabaseUnreachable, SchemaBehind)):
+                # A connection stays with the file that it has opened, even where that file has been replaced since.
+                self.close()
+            raise translated from error
         except PoolTimeout as error:
             raise DatabaseUnreachable(self._unreachable("no connection became free in time")) from error
 

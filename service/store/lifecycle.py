@@ -8,19 +8,23 @@ Every write names the claim's epoch and executor. One that meets a plan that mov
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from lake.model import TableRef
 from lake.plan import Claim, Commit, LeftOut, PartitionFigures, Plan, PlanState, Step
 from service.store.base import StorePart, fenced_update, hold, locked, record_event, storable
+from service.store.charges import settle
 from service.store.clock import db_now, milliseconds, to_ms
 from service.store.halts import halt
-from service.store.models import GroupRow, LivePartitionRow, PlanRow, SupersededRow, TableRow
+from service.store.holds import free, open_again
+from service.store.models import GroupRow, PlanRow, SupersededRow, TableRow
 from service.store.notifications import tell
 from service.store.places import record_moves
 from service.store.rows import load_plan
 from service.store.staged import clear_committed
 from service.store.views import ErrorClass, Failure
+from service.store.work import cpu_milliseconds
+from service.store.written import scan_after_work
 
 _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
 _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
@@ -29,12 +33,13 @@ _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 class Lifecycle(StorePart):
     """What the holder of a claim records of its plan, and the sweep of one that ended."""
 
-    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0) -> None:
-        """Record that ``step`` ended. Raises LeaseLost."""
+    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0, cpu_milliseconds: int | None = None) -> None:
+        """Record that ``step`` ended, and what it used where that was measured. Raises LeaseLost."""
         with self._database.write() as connection:
             row = hold(connection, claim)
             spent = row.milliseconds | {step.value: row.milliseconds.get(step.value, 0) + milliseconds}
-            fenced_update(connection, claim, {"step": step.value, "milliseconds": spent})
+            measured = {"rewrite_cpu_ms": cpu_milliseconds} if step is Step.REWRITE else {}
+            fenced_update(connection, claim, {"step": step.value, "milliseconds": spent, **measured})
 
     def note(self, claim: Claim, text: str) -> None:
         """Add a line to the plan's history. Raises LeaseLost."""
@@ -89,12 +94,15 @@ class Lifecycle(StorePart):
             if connection.execute(done).one_or_none() is not None:
                 return
             row = hold(connection, claim)
-            values = {**_completed(commit, figures), "milliseconds": {**row.milliseconds, **milliseconds}}
+            spent = {**row.milliseconds, **milliseconds}
+            used = cpu_milliseconds(spent, row.rewrite_cpu_ms, self._settings.cores_per_plan)
+            values = {**_completed(commit, figures), "milliseconds": spent, "used_cpu_ms": used}
             by = "" if commit.epoch in (None, claim.epoch) else f" by epoch {commit.epoch}"
             late = "" if row.cancel_requested_at_ms is None else "; the cancel came too late"
             reason = f"committed as {commit.instant}{by}{late}"
             self._leave_inflight(connection, claim, PlanState.COMPLETED, values, claim.executor, reason)
             self._superseded_by(connection, row, commit)
+            scan_after_work(connection, claim.plan.table.name)
 
     def uncommitted(self, table: TableRef) -> Collection[str]:
         """Plans of the table that somebody claimed once and that ended cancelled or failed."""
@@ -125,6 +133,7 @@ class Lifecycle(StorePart):
             )  # fmt: skip
             self._superseded_by(connection, row, commit)
             self._tell_end(connection, plan, PlanState.COMPLETED, row.epoch, row.attempts, values, reason)
+            scan_after_work(connection, plan.table.name)
             return True
 
     def requeue(self, claim: Claim, error: str) -> bool:
@@ -207,9 +216,13 @@ class Lifecycle(StorePart):
             connection, claim,
             {**values, "state": to, "lease_until_ms": None, "finalized_at_ms": db_now() if final else None},
         )  # fmt: skip
+        if self._settings.limits.any:
+            settle(connection, plan.plan_id, self._settings.cores_per_plan)
         record_event(connection, plan.plan_id, PlanState.INFLIGHT, to, epoch=claim.epoch, actor=actor, reason=reason)
-        if final:
-            connection.execute(delete(LivePartitionRow).where(LivePartitionRow.plan_id == plan.plan_id))
+        if not final:
+            open_again(connection, plan.plan_id)
+        else:
+            free(connection, plan.plan_id)
             self._tell_end(connection, plan, to, claim.epoch, claim.attempt, values, reason)
 
     def _tell_end(

@@ -9,8 +9,9 @@ from typing import Any, Unpack
 from sqlalchemy import ColumnElement, Connection, Select, case, func, select
 
 from lake.plan import LIVE_STATES, PlanKind, PlanState
-from service.store.base import Known, StorePart, at_once
+from service.store.base import Known, StorePart, at_once, in_batches
 from service.store.clock import db_now, moment
+from service.store.consent import may_run, waits_for_a_yes
 from service.store.errors import Ambiguous, NotFound
 from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTotalRow, SupersededRow, TableRow
 from service.store.notifications import counted
@@ -23,10 +24,12 @@ from service.store.views import (
     Contest,
     ErrorClass,
     Figures,
+    NewestPlan,
     PlanEvent,
     PlanFigures,
     PlanTerms,
     PlanView,
+    ProposalFigures,
     SupersededFigures,
 )
 
@@ -74,6 +77,11 @@ def _views(connection: Connection, query: Select[Any]) -> list[PlanView]:
     return [plan_view(row, tokens.get(row.id, ())) for row in rows]
 
 
+def _newest_of(tables: Sequence[str]) -> Select[Any]:
+    """The id of the newest plan of each of ``tables``."""
+    return select(func.max(PlanRow.id)).where(PlanRow.table_name.in_(tables)).group_by(PlanRow.table_name)
+
+
 class Listing(StorePart):
     """Plans as people and metrics see them."""
 
@@ -89,14 +97,26 @@ class Listing(StorePart):
             ids = newest(connection, which, seen, limit, after)
             return _views(connection, select(PlanRow.__table__).where(PlanRow.id.in_(ids)).order_by(PlanRow.id.desc()))
 
-    def last_plans(self, tables: Sequence[str]) -> dict[str, PlanView]:
+    def newest_plans(self, tables: Sequence[str]) -> dict[str, NewestPlan]:
         """The newest plan of each of ``tables`` that has one."""
-        newest = (
-            select(func.max(PlanRow.id)).where(PlanRow.table_name.in_(tables)).group_by(PlanRow.table_name).subquery()
-        )
+        at = func.coalesce(PlanRow.finalized_at_ms, PlanRow.created_at_ms)
+        query = select(PlanRow.table_name, PlanRow.id, PlanRow.state, at)
         with self._database.read() as connection:
-            views = _views(connection, select(PlanRow.__table__).where(PlanRow.id.in_(select(newest))))
-            return {view.table: view for view in views}
+            return {
+                table: NewestPlan(plan_id=plan_id, state=PlanState(state), at=moment(ms))
+                for batch in in_batches(tables)
+                for table, plan_id, state, ms in at_once(connection, query.where(PlanRow.id.in_(_newest_of(batch))))
+            }
+
+    def failing(self, tables: Sequence[str]) -> dict[str, PlanView]:
+        """The newest plan of each of ``tables`` where that failed."""
+        query = select(PlanRow.__table__).where(PlanRow.state == PlanState.FAILED)
+        with self._database.read() as connection:
+            return {
+                view.table: view
+                for batch in in_batches(tables)
+                for view in _views(connection, query.where(PlanRow.id.in_(_newest_of(batch))))
+            }
 
     def contested(self, within: timedelta) -> dict[str, Contest]:
         """The newest of the plans that were made ``within`` a time and have ended, of each table that lost some.
@@ -190,14 +210,53 @@ class Listing(StorePart):
                 return [[formats[row[0]], *row] for row in sorted(at_once(connection, query))]
 
             stored = known.all("plans", with_format(plans), _plan_figures)
+            proposals = _proposal_figures(connection)
+            there = _runnable_since(connection, stored, proposals)
             return Figures(
                 taken_at=moment(connection.execute(select(db_now())).scalar_one()),
-                plans=_together(stored, known.all("pruned plans", with_format(pruned), _plan_figures)),
+                plans=_together(
+                    there,
+                    known.all("pruned plans", with_format(pruned), _plan_figures),
+                ),
                 superseded=tuple(known.all("superseded", with_format(superseded), _superseded_figures)),
+                proposals=proposals,
                 tables=tuple(tables),
                 pause=service_pause(connection),
                 **counted(connection),
             )
+
+
+def _proposal_figures(connection: Connection) -> tuple[ProposalFigures, ...]:
+    """What waits for a yes, by table and kind."""
+    sums = func.count(), func.sum(PlanRow.input_bytes), func.min(PlanRow.proposed_at_ms)
+    waiting = select(PlanRow.table_name, PlanRow.kind, *sums).where(waits_for_a_yes())
+    rows = connection.execute(waiting.group_by(PlanRow.table_name, PlanRow.kind)).all()
+    return tuple(
+        ProposalFigures(
+            table=table, kind=PlanKind(kind), plans=plans, input_bytes=int(bytes_), oldest_at=moment(int(oldest or 0))
+        )
+        for table, kind, plans, bytes_, oldest in rows
+    )
+
+
+def _runnable_since(
+    connection: Connection, stored: Sequence[PlanFigures], proposals: Collection[ProposalFigures]
+) -> Sequence[PlanFigures]:
+    """``stored`` with the age of those requested plans that need no yes, where others of their table and kind do."""
+    mixed = {(entry.table, entry.kind) for entry in proposals}
+    if not mixed:
+        return stored
+    key = PlanRow.table_name, PlanRow.kind
+    since = select(*key, func.min(func.coalesce(PlanRow.decided_at_ms, PlanRow.created_at_ms))).where(
+        PlanRow.state == PlanState.REQUESTED, may_run(), PlanRow.table_name.in_({table for table, _ in mixed})
+    )
+    found = {(table, PlanKind(kind)): moment(at) for table, kind, at in connection.execute(since.group_by(*key))}
+    return [
+        replace(figures, oldest_created_at=found[figures.table, figures.kind])
+        if figures.state is PlanState.REQUESTED and (figures.table, figures.kind) in found
+        else figures
+        for figures in stored
+    ]
 
 
 def _together(stored: Iterable[PlanFigures], pruned: Iterable[PlanFigures]) -> tuple[PlanFigures, ...]:

@@ -211,7 +211,8 @@ def _moved(connection: Connection, table: str, partitions: Sequence[str]) -> lis
     by_partition: dict[str, list[Row[Any]]] = defaultdict(list)
     these = moves.table_name == table, moves.partition_path.in_(partitions)
     age = (db_now() - moves.made_at_ms).label("age_ms")
-    for row in connection.execute(select(moves.__table__, age).where(*these).order_by(moves.id)):
+    every = select(moves.__table__, age, PlanRow.identity).outerjoin(PlanRow, PlanRow.id == moves.plan_id)
+    for row in connection.execute(every.where(*these).order_by(moves.id)):
         by_partition[row.partition_path].append(row)
     recorded: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     left = (
@@ -238,6 +239,8 @@ def _of_partition(
 ) -> Moved:
     made = [row for row in rows if row.made_at_ms is not None]
     last = made[-1]
+    # What was left in a table that had the name before is nothing of this one.
+    made = [row for row in made if None in (row.identity, last.identity) or row.identity == last.identity]
     # A place that was left several times is what the last of these moves made of it.
     left = {row.left_place: row for row in made}
     former = tuple(
@@ -254,6 +257,8 @@ def _of_partition(
         unsettled=last.unsettled_since_ms is not None,
         home=made[0].left_place,
         age=timedelta(milliseconds=last.age_ms),
+        identity=last.identity,
+        earlier=frozenset({(made[0].left_place, None), *((row.place, row.token) for row in made[:-1])}),
     )
 
 

@@ -4,9 +4,10 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, func, select, union_all
+from sqlalchemy import Connection, func, not_, select, union_all
 
 from service.store.clock import to_ms
+from service.store.consent import waits_for_a_yes
 from service.store.models import ALL_TABLES, PlanRow, TableRow
 from service.store.views import PlanTerms
 
@@ -51,6 +52,8 @@ def conditions(which: PlanTerms) -> list[Any]:
         (PlanRow.error_class, which.get("error_class")), (PlanRow.request_id, which.get("request_id")),
     )  # fmt: skip
     found: list[Any] = [column == value for column, value in equal if value is not None]
+    if (proposed := which.get("proposed")) is not None:
+        found.append(waits_for_a_yes() if proposed else not_(waits_for_a_yes()))
     if (since := which.get("since")) is not None:
         found += [PlanRow.created_at_ms >= to_ms(since), PlanRow.id >= _first_id(since - _CLOCKS_APART)]
     if (until := which.get("until")) is not None:

@@ -4,23 +4,26 @@
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 
-from lake.model import FileSlice, TableRef
+from lake.model import FileSlice
 from lake.plan import FailedPlan, Keeper, KeeperKind, Plan, PlanState
 from lake.trace import current_traceparent
 from service.store.audit import audited
 from service.store.base import StorePart, insert_if_absent, locked, record_event, storable
 from service.store.blobs import pack, unpack
+from service.store.cancelling import cancel_requested
 from service.store.clock import db_now, milliseconds
+from service.store.consent import may_run, waits_for_a_yes
 from service.store.errors import ConstraintViolated, PartitionsTaken, StoreError, WrongState
+from service.store.holds import forget_expired
 from service.store.listing import plan_id_of
 from service.store.models import GroupRow, LivePartitionRow, PlanRow, TableRow
 from service.store.notifications import tell
+from service.store.proposals import take_back
 from service.store.rows import options_document
 from service.store.tables import table_values
 from service.store.views import Failure
@@ -29,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 #: a partition whose holder ends in the very moment it is asked for is free at the next look
 _ATTEMPTS = 5
-#: how long a keeper that gives no sign of life any more holds its partitions
-KEPT_FOR = timedelta(minutes=10)
 _ATTEMPTS_REMEMBERED = timedelta(days=1)
 
 
@@ -45,10 +46,21 @@ class Planning(StorePart):
         actor: str,
         estimate: Mapping[str, Any],
         settings: str | None = None,
+        cpu_seconds: float | None = None,
+        head_start: timedelta = timedelta(),
+        urgency: timedelta = timedelta(),
+        urgent: str = "",
+        proposed: bool = False,
+        replaces: Mapping[str, str] | None = None,
     ) -> None:
         """Store ``plan`` as requested and take its partitions, both or neither.
 
-        ``settings`` digests what the plan follows from beside its inputs; ``failed_plans`` compares it.
+        One that is ``proposed`` waits for a yes. ``replaces`` are proposals (plan → why) that it comes in the place of:
+        those on which nobody has decided meanwhile are cancelled in the same transaction.
+
+        ``settings`` digests what the plan follows from beside its inputs; ``failed_plans`` compares it. ``cpu_seconds``
+        are what it is predicted to take, ``head_start`` is how much earlier it counts as made than it is, and
+        ``urgency`` how much earlier still since its table misses what it is held to, ``urgent`` in words.
 
         A table nobody registered becomes known in mode ``observe``. Raises PartitionsTaken with the holders where
         a live plan has one of the partitions.
@@ -64,6 +76,11 @@ class Planning(StorePart):
         if not groups:
             raise StoreError(f"plan {plan.plan_id} has no group; a plan rewrites at least one")
 
+        def make_way(connection: Connection) -> None:
+            reasons = {key: f"replaced by plan {plan.plan_id}: {why}" for key, why in (replaces or {}).items()}
+            if reasons:
+                take_back(connection, self._settings, reasons, actor=actor)
+
         def add(connection: Connection) -> None:
             insert_if_absent(connection, TableRow, **table_values(plan.table, "observe"))
             connection.execute(
@@ -71,61 +88,41 @@ class Planning(StorePart):
                     id=plan.plan_id, table_name=plan.table.name, format=plan.table.format,
                     location=plan.table.location, identity=plan.table.identity, kind=plan.kind.value, settings=settings,
                     state=PlanState.REQUESTED, snapshot_instant=plan.snapshot_instant,
-                    options=options_document(plan.options), estimate=dict(estimate), request_id=request_id,
+                    options=options_document(plan.options), engine=plan.options.engine,
+                    predicted_cpu_ms=None if cpu_seconds is None else round(1000 * cpu_seconds),
+                    estimate=dict(estimate), request_id=request_id,
                     actor=actor, group_count=len(groups), partition_count=len(plan.partitions),
                     input_files=plan.input_files, input_bytes=plan.bytes,
                     output_files=sum(g.output_files for g in plan.groups), progress_bytes_total=plan.bytes,
                     adopted=plan.adopted, traceparent=current_traceparent(),
-                    created_at_ms=db_now(), not_before_ms=db_now(),
+                    created_at_ms=db_now(), not_before_ms=db_now(), proposed_at_ms=db_now() if proposed else None,
+                    rank_ms=db_now() - milliseconds(head_start + urgency), urgency_ms=milliseconds(urgency),
                 )
             )  # fmt: skip
             connection.execute(insert(GroupRow), groups)
             _take(connection, plan.table.name, plan.plan_id, plan.partitions)
             reason = "planned" if plan.adopted is None else f"adopted instant {plan.adopted}"
             reason += f" for request {request_id}" if request_id is not None else ""
+            reason += f"; goes first: {urgent}" if urgent else ""
+            reason += "; waits for approval" if proposed else ""
             record_event(connection, plan.plan_id, None, PlanState.REQUESTED, epoch=0, actor=actor, reason=reason)
+            if proposed:
+                tell(
+                    connection, self._settings, "plan.proposed", table=plan.table.name, plan=plan.plan_id, epoch=0,
+                    reason=reason, figures=_proposed_figures(plan),
+                )  # fmt: skip
 
-        self._with_partitions(plan.table.name, plan.partitions, add)
+        self._with_partitions(plan.table.name, plan.partitions, add, make_way)
 
-    def held_partitions(self, name: str) -> dict[str, str]:
-        """Partition → live plan that holds it, for the table ``name``."""
+    def held_partitions(self, name: str, *, by_proposals: bool = True) -> dict[str, str]:
+        """Partition → live plan that holds it, for the table ``name``; with or without those that wait for a yes."""
         with self._database.read() as connection:
-            return _held(connection, name)[0]
-
-    def keep(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
-        """Hold, or go on holding, ``partitions`` for ``keeper`` for some minutes; those that nobody else holds."""
-        who = {"holder_kind": keeper.kind, "keeper": keeper.name}
-        row = LivePartitionRow
-        mine = row.holder_kind == keeper.kind, row.keeper == keeper.name
-        with self._database.write() as connection:
-            insert_if_absent(connection, TableRow, **table_values(table, "observe"))
-            _forget_expired(connection, table.name)
-            until = db_now() + milliseconds(KEPT_FOR)
-            # Sorted, so that two that want the same partitions never wait for each other in a circle.
-            for partition in sorted(partitions):
-                key = {"table_name": table.name, "partition_path": partition}
-                insert_if_absent(connection, row, **key, **who, expires_at_ms=until)
-            wanted = row.table_name == table.name, row.partition_path.in_(partitions), *mine
-            connection.execute(update(row).where(*wanted).values(expires_at_ms=until))
-            return frozenset(connection.execute(select(row.partition_path).where(*wanted)).scalars())
-
-    def make_way(self, table: TableRef, partition: str, reason: str) -> None:
-        """Cancel a plan that waits for an executor and holds the partition."""
-        row = LivePartitionRow
-        holder = select(PlanRow.id).join(row, row.plan_id == PlanRow.id).where(
-            row.table_name == table.name, row.partition_path == partition, PlanRow.state == PlanState.REQUESTED
-        )  # fmt: skip
-        with self._database.read() as connection:
-            plan_id = connection.execute(holder).scalar_one_or_none()
-        if plan_id is not None:
-            with suppress(WrongState):  # it has ended meanwhile; one that has begun stops before its commit
-                self.request_cancel(plan_id, "sweep", reason)
-
-    def release(self, keeper: Keeper) -> None:
-        """Give up all that ``keeper`` holds."""
-        row = LivePartitionRow
-        with self._database.write() as connection:
-            connection.execute(delete(row).where(row.holder_kind == keeper.kind, row.keeper == keeper.name))
+            held = _held(connection, name)[0]
+            if by_proposals:
+                return held
+            waiting = select(PlanRow.id).where(PlanRow.table_name == name, waits_for_a_yes())
+            proposals = frozenset(connection.execute(waiting).scalars())
+        return {partition: plan_id for partition, plan_id in held.items() if plan_id not in proposals}
 
     def failed_plans(self, name: str, settings: str) -> list[FailedPlan]:
         """Plans of the table ``name`` that failed under these ``settings`` and are not to be made again as they were.
@@ -158,8 +155,14 @@ class Planning(StorePart):
         ]
 
     def adoptions(self, name: str, instants: Collection[str]) -> dict[str, str]:
-        """Those of ``instants`` that a plan of the table ``name`` has adopted, ended ones included: instant → plan."""
-        adopted = select(PlanRow.adopted, PlanRow.id).where(PlanRow.table_name == name, PlanRow.adopted.in_(instants))
+        """Those of ``instants`` that a plan of the table ``name`` has adopted, ended ones included: instant → plan.
+
+        A proposal that ended before anybody decided on it is none.
+        """
+        adopted = select(PlanRow.adopted, PlanRow.id).where(
+            PlanRow.table_name == name, PlanRow.adopted.in_(instants),
+            may_run() | PlanRow.decision.is_not(None) | waits_for_a_yes(),
+        )  # fmt: skip
         with self._database.read() as connection:
             return {row.adopted: row.id for row in connection.execute(adopted.order_by(PlanRow.id))}
 
@@ -172,29 +175,18 @@ class Planning(StorePart):
         with self._database.write() as connection:
             plan_id = plan_id_of(connection, plan_id, self._seen(PlanRow.table_name))
             row = connection.execute(locked(select(PlanRow.__table__).where(PlanRow.id == plan_id))).one()
-            asked = {"cancel_requested_by": actor, "cancel_requested_at_ms": db_now(), "cancel_reason": reason}
-            this_plan = update(PlanRow).where(PlanRow.id == plan_id)
             if row.state == PlanState.REQUESTED:
-                connection.execute(
-                    this_plan.values(
-                        state=PlanState.CANCELLED, finalized_at_ms=db_now(), error=reason, error_class=None, **asked
-                    )
-                )
-                connection.execute(delete(LivePartitionRow).where(LivePartitionRow.plan_id == plan_id))
+                cancel_requested(connection, self._settings, row, actor=actor, reason=reason)
                 after = PlanState.CANCELLED
-                figures = {"input_files": row.input_files, "input_bytes": row.input_bytes, "attempts": row.attempts}
-                tell(
-                    connection, self._settings, "plan.cancelled", table=row.table_name, plan=plan_id, epoch=row.epoch,
-                    reason=reason, figures=figures,
-                )  # fmt: skip
             elif row.state == PlanState.INFLIGHT:
                 if row.cancel_requested_at_ms is not None:
                     return PlanState.INFLIGHT
-                connection.execute(this_plan.values(**asked))
+                asked = {"cancel_requested_by": actor, "cancel_requested_at_ms": db_now(), "cancel_reason": reason}
+                connection.execute(update(PlanRow).where(PlanRow.id == plan_id).values(**asked))
                 after, reason = PlanState.INFLIGHT, f"cancel requested: {reason}"
+                record_event(connection, plan_id, after, after, epoch=row.epoch, actor=actor, reason=reason)
             else:
                 raise WrongState(f"plan {plan_id} is {row.state}; only requested and inflight plans can be cancelled")
-            record_event(connection, plan_id, PlanState(row.state), after, epoch=row.epoch, actor=actor, reason=reason)
             audited(connection, actor, "plan cancelled", table=row.table_name, subject=plan_id, detail=reason)
         about = {"plan": plan_id, "table": row.table_name, "epoch": row.epoch}
         what = "cancelled" if after is PlanState.CANCELLED else "to be cancelled"
@@ -234,11 +226,21 @@ class Planning(StorePart):
         about = {"plan": plan_id, "table": table}
         logger.info("plan %s of %s requested again by %s", plan_id, table, actor, extra=about)
 
-    def _with_partitions(self, table: str, partitions: tuple[str, ...], work: Callable[[Connection], None]) -> None:
-        """Run ``work`` in a transaction; name the holders where another plan has one of ``partitions``."""
+    def _with_partitions(
+        self,
+        table: str,
+        partitions: tuple[str, ...],
+        work: Callable[[Connection], None],
+        make_way: Callable[[Connection], None] = lambda connection: None,
+    ) -> None:
+        """Run ``work`` in a transaction; name the holders where another plan has one of ``partitions``.
+
+        ``make_way`` is run before it is looked who has them, and undone where that is still another plan.
+        """
         for attempt in range(_ATTEMPTS):
             try:
                 with self._database.write() as connection:
+                    make_way(connection)
                     self._refuse_taken(connection, table, partitions)
                     work(connection)
                 return
@@ -270,12 +272,6 @@ def _held(connection: Connection, table: str) -> tuple[dict[str, str], dict[str,
     return by_plans, by_keepers
 
 
-def _forget_expired(connection: Connection, table: str) -> None:
-    """Delete what keepers that died left; the time is compared in the same statement."""
-    expired = LivePartitionRow.table_name == table, LivePartitionRow.expires_at_ms <= db_now()
-    connection.execute(delete(LivePartitionRow).where(*expired))
-
-
 def _failed(connection: Connection, plan_id: str) -> Row[Any]:
     row = connection.execute(locked(select(PlanRow.__table__).where(PlanRow.id == plan_id))).one()
     if row.state != PlanState.FAILED:
@@ -283,8 +279,16 @@ def _failed(connection: Connection, plan_id: str) -> Row[Any]:
     return row
 
 
+def _proposed_figures(plan: Plan) -> dict[str, int]:
+    """What whoever decides is told of a proposal."""
+    return {
+        "input_files": plan.input_files, "input_bytes": plan.bytes, "partitions": len(plan.partitions),
+        "output_files": sum(group.output_files for group in plan.groups),
+    }  # fmt: skip
+
+
 def _take(connection: Connection, table: str, plan_id: str, partitions: tuple[str, ...]) -> None:
-    _forget_expired(connection, table)
+    forget_expired(connection, table)
     # Sorted, so that two plans that want the same partitions never wait for each other in a circle.
     connection.execute(
         insert(LivePartitionRow),

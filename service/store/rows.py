@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, select
 from lake.model import CatalogRef, Concurrency, OnConflict, TableRef
 from lake.plan import (
     ClusteringGroup,
+    Decision,
     PartitionFigures,
     Plan,
     PlanKind,
@@ -18,6 +19,7 @@ from lake.plan import (
     ReceiptLevel,
     RewriteOptions,
 )
+from service.modes import PLANNED
 from service.store.blobs import unpack
 from service.store.clock import moment, optional_moment
 from service.store.models import GroupRow, TableRow
@@ -93,7 +95,7 @@ def obsolete(connection: Connection, row: Row[Any]) -> str | None:
     today = _registration(connection, row)
     if (today.format, today.location) != (row.format, row.location):
         return f"it was planned for {row.location}, {row.table_name} is at {today.location} now"
-    if today.mode != "compact":
+    if today.mode not in PLANNED:
         return f"{row.table_name} is in mode {today.mode} now"
     return None
 
@@ -141,7 +143,11 @@ def table_state(row: Any) -> TableState:
 
 
 #: what a ``TableState`` is made of, the name first; a scan changes none of it
-TABLE_COLUMNS = tuple(column for column in TableRow.__table__.c if not column.name.endswith("_scan_id"))
+TABLE_COLUMNS = tuple(
+    column
+    for column in TableRow.__table__.c
+    if not (column.name.endswith("_scan_id") or column.name.startswith("good_"))
+)
 
 
 def table_of_texts(values: Sequence[Any]) -> TableState:
@@ -185,6 +191,9 @@ def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView
         input_files=row.input_files,
         input_bytes=row.input_bytes,
         output_files=row.output_files,
+        predicted_cpu_seconds=None if row.predicted_cpu_ms is None else row.predicted_cpu_ms / 1000,
+        used_cpu_seconds=None if row.used_cpu_ms is None else row.used_cpu_ms / 1000,
+        cpu_measured=row.rewrite_cpu_ms is not None,
         adopted=row.adopted,
         epoch=row.epoch,
         attempts=row.attempts,
@@ -201,6 +210,10 @@ def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView
         cancel_reason=row.cancel_reason,
         error=row.error,
         error_class=None if row.error_class is None else ErrorClass(row.error_class),
+        proposed_at=optional_moment(row.proposed_at_ms),
+        decision=None if row.decision is None else Decision(row.decision),
+        decided_by=row.decided_by,
+        decided_at=optional_moment(row.decided_at_ms),
         created_at=moment(row.created_at_ms),
         claimed_at=optional_moment(row.claimed_at_ms),
         finalized_at=optional_moment(row.finalized_at_ms),

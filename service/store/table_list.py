@@ -1,25 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of tables: those that are meant, in any order, a page of them, and what their databases add up to.
 
-The order of ten thousand tables is made from one value of each, which the database reads out; a page is read whole.
+The database puts ten thousand of them in order, by the numbers in their own rows, and hands out a page.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any, Unpack
 
-from sqlalchemy import JSON, BigInteger, Connection, Text, case, cast, func, literal, select
+from sqlalchemy import BigInteger, ColumnElement, Subquery, and_, case, cast, func, literal, or_, select
 
-from lake.model import median_bytes
 from service.store.base import StorePart, at_once
 from service.store.errors import WrongCursor
-from service.store.models import ALL_TABLES, PlanRow, ScanRow, TableRow
-from service.store.tables import number as number_in
+from service.store.models import ALL_TABLES, ObjectiveRow, PlanRow, ScanRow, TableRow
+from service.store.objectives import in_force
 from service.store.views import TABLE_STATES, DatabaseSum, TableOrder, TablePage, TableTerms
-
-#: a table and its value in an order, None where it has none
-_Key = Sequence[Any]
 
 
 class TableLists(StorePart):
@@ -40,22 +36,30 @@ class TableLists(StorePart):
         Tables of equal values come by name, those without one last in both directions. ``after`` is the ``next`` of the
         page before; tables whose value changes meanwhile come twice or not at all. Raises WrongCursor.
         """
+        columns = self._by_bytes(TableRow.name).label("name"), self._value(order).label("value")
+        keys = select(*columns).where(*self._meant(which)).subquery()
+        behind = [] if after is None else [_behind(keys, order, after, descending)]
+        by_value = keys.c.value.desc() if descending else keys.c.value
+        query = select(keys).where(*behind).order_by(by_value.nulls_last(), keys.c.name).limit(limit)
         with self._database.read() as connection:
-            keys = self._keys(connection, order, which)
-        keys.sort(key=itemgetter(0))
-        known, missing = [key for key in keys if key[1] is not None], [key for key in keys if key[1] is None]
+            counted = select(func.count()).select_from(TableRow).where(*self._meant(which))
+            total, start = int(connection.execute(counted).scalar_one()), 0
+            if after is not None:
+                left = select(func.count()).select_from(keys).where(*behind)
+                start = total - int(connection.execute(left).scalar_one())
+            if page is not None:
+                start = (min(page, max(1, -(-total // limit))) - 1) * limit
+                query = query.offset(start)
+            rows = at_once(connection, query)
+        rows.sort(key=itemgetter(0))  # they are the right ones, but nobody promises that they come in their order
+        known, missing = [row for row in rows if row[1] is not None], [row for row in rows if row[1] is None]
         known.sort(key=itemgetter(1), reverse=descending)
-        ordered = known + missing
-        start = 0 if after is None else _behind(ordered, after, descending)
-        if page is not None:
-            start = (min(page, max(1, -(-len(ordered) // limit))) - 1) * limit
-        shown = ordered[start : start + limit]
-        more = start + limit < len(ordered)
+        shown = known + missing
         return TablePage(
             names=tuple(name for name, _ in shown),
-            total=len(ordered),
+            total=total,
             number=start // limit + 1,
-            next=json.dumps(shown[-1][::-1], separators=(",", ":")) if more else None,
+            next=json.dumps(shown[-1][::-1], separators=(",", ":")) if start + limit < total else None,
         )
 
     def databases(self, **which: Unpack[TableTerms]) -> list[DatabaseSum]:
@@ -63,11 +67,11 @@ class TableLists(StorePart):
 
         A table's database is its name up to the last dot.
         """
+        held = case((TableRow.halted_at_ms.is_not(None), 1), else_=0)
+        query = select(TableRow.name, held, *_SUMMED).where(*self._meant(which))
         sums: dict[str, list[int]] = {}
         with self._database.read() as connection:
-            numbers = [number_in(connection, ScanRow.record, name) for name in _SUMMED]
-            held = case((TableRow.halted_at_ms.is_not(None), 1), else_=0)
-            for name, is_held, *values in at_once(connection, self._meant(which, TableRow.name, held, *numbers)):
+            for name, is_held, *values in at_once(connection, query):
                 entry = sums.setdefault(database_of(name), [0] * (len(_SUMMED) + 2))
                 for index, value in enumerate((1, is_held, *values)):
                     entry[index] += value or 0
@@ -90,59 +94,78 @@ class TableLists(StorePart):
             "owner": sorted({row.owner for row in rows if row.owner}),
         }
 
-    def _keys(self, connection: Connection, order: TableOrder, which: TableTerms) -> list[_Key]:
-        def number(name: str) -> Any:
-            return number_in(connection, ScanRow.record, name)
+    def _value(self, order: TableOrder) -> Any:
+        """What the order goes by: a text or a whole number, which no driver and no JSON rounds."""
+        match order:
+            case TableOrder.NAME | TableOrder.FORMAT | TableOrder.MODE | TableOrder.OWNER:
+                return self._by_bytes(getattr(TableRow, order))
+            case TableOrder.STATE:
+                return case(*((_state() == state, place) for place, state in enumerate(TABLE_STATES)))
+            case TableOrder.PLAN:
+                newest = select(func.max(PlanRow.id)).where(PlanRow.table_name == TableRow.name)
+                return self._by_bytes(newest.correlate(TableRow).scalar_subquery())
+            case TableOrder.REDUCIBLE:
+                billionths = TableRow.good_reducible_files * literal(_BILLION, BigInteger)
+                return billionths // func.nullif(TableRow.good_files, 0, type_=BigInteger)
+            case TableOrder.BUDGET:
+                least = select(func.min(ObjectiveRow.budget_left)).where(
+                    ObjectiveRow.table_name == TableRow.name, in_force()
+                )
+                return cast(least.correlate(TableRow).scalar_subquery() * _BILLION, BigInteger)
+            case TableOrder.WORST:
+                unserved = and_(TableRow.paused_at_ms.is_(None), TableRow.mode != "compact")
+                rank = case((TableRow.halted_at_ms.is_not(None), 0), (unserved, 2), else_=1)
+                urgency = cast(rank, BigInteger) * literal(_MOST_BYTES, BigInteger)
+                return urgency - func.coalesce(TableRow.good_reducible_bytes, 0)
+        return _FOUND[order]
 
-        rank = case(*((_state() == state, place) for place, state in enumerate(TABLE_STATES)))
-        rank_of = case((_state() == "halted", 0), (_state().in_(("observe", "off")), 2), else_=1)
-        urgency = cast(rank_of, BigInteger) * literal(_MOST_BYTES, BigInteger)
-        newest = select(func.max(PlanRow.id)).where(PlanRow.table_name == TableRow.name).correlate(TableRow)
-        of_row: dict[TableOrder, Sequence[Any]] = {
-            TableOrder.NAME: (TableRow.name,),
-            TableOrder.STATE: (rank,),
-            TableOrder.FORMAT: (TableRow.format,),
-            TableOrder.MODE: (TableRow.mode,),
-            TableOrder.OWNER: (TableRow.owner,),
-            TableOrder.FILES: (number("files"),),
-            TableOrder.BYTES: (number("bytes"),),
-            TableOrder.REWRITE: (number("reducible_bytes"),),
-            TableOrder.REDUCIBLE: (number("reducible_files"), number("files")),
-            TableOrder.MEDIAN: (_text_in(connection, ScanRow.record, "histogram"),),
-            TableOrder.PLAN: (newest.scalar_subquery(),),
-            TableOrder.SCANNED: (ScanRow.taken_at_ms,),
-            TableOrder.WORST: (urgency - func.coalesce(number("reducible_bytes"), 0),),
-        }  # fmt: skip
-        rows = at_once(connection, self._meant(which, TableRow.name, *of_row[order]))
-        made = _MADE.get(order)
-        return [(row[0], made(*row[1:])) for row in rows] if made is not None else [*rows]
+    def _by_bytes(self, text: Any) -> ColumnElement[Any]:
+        """A text that PostgreSQL orders as SQLite and Python do, whatever the language of its database."""
+        found: ColumnElement[Any] = text.collate("C") if self._database.dialect == "postgresql" else text
+        return found
 
-    def _meant(self, which: TableTerms, *columns: Any) -> Any:
-        """``columns`` of the tables that are meant, with the last good scan of each."""
-        query = select(*columns).select_from(TableRow).outerjoin(ScanRow, TableRow.last_ok_scan_id == ScanRow.id)
-        query = query.where(TableRow.name != ALL_TABLES, self._seen(TableRow.name))
+    def _meant(self, which: TableTerms) -> list[ColumnElement[bool]]:
+        """What holds of the tables that are meant."""
+        found = [TableRow.name != ALL_TABLES, self._seen(TableRow.name)]
         if name := which.get("name"):
-            query = query.where(func.lower(TableRow.name).contains(name.lower(), autoescape=True))
+            found.append(func.lower(TableRow.name).contains(name.lower(), autoescape=True))
         if (database := which.get("database")) is not None:
-            inside = TableRow.name.startswith(f"{database}.", autoescape=True) if database else TableRow.name != ""
+            if database:
+                found.append(TableRow.name.startswith(f"{database}.", autoescape=True))
             # of a table in it nothing more than its own name is left, which has no dot
             rest = func.substr(TableRow.name, len(database) + 2) if database else TableRow.name
-            query = query.where(inside, ~rest.contains("."))
+            found.append(~rest.contains("."))
         for column, value in ((TableRow.format, "format"), (TableRow.mode, "mode"), (TableRow.owner, "owner")):
             if wanted := which.get(value):
-                query = query.where(column == wanted)
+                found.append(column == wanted)
         state = which.get("state")
         if state == "unreadable":
-            failed = select(ScanRow.id).where(ScanRow.outcome == "error").correlate(None)
-            query = query.where(TableRow.last_scan_id.in_(failed))
+            last = select(ScanRow.outcome).where(ScanRow.id == TableRow.last_scan_id).correlate(TableRow)
+            found.append(last.scalar_subquery() == "error")
+        elif state == "missed":
+            missed = select(ObjectiveRow.table_name).where(ObjectiveRow.met.is_(False), in_force())
+            found += [TableRow.name.in_(missed), TableRow.mode != "off"]
         elif state:
-            query = query.where(_state() == state)
-        return query
+            found.append(_state() == state)
+        return found
 
 
+#: of a whole in whole numbers
+_BILLION = 10**9
+#: of a number of a database, its sign apart
+_BITS = 63
 #: more than a table has
 _MOST_BYTES = 10**17
-_SUMMED = ("files", "bytes", "reducible_files", "reducible_bytes")
+#: by the last good scan
+_FOUND: Mapping[TableOrder, Any] = {
+    TableOrder.FILES: TableRow.good_files,
+    TableOrder.BYTES: TableRow.good_bytes,
+    TableOrder.REWRITE: TableRow.good_reducible_bytes,
+    TableOrder.MEDIAN: TableRow.good_median_bytes,
+    TableOrder.SCANNED: TableRow.good_scanned_at_ms,
+}
+_SUMMED = (TableRow.good_files, TableRow.good_bytes, TableRow.good_reducible_files, TableRow.good_reducible_bytes)
+_TEXTS = frozenset({TableOrder.NAME, TableOrder.FORMAT, TableOrder.MODE, TableOrder.OWNER, TableOrder.PLAN})
 
 
 def database_of(name: str) -> str:
@@ -157,39 +180,27 @@ def _state() -> Any:
     )  # fmt: skip
 
 
-def _share(reducible: int | None, files: int | None) -> float | None:
-    return reducible / files if reducible is not None and files else None
-
-
-def _median(histogram: str | None) -> int | None:
-    return median_bytes(json.loads(histogram)) if histogram else None
-
-
-#: the value in an order of which the database reads something else
-_MADE: Mapping[TableOrder, Callable[..., Any]] = {TableOrder.REDUCIBLE: _share, TableOrder.MEDIAN: _median}
-
-
-def _text_in(connection: Connection, document: Any, name: str) -> Any:
-    if connection.dialect.name == "postgresql":
-        return cast(document, JSON)[name].as_string()
-    return cast(func.json_extract(document, f"$.{name}"), Text) + ""  # a new text: SQLite knows the other to be JSON
-
-
-def _behind(ordered: Sequence[_Key], after: str, descending: bool) -> int:
-    """Where the list goes on behind a cursor. Raises WrongCursor."""
+def _behind(keys: Subquery, order: TableOrder, after: str, descending: bool) -> ColumnElement[bool]:
+    """What holds of the keys behind a cursor. Raises WrongCursor."""
     try:
         value, name = json.loads(after)
-        for place, key in enumerate(ordered):
-            if _follows(key, (str(name), value), descending):
-                return place
+        _check(name, str)
+        if value is not None:
+            _check(value, str if order in _TEXTS else int)
     except (ValueError, TypeError) as error:
         raise WrongCursor(f"query.after: {after!r} is not the next of a list of tables") from error
-    return len(ordered)
+    of_equals = keys.c.name > name
+    if value is None:
+        return and_(keys.c.value.is_(None), of_equals)
+    further = keys.c.value < value if descending else keys.c.value > value
+    return or_(further, and_(keys.c.value == value, of_equals), keys.c.value.is_(None))
 
 
-def _follows(key: _Key, cursor: _Key, descending: bool) -> bool:
-    if key[1] is None or cursor[1] is None:
-        return key[1] is None and (cursor[1] is not None or key[0] > cursor[0])
-    if key[1] == cursor[1]:
-        return bool(key[0] > cursor[0])
-    return bool((key[1] < cursor[1]) if descending else (key[1] > cursor[1]))
+def _check(value: Any, kind: type) -> None:
+    """That a part of a cursor is one which a database can compare. Raises TypeError, ValueError."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    if isinstance(value, str) and "\x00" in value.encode().decode():  # what has no bytes raises, too
+        raise ValueError("no text of a database")
+    if isinstance(value, int) and value.bit_length() > _BITS:
+        raise ValueError("no number of a database")

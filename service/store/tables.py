@@ -3,20 +3,22 @@
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import JSON, BigInteger, Connection, cast, delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
-from lake.model import TableRef
+from lake.model import TableRef, median_bytes
+from planner.objectives import Judgement
 from service.store.audit import audited
-from service.store.base import Known, StorePart, at_once, insert_if_absent, storable
+from service.store.base import Known, StorePart, at_once, in_batches, insert_if_absent, storable
 from service.store.clock import db_now, moment, to_ms
 from service.store.errors import NotFound
 from service.store.layouts import keep_layout
 from service.store.models import ALL_TABLES, PlanRow, ScanRow, TableRow
 from service.store.notifications import tell
+from service.store.objectives import keep_objectives
 from service.store.rows import TABLE_COLUMNS, pause_of, table_of_texts, table_state
 from service.store.views import Pause, PointedScans, ScanRecord, TableState
 
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
-
-#: named in one statement, and brought over in one value
-_SCANS_AT_ONCE = 1000
 
 
 def table_values(table: TableRef, mode: str) -> dict[str, Any]:
@@ -118,10 +117,13 @@ class Tables(StorePart):
         with self._database.read() as connection:
             return service_pause(connection)
 
-    def record_scan(self, scan: ScanRecord, partitions: "pa.Table | None" = None) -> None:
+    def record_scan(
+        self, scan: ScanRecord, partitions: "pa.Table | None" = None, objectives: Sequence[Judgement] = ()
+    ) -> None:
         """Remember what a scan found, forgetting the table's oldest scans. Raises NotFound for an unknown table.
 
-        ``partitions`` are those of a whole scan that succeeded, in the columns of ``PARTITION_SCHEMA``.
+        ``partitions`` are those of a whole scan that succeeded, in the columns of ``PARTITION_SCHEMA``, and
+        ``objectives`` all that the table is held to, judged by it.
         """
         document = {field.name: getattr(scan, field.name) for field in fields(scan) if field.name != "taken_at"}
         document |= {"skipped": dict(scan.skipped), "skipped_bytes": dict(scan.skipped_bytes)}
@@ -140,7 +142,7 @@ class Tables(StorePart):
             ).scalar_one()  # fmt: skip
             pointers: dict[str, Any] = {"last_scan_id": added}
             if scan.outcome == "ok":
-                pointers |= {
+                pointers |= _found(scan) | {
                     "last_ok_scan_id": added,
                     "first_ok_scan_id": func.coalesce(TableRow.first_ok_scan_id, added),
                 }
@@ -148,6 +150,8 @@ class Tables(StorePart):
             self._set(connection, scan.table, **pointers)
             if partitions is not None:
                 keep_layout(connection, scan, partitions)
+            if scan.outcome == "ok":
+                keep_objectives(connection, scan.table, objectives)
             oldest_kept = (
                 select(ScanRow.id)
                 .where(ScanRow.table_name == scan.table)
@@ -186,27 +190,27 @@ class Tables(StorePart):
 
         A scan that is several of them is read once, and one that is ``known`` is not.
         """
-        known, named = known or Known(), () if names is None else [TableRow.name.in_(names)]
+        known = known or Known()
         pointers = TableRow.last_scan_id, TableRow.last_ok_scan_id, TableRow.first_ok_scan_id
+        query = select(TableRow.name, *pointers).where(self._seen(TableRow.name))
+        if names is not None:
+            query = query.where(TableRow.name.in_(names))
         with self._database.read() as connection:
-            pointed = [
-                at_once(
-                    connection,
-                    select(TableRow.name, ScanRow.id, ScanRow.taken_at_ms)
-                    .join(ScanRow, pointer == ScanRow.id)
-                    .where(self._seen(TableRow.name), *named),
+            pointed = sorted(at_once(connection, query))
+            # A scan never changes, and one that is pointed to is never forgotten.
+            keys = list(dict.fromkeys((id_, name) for name, *ids in pointed for id_ in ids if id_ is not None))
+            records = {
+                id_: (record, at)
+                for batch in in_batches([id_ for id_, _ in known.new("scan", keys)])
+                for id_, record, at in at_once(
+                    connection, select(ScanRow.id, ScanRow.record, ScanRow.taken_at_ms).where(ScanRow.id.in_(batch))
                 )
-                for pointer in pointers
-            ]
-            rows = sorted({(id_, at, name) for found in pointed for name, id_, at in found})
-            new = [row[0] for row in known.new("scan", rows)]
-            records: dict[int, str] = {}
-            for begin in range(0, len(new), _SCANS_AT_ONCE):
-                chunk = select(ScanRow.id, ScanRow.record).where(ScanRow.id.in_(new[begin : begin + _SCANS_AT_ONCE]))
-                records.update((id_, record) for id_, record in at_once(connection, chunk))
-        scans = known.all("scan", rows, lambda row: _scan(json.loads(records[row[0]]), row[1]))
-        by_id = {row[0]: scan for row, scan in zip(rows, scans, strict=True)}
-        last, good, first = ({name: by_id[id_] for name, id_, _ in sorted(found)} for found in pointed)
+            }
+        scans = known.all("scan", keys, lambda key: _scan(json.loads(records[key[0]][0]), records[key[0]][1]))
+        by_id = {id_: scan for (id_, _), scan in zip(keys, scans, strict=True)}
+        last, good, first = (
+            {row[0]: by_id[row[place]] for row in pointed if row[place] is not None} for place in (1, 2, 3)
+        )
         return PointedScans(last=last, good=good, first=first)
 
     def scans(self, name: str, limit: int = 288) -> list[ScanRecord]:
@@ -277,11 +281,13 @@ def served(table_name: Any) -> Any:
     return table_name.not_in(held_back) & ~everything.exists()
 
 
-def number(connection: Connection, document: Any, name: str) -> Any:
-    """The number ``name`` of the column ``document``, read by the database so that nobody parses the rest."""
-    if connection.dialect.name == "postgresql":
-        return cast(cast(document, JSON)[name].as_string(), BigInteger)
-    return func.json_extract(document, f"$.{name}", type_=BigInteger)
+def _found(scan: ScanRecord) -> dict[str, Any]:
+    """What of a good scan its table's row has as well."""
+    return {
+        "good_scanned_at_ms": to_ms(scan.taken_at), "good_files": scan.files, "good_bytes": scan.bytes,
+        "good_small_files": scan.small_files, "good_reducible_files": scan.reducible_files,
+        "good_reducible_bytes": scan.reducible_bytes, "good_median_bytes": median_bytes(scan.histogram),
+    }  # fmt: skip
 
 
 def _scan(document: dict[str, Any], taken_at_ms: int) -> ScanRecord:

@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, literal, select
 
 from lake.plan import PlanState
+from service.modes import PLANNED
 from service.store.base import StorePart
 from service.store.clock import db_now, milliseconds, moment
 from service.store.errors import NotFound
-from service.store.models import ALL_TABLES, PlanRow, PlanTotalRow, ScanRow, TableRow, TrendRow
-from service.store.tables import number
+from service.store.models import ALL_TABLES, PlanRow, PlanTotalRow, TableRow, TrendRow
 
 #: a point in each such time, counted from midnight UTC, of the last ``_FINE``; then one a day, until ``_KEPT`` is over
 _STEP, _FINE, _KEPT = timedelta(hours=4), timedelta(days=7), timedelta(days=30)
@@ -51,7 +51,7 @@ class Trends(StorePart):
             if last is not None and last >= now - now % milliseconds(_STEP):
                 return False
             columns = ("table_name", "at_ms", *_FIGURES)
-            connection.execute(insert(TrendRow).from_select(columns, _tables(connection, now)))
+            connection.execute(insert(TrendRow).from_select(columns, _tables(now)))
             connection.execute(insert(TrendRow).from_select(columns, _lake(now)))
             _thin(connection, now)
             return True
@@ -100,24 +100,22 @@ def _rewritten(table_name: Any) -> Any:
     return stored + pruned
 
 
-def _tables(connection: Connection, now: int) -> Any:
+def _tables(now: int) -> Any:
     """The point of each table; none before a scan that tells reducible files from residual ones."""
-    found = {name: number(connection, ScanRow.record, name) for name in _FOUND}
+    found = (getattr(TableRow, f"good_{name}") for name in _FOUND)
     totals = _rewritten(TableRow.name), TableRow.freed_bytes
-    return (
-        select(TableRow.name, literal(now), *found.values(), *totals)
-        .join(ScanRow, TableRow.last_ok_scan_id == ScanRow.id)
-        .where(TableRow.mode != "off", found["reducible_files"].is_not(None))
+    return select(TableRow.name, literal(now), *found, *totals).where(
+        TableRow.mode != "off", TableRow.good_reducible_files.is_not(None)
     )
 
 
 def _lake(now: int) -> Any:
-    """The point of the lake: what those of the tables in mode compact add up to."""
+    """The point of the lake: what those of the tables that are planned add up to."""
     sums = (func.coalesce(func.sum(getattr(TrendRow, figure)), 0) for figure in _FIGURES)
     return (
         select(literal(ALL_TABLES), literal(now), *sums)
         .join(TableRow, TrendRow.table_name == TableRow.name)
-        .where(TrendRow.at_ms == now, TableRow.mode == "compact")
+        .where(TrendRow.at_ms == now, TableRow.mode.in_(PLANNED))
     )
 
 

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Partitions that writers say they have written, each waiting for a look at it by the scheduler."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import case, delete, exists, select, update
+from sqlalchemy import Connection, case, delete, exists, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from lake.plan import PlanState
 from service.store.base import StorePart
 from service.store.clock import db_now, milliseconds, moment
-from service.store.models import ALL_PARTITIONS, LivePartitionRow, WrittenPartitionRow
+from service.store.consent import may_run
+from service.store.models import ALL_PARTITIONS, LivePartitionRow, PlanRow, ScanRow, TableRow, WrittenPartitionRow
 from service.store.tables import served
 from service.store.views import WrittenPartition
 
+#: a scan that a plan's end brings about waits for so many times as long as the last one took
+_REST_TIMES = 10
 _KEY = (WrittenPartitionRow.table_name, WrittenPartitionRow.partition_path)
 
 
@@ -29,18 +33,7 @@ class Written(StorePart):
         if not named:
             return
         with self._database.write() as connection:
-            dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-            now, due = db_now(), db_now() + milliseconds(delay)
-            row = WrittenPartitionRow
-            report = dialect.insert(row).values(table_name=table, reported_at_ms=now, reported_by=by, due_at_ms=due)
-            # Always a later time than before: whoever looks meanwhile must see that there was another report.
-            later = case((row.reported_at_ms < now, now), else_=row.reported_at_ms + 1)
-            earlier = case((row.due_at_ms > due, due), else_=row.due_at_ms)
-            report = report.on_conflict_do_update(
-                index_elements=_KEY, set_={"reported_at_ms": later, "reported_by": by, "due_at_ms": earlier}
-            )
-            # Sorted, so that two reports of the same partitions never wait for each other in a circle.
-            connection.execute(report, [{"partition_path": partition} for partition in named])
+            _report(connection, table, named, by, milliseconds(delay))
 
     def due_written(self, limit: int = 10_000) -> dict[str, tuple[WrittenPartition, ...]]:
         """Reported partitions that are due now, by table.
@@ -105,3 +98,33 @@ def _written(row: Any) -> WrittenPartition:
         due_at=moment(row.due_at_ms),
         report=row.reported_at_ms,
     )
+
+
+def scan_after_work(connection: Connection, table: str) -> None:
+    """Have a table scanned anew once the last of its plans has ended, so that nobody reads a layout from before them.
+
+    Tables take from no time to minutes to scan; a tenth of the time at most is spent on this.
+    """
+    more = select(PlanRow.id).where(
+        PlanRow.table_name == table, PlanRow.state.in_((PlanState.REQUESTED, PlanState.INFLIGHT)), may_run()
+    )
+    if connection.execute(more.limit(1)).first() is not None:
+        return
+    last = select(ScanRow.record).join(TableRow, TableRow.last_ok_scan_id == ScanRow.id).where(TableRow.name == table)
+    scan = connection.execute(last).scalar_one_or_none() or {}
+    _report(connection, table, [ALL_PARTITIONS], "lakefold", round(_REST_TIMES * 1000 * scan.get("seconds", 0.0)))
+
+
+def _report(connection: Connection, table: str, partitions: Sequence[str], by: str, delay_ms: int) -> None:
+    """``partitions`` are sorted, so that two reports of the same ones never wait for each other in a circle."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    now, due = db_now(), db_now() + delay_ms
+    row = WrittenPartitionRow
+    report = dialect.insert(row).values(table_name=table, reported_at_ms=now, reported_by=by, due_at_ms=due)
+    # Always a later time than before: whoever looks meanwhile must see that there was another report.
+    later = case((row.reported_at_ms < now, now), else_=row.reported_at_ms + 1)
+    earlier = case((row.due_at_ms > due, due), else_=row.due_at_ms)
+    report = report.on_conflict_do_update(
+        index_elements=_KEY, set_={"reported_at_ms": later, "reported_by": by, "due_at_ms": earlier}
+    )
+    connection.execute(report, [{"partition_path": partition} for partition in partitions])

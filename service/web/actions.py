@@ -133,6 +133,22 @@ def cancel_plan(here: Here, caller: Writer, plan_id: str) -> Response:
     return _to(f"/plans/{quote(plan.plan_id)}")
 
 
+@router.post("/plans/{plan_id}/approve")
+def approve_plan(here: Here, caller: Writer, plan_id: str, reason: Annotated[Reason, Form()] = "") -> Response:
+    """Let a plan run that waits for it."""
+    plan = here.store.plan(plan_id)
+    here.store.approve(plan.plan_id, caller.actor, reason)
+    return _to(f"/plans/{quote(plan.plan_id)}")
+
+
+@router.post("/plans/{plan_id}/decline")
+def decline_plan(here: Here, caller: Writer, plan_id: str, reason: Annotated[Reason, Form()] = "") -> Response:
+    """End a plan that waits for approval; it never runs."""
+    plan = here.store.plan(plan_id)
+    here.store.decline(plan.plan_id, caller.actor, reason)
+    return _to(f"/plans/{quote(plan.plan_id)}")
+
+
 @router.post("/plans/{plan_id}/retry")
 def retry_plan(here: Here, caller: Writer, plan_id: str) -> Response:
     """Request a failed plan again."""

@@ -3,12 +3,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from lake.plan import PlanState
 from service import documents
 from service.documents.lake_cache import Lake
 from service.store import ScanRecord
 from service.text import plural, process_name
+from service.web.words import ago
+
+#: the list of plans that wait for a yes
+TO_APPROVE = "/plans?proposed=true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,12 @@ def halted(subject: str, text: str, table: str, reason: str | None, href: str = 
     )  # fmt: skip
 
 
+def burning(subject: str, budgets: str, href: str = "") -> Notice:
+    """That a table misses what it is held to for longer than it may."""
+    links = (("what it means and what to do", "/docs/runbook.md#layoutbudgetburnsfast"),)
+    return Notice(tone="attention", subject=subject, text=f"misses its objectives: {budgets}.", href=href, links=links)
+
+
 def overlapped(subject: str, scan: ScanRecord, href: str = "") -> Notice:
     """That others wrote a table while lakefold worked on it, although nobody else was to."""
     text = f"{documents.overlap_words(scan.table, scan.overlaps, scan.overlap)}."
@@ -53,12 +64,24 @@ def who_is_missing(lake: Lake) -> Iterator[Notice]:
     if not documents.has_scheduler(lake.leaders):
         text = "Nothing is scanned and no request is answered until one is started:"
         yield Notice(tone="attention", subject="No scheduler is running.", text=text, command="lakefold serve")
-    waiting, nobody = lake.figures.count(PlanState.REQUESTED), documents.nobody_runs_plans(lake.processes)
+    waiting = lake.figures.count(PlanState.REQUESTED) - lake.figures.proposed
+    nobody = documents.nobody_runs_plans(lake.processes)
     if nobody is not None:
         subject = plural(waiting, "plan") if waiting else "No plan can run:"
         text = f"wait{'s' if waiting == 1 else ''}: {nobody}." if waiting else f"{nobody}."
         yield Notice(tone="attention", subject=subject, text=text, href="/processes")
+    for line in documents.work_words(documents.work_document(lake.work)):
+        yield Notice(tone="attention", subject="Work waits:", text=line, href="/plans?state=requested")
     for process in lake.processes:
         if process.live and process.problem is not None:
             text = f"can't use Spark: {process.problem}"
             yield Notice(tone="attention", subject=process_name(process.name), text=text, href="/processes")
+
+
+def waiting_for_a_yes(lake: Lake, now: datetime) -> Iterator[Notice]:
+    """That plans wait for somebody to decide."""
+    since, plans = lake.figures.oldest_proposed_at, lake.figures.proposed
+    if since is not None:
+        subject = f"{plural(plans, 'plan')} to approve or decline."
+        text = f"The oldest was proposed {ago(since, now)}."
+        yield Notice(tone="attention", subject=subject, text=text, href=TO_APPROVE)

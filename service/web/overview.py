@@ -13,7 +13,7 @@ from service.api.context import Context
 from service.documents.lake_cache import Lake
 from service.store import TableState
 from service.text import plural
-from service.web.notices import Notice, halted, overlapped, who_is_missing
+from service.web.notices import TO_APPROVE, Notice, burning, halted, overlapped, waiting_for_a_yes, who_is_missing
 from service.web.over_time import OverTime
 from service.web.rendering import table_path
 from service.web.table_list import TableListPage
@@ -65,7 +65,8 @@ def answer(lake: Lake) -> list[Part]:
     """The lake in one line, each figure with its exact value in the title."""
     status = documents.status(lake)
     backlog, left = status["backlog_bytes"], status["backlog_seconds"]
-    halted, running, waiting = len(status["halted"]), status["inflight"], status["requested"]
+    halted, running, proposed = len(status["halted"]), status["inflight"], status["proposed"]
+    waiting = status["requested"] - proposed
     speed = f", {format_bytes(status['bytes_per_second'])}/s lately" if status["bytes_per_second"] else ""
     parts = [
         Part(
@@ -80,8 +81,9 @@ def answer(lake: Lake) -> list[Part]:
         Part(
             figure=str(running), after=" running" + (f", {waiting:,} waiting" if waiting else ""),
             title=f"{running:,} plans inflight, {waiting:,} requested",
-            href="/plans?state=inflight" if running or not waiting else "/plans?state=requested",
+            href="/plans?state=inflight" if running or not waiting else "/plans?state=requested&proposed=false",
         ),
+        *_to_approve(proposed),
         Part(
             before="backlog ", figure=format_bytes(backlog) if backlog else "none",
             after=f" ≈ {roughly(left)}" if backlog and left else "",
@@ -95,6 +97,12 @@ def answer(lake: Lake) -> list[Part]:
     if status["paused"]:
         parts.append(Part(figure="paused", title="no executor takes a plan", tone="attention"))
     return parts
+
+
+def _to_approve(proposed: int) -> Iterator[Part]:
+    if proposed:
+        title = f"{plural(proposed, 'plan')} waiting for somebody to approve or decline"
+        yield Part(figure=count(proposed), after=" to approve", title=title, tone="attention", href=TO_APPROVE)
 
 
 def _reducible(layouts: Mapping[str, Mapping[str, Any]]) -> Iterator[Part]:
@@ -133,6 +141,7 @@ def notices(lake: Lake, now: datetime) -> list[Notice]:
             Notice(tone="attention", subject=f"{plural(more, 'more table')}", text="to look at; filter by state.")
         )
     found += tables
+    found += waiting_for_a_yes(lake, now)
     if dead := lake.figures.notifications_dead:
         found.append(
             Notice(
@@ -170,6 +179,8 @@ def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
         plans = f"/plans?{urlencode({'table': name, 'state': 'cancelled'})}"
         links = (("these plans", plans), ("what it means and what to do", "/docs/runbook.md#commitconflictshigh"))
         found.append(Notice(tone="attention", subject=name, text=text, href=href, links=links))
+    if (budgets := documents.budget_problems(lake.objectives.get(name, ()), table.mode, now)) is not None:
+        found.append(burning(name, budgets, href))
     if table.pause is not None:
         text = f"was paused {ago(table.pause.at, now)} {table.pause.words}."
         action = f"{href}/resume"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading: every page of ``/``. Nothing here changes anything, starts a session or lists a table's storage."""
+"""Reading: every page of ``/``. Nothing here changes anything or starts a session; only ``/replay`` reads a table."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -23,8 +23,10 @@ from service.documents import (
     service_settings,
     table_points,
     table_settings,
+    why_held,
 )
 from service.planning import bulk
+from service.planning.replay import DAYS as DAYS_REPLAYED
 from service.problems import NOT_FOUND, CommandError
 from service.store import NotificationState
 from service.web.audit import audit_page
@@ -39,6 +41,7 @@ from service.web.plans import plan_page
 from service.web.problems import PageRoute
 from service.web.processes import processes_page
 from service.web.rendering import render, static_file
+from service.web.replay import replay_page
 from service.web.requests import request_page
 from service.web.settings import settings_page
 from service.web.simulation import simulation_page
@@ -118,6 +121,7 @@ def show_table(
         first=store.first_scan(name),
         plans=store.plans(table=name, limit=_PLANS_OF_TABLE),
         layout=store.partition_layout(table.name),
+        objectives=store.objectives([name]).get(name, ()),
     )
     form = request_form(here.config, table, kind=kind, keys=key or (), values=value or ())
     page = table_page(table, known, form=form, partition=partition, start=start, search=find.strip(), now=now)
@@ -155,7 +159,8 @@ def show_plan(here: Here, request: Request, plan_id: str) -> Response:
     """One plan."""
     plan, now = here.store.plan(plan_id), datetime.now(UTC)
     nobody = nobody_runs_plans(here.store.processes())
-    page = plan_page(plan, here.store.events(plan.plan_id), nobody, now)
+    held = why_held(here.store, plan)
+    page = plan_page(plan, here.store.events(plan.plan_id), nobody, held, now)
     return render(request, "plan.html", page, section="/plans", now=now)
 
 
@@ -170,6 +175,18 @@ def show_request(here: Here, request: Request, request_id: str) -> Response:
 def show_processes(here: Here, request: Request) -> Response:
     """Who works, on what, and how it is with Spark."""
     return render(request, "processes.html", processes_page(here.lake_cache.lake()), section="/processes")
+
+
+@router.get("/replay")
+def show_replay(
+    here: Here,
+    request: Request,
+    table: str,
+    days: Annotated[float, Query(gt=0, le=366)] = DAYS_REPLAYED,
+    settings: Annotated[list[str] | None, Query(alias="set", max_length=20)] = None,
+) -> Response:
+    """A table's own history under other policies, and what to change at its writer."""
+    return render(request, "replay.html", replay_page(here, named(here, table), days, settings or ()))
 
 
 @router.get("/simulate")

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of plans, what of it is shown, and what can be done to all of them at once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
 from lake.plan import PlanState
-from service.planning.bulk import MOST_PLANS, POSSIBLE, Action
-from service.store import BulkAction, ErrorClass, Figures, PlanTerms, PlanView
+from service.planning.bulk import DECISIONS, MOST_PLANS, POSSIBLE, Action
+from service.store import BulkAction, ErrorClass, Figures, PlanFigures, PlanTerms, PlanView, ProposalFigures
 from service.store.listing import Listing
 from service.text import plural
 from service.web.words import shell
@@ -18,17 +18,22 @@ PLANS_A_PAGE = 50
 #: plans listed on the page that asks before anything is done to them
 _MOST_LISTED = 100
 ERROR_WORDS: Mapping[str, str] = {kind.value: kind.value.replace("_", " ") for kind in ErrorClass}
-_DONE: Mapping[str, str] = {"cancel": "cancelled, or asked to stop before the commit", "retry": "requested again"}
+_DONE: Mapping[str, str] = {
+    "cancel": "cancelled, or asked to stop before the commit",
+    "retry": "requested again",
+    "approve": "approved",
+    "decline": "declined",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tab:
-    """A state to filter by; ``state`` is '' for all, ``plans`` None where nobody has counted."""
+    """A state to filter by, ``chosen`` or not; ``plans`` is None where nobody has counted."""
 
-    state: str
     name: str
     plans: int | None
     href: str
+    chosen: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,7 @@ class PlanList:
     tabs: tuple[Tab, ...]
     query: Mapping[str, str]
     filtered: bool
+    unfiltered: str
     plans: tuple[PlanView, ...]
     in_all: int
     first: str
@@ -77,38 +83,55 @@ def plan_list(
     table, name = terms.get("table"), (terms.get("name") or "").lower()
     # Figures know tables, kinds and states; of times and errors nobody keeps count.
     counted = not {"error_class", "since", "until"} & terms.keys()
+
+    def meant(entries: Iterable[PlanFigures | ProposalFigures]) -> int:
+        return sum(e.plans for e in entries if (not table or e.table == table) and name in e.table.lower())
+
     counts = {
-        known: sum(
-            f.plans
-            for f in figures.plans
-            if f.state is known and (not table or f.table == table) and name in f.table.lower()
-        )
+        known: meant(entry for entry in figures.plans if entry.state is known)
         for known in (PlanState if counted else ())
     }
     found = store.plans(**terms, after=after, limit=PLANS_A_PAGE + 1)
     shown = found[:PLANS_A_PAGE]
-    state = terms.get("state")
     answer = done.answer if done is not None else None
     return PlanList(
         tabs=(
-            Tab(state="", name="all", plans=sum(counts.values()) if counted else None, href=list_path(query, state="")),
-            *(
-                Tab(state=known, name=known, plans=counts.get(known), href=list_path(query, state=known))
-                for known in PlanState
-            ),
+            _tab("all", sum(counts.values()) if counted else None, query),
+            *_to_approve(meant(figures.proposals) if counted else None, query),
+            *(_tab(known, counts.get(known), query, state=known) for known in PlanState),
         ),
         query=query,
-        filtered=any(value for key, value in query.items() if key != "state"),
+        filtered=any(value for key, value in query.items() if key not in ("state", "proposed")),
+        unfiltered=list_path({key: query[key] for key in ("state", "proposed")}),
         plans=tuple(shown),
         in_all=sum(counts.values()) if counted else 1,
         command=shell("lakefold", "plans", "request", table or "TABLE", "--dry-run"),
         first=list_path(query) if after else "",
         next=list_path(query, after=shown[-1].plan_id) if len(found) > PLANS_A_PAGE else "",
         error_words=ERROR_WORDS,
-        many=tuple((action, _bulk_path(action, query)) for action in POSSIBLE if shown and state in POSSIBLE[action]),
+        many=tuple((action, _bulk_path(action, query)) for action in _possible(terms) if shown),
         outcome=f"{plural(len(answer['plans']), 'plan')} {_DONE[answer['action']]}" if answer else "",
         left=tuple(answer["left"]) if answer else (),
     )
+
+
+def _tab(name: str, plans: int | None, query: Mapping[str, str], *, state: str = "", proposed: str = "") -> Tab:
+    chosen = (query["state"], query["proposed"]) == (state, proposed)
+    return Tab(name=name, plans=plans, href=list_path(query, state=state, proposed=proposed), chosen=chosen)
+
+
+def _to_approve(plans: int | None, query: Mapping[str, str]) -> Iterator[Tab]:
+    """What waits for a yes, where something does or may, or was asked for."""
+    if plans != 0 or query["proposed"] == "true":
+        yield _tab("to approve", plans, query, proposed="true")
+
+
+def _possible(terms: PlanTerms) -> Iterator[Action]:
+    """What can be done to all plans that are meant."""
+    if terms.get("proposed"):
+        yield from DECISIONS
+    state = terms.get("state")
+    yield from (action for action, states in POSSIBLE.items() if state in states and action not in DECISIONS)
 
 
 def bulk_page(action: Action, would: Mapping[str, Any], query: Mapping[str, str]) -> BulkPage:

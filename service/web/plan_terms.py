@@ -11,21 +11,29 @@ from service.api.bodies import Moment, TableName
 from service.api.plan_terms import terms_of
 from service.store import ErrorClass, PlanTerms
 
-_NAMES = ("table", "name", "state", "error", "since", "until")
+_NAMES = ("table", "name", "state", "proposed", "error", "since", "until")
 Table = TableName | Literal[""]
 State = PlanState | Literal[""]
+Proposed = Literal["true", "false", ""]
 Error = ErrorClass | Literal[""]
+
+
+_ASKED: Mapping[Proposed, bool | None] = {"true": True, "false": False, "": None}
 
 
 def _of_address(
     table: Annotated[Table, Query()] = "",
     name: Annotated[Table, Query()] = "",
     state: Annotated[State, Query()] = "",
+    proposed: Annotated[Proposed, Query()] = "",
     error: Annotated[Error, Query()] = "",
     since: Annotated[Moment, Query()] = None,
     until: Annotated[Moment, Query()] = None,
 ) -> PlanTerms:
-    return terms_of(table=table, name=name, state=state or None, error=error or None, since=since, until=until)
+    return terms_of(
+        table=table, name=name, state=state or None, proposed=_ASKED[proposed], error=error or None,
+        since=since, until=until,
+    )  # fmt: skip
 
 
 AddressTerms = Annotated[PlanTerms, Depends(_of_address)]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One plan: where it is, how long each step took, what happened and what to do."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lake.plan import LIVE_STATES, PlanState, Step
-from service.documents import how_it_ended, pace
+from service.documents import how_it_ended, pace, plan_worth, worth_words
 from service.store import PlanEvent, PlanView
 from service.text import partition_name
 from service.web.charts import Span, spans
@@ -15,7 +15,7 @@ from service.web.words import browsable
 #: partitions of a plan listed at most; the command line lists them all
 _MOST_PARTITIONS = 200
 
-STEP_WORDS: Mapping[str, str] = {
+STEP_WORDS: dict[str, str] = {
     "waiting": "waiting for an executor",
     Step.ASK: "did it commit already?",
     Step.START: "starts Spark, unless it is running",
@@ -66,18 +66,26 @@ class PlanPage:
     can_retry: bool
     #: why nobody would take the plan up
     nobody: str | None
+    #: what it waits for besides an executor
+    held: str | None
     how_it_ended: str | None
+    #: what it was predicted to cost and to save, and what happened
+    worth: tuple[tuple[str, str], ...]
     #: '' where there is none, or none that a browser should open
     spark_ui: str
     commands: tuple[str, ...]
 
 
-def plan_page(plan: PlanView, events: Sequence[PlanEvent], nobody: str | None, now: datetime) -> PlanPage:
-    """What the page of a plan shows; ``nobody`` says why nobody would take it up."""
+def plan_page(
+    plan: PlanView, events: Sequence[PlanEvent], nobody: str | None, held: str | None, now: datetime
+) -> PlanPage:
+    """What the page of a plan shows; ``nobody`` says why nobody takes it up, ``held`` what it waits for besides."""
     live = plan.state in LIVE_STATES
     lines = partition_lines(plan)
     own = f" {plan.plan_id}"
     commands = [f"lakefold plans {'watch' if live else 'show'}{own}"]
+    if plan.waits_for_approval:
+        commands += [f"lakefold plans approve{own}", f"lakefold plans decline{own} --reason WHY"]
     if live:
         commands.append(f"lakefold plans cancel{own}")
     if plan.state is PlanState.FAILED:
@@ -91,7 +99,9 @@ def plan_page(plan: PlanView, events: Sequence[PlanEvent], nobody: str | None, n
         more_partitions=max(0, len(lines) - _MOST_PARTITIONS),
         live=live,
         nobody=nobody,
+        held=held,
         how_it_ended=how_it_ended(plan),
+        worth=tuple(worth_words(plan_worth(plan))),
         can_retry=plan.state is PlanState.FAILED,
         spark_ui=browsable(plan.spark_ui),
         commands=tuple(commands),
@@ -116,10 +126,11 @@ def step_lines(plan: PlanView, now: datetime) -> list[StepLine]:
     drawn = {span.name: span for span in spans(lengths)}
     seconds = dict(lengths)
     live = plan.state in LIVE_STATES
+    words = STEP_WORDS | ({"waiting": "waiting for approval"} if plan.waits_for_approval else {})
     names = ["waiting"] * ("waiting" in seconds) + [step.value for step in Step if live or step.value in seconds]
     return [
         StepLine(
-            name=name, words=STEP_WORDS[name], seconds=seconds.get(name), span=drawn.get(name), now=name == current
+            name=name, words=words[name], seconds=seconds.get(name), span=drawn.get(name), now=name == current
         )
         for name in names
     ]  # fmt: skip

@@ -44,7 +44,7 @@ class PageRoute(APIRoute):
             try:
                 return await handler(request)
             except RequestValidationError as error:
-                where, message = error.errors()[0]["loc"][-1], error.errors()[0]["msg"]
+                where, message = error.errors()[0]["loc"][-1], error.errors()[0]["msg"].removeprefix("Value error, ")
                 return problem_page(request, CommandError(problems.INVALID, f"{where}: {message}"))
             except Exception as error:
                 if classify(error) is problems.UNAUTHENTICATED:

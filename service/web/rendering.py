@@ -21,7 +21,7 @@ from lake.version import __version__
 from service.api.context import context
 from service.api.security import WRITE, Caller
 from service.text import percent, process_name, share_of, short_id
-from service.web import words
+from service.web import cells, words
 
 #: where the choice of light or dark is kept; it is not secret and the script sets it
 THEME_COOKIE = "lakefold_theme"
@@ -117,7 +117,7 @@ def environment() -> Environment:
         "table_path": table_path,
         "xy": lambda number: f"{number:.1f}".removesuffix(".0"),
     }
-    made.globals |= {"asset": asset, "states": words.STATES, "version": __version__}
+    made.globals |= {"asset": asset, "cells": cells, "version": __version__}
     return made
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of tables: in which order, which of them, and what their databases add up to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -9,12 +9,21 @@ from lake.model import median_bytes
 from lake.units import format_bytes
 from service import documents
 from service.api.context import Context
-from service.store import DatabaseSum, PlanView, PointedScans, ScanRecord, TableOrder, TableState, TableTerms
+from service.store import (
+    DatabaseSum,
+    NewestPlan,
+    PointedScans,
+    ScanRecord,
+    TableObjective,
+    TableOrder,
+    TableState,
+    TableTerms,
+)
 from service.text import percent, plural, share_of
 from service.web.charts import Spark, sparkline
 
 TABLES_A_PAGE = 50
-STATE_WORDS = ("halted", "unreadable", "paused", "compact", "observe", "off")
+STATE_WORDS = ("halted", "unreadable", "missed", "paused", "compact", "propose", "observe", "off")
 #: pages that can be jumped to on either side of this one, besides the first and the last
 _PAGES_AROUND = 2
 _NAMES = ("name", "database", "state", "format", "mode", "owner", "sort")
@@ -43,17 +52,20 @@ class Heading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A table in the list. ``scan`` is its last good scan; ``failing`` says why a later one failed."""
+    """A table in the list. ``scan`` is its last good scan; ``failing`` says why a later one failed, ``missed`` which
+    objectives it misses.
+    """
 
     name: str
     state: str
     owner: str | None
     scan: ScanRecord | None
     failing: str | None
+    missed: str
     spark: Spark | None
     sizes_in_words: str
     median: int | None
-    last_plan: PlanView | None
+    last_plan: NewestPlan | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +107,18 @@ def table_list(
     store = context.store
     found = store.list_tables(order, descending=descending, limit=TABLES_A_PAGE, page=number, **terms)
     states = {state.name: state for state in store.tables(found.names)}
-    scans, plans = store.pointed_scans(names=found.names), store.last_plans(found.names)
+    scans, plans = store.pointed_scans(names=found.names), store.newest_plans(found.names)
+    objectives = store.objectives(found.names)
     last = max(1, -(-found.total // TABLES_A_PAGE))
     return TableListPage(
         query=query,
         filtered=any(query[name] for name in _NAMES if name != "sort"),
         headings=tuple(_heading(title, by, falls, css, query, order, descending) for title, by, falls, css in _COLUMNS),
-        lines=tuple(_line(context, states[name], scans, plans.get(name)) for name in found.names if name in states),
+        lines=tuple(
+            _line(context, states[name], scans, plans.get(name), objectives.get(name, ()))
+            for name in found.names
+            if name in states
+        ),
         total=found.total,
         number=found.number,
         last=last,
@@ -166,7 +183,8 @@ def _line(
     context: Context,
     state: TableState,
     scans: PointedScans,
-    plan: PlanView | None,
+    plan: NewestPlan | None,
+    objectives: Sequence[TableObjective],
 ) -> Line:
     table = context.configured(state)
     scan, newest, first = (found.get(state.name) for found in (scans.good, scans.last, scans.first))
@@ -184,6 +202,7 @@ def _line(
         owner=table.owner,
         scan=scan,
         failing=newest.error if newest is not None and newest.outcome != "ok" else None,
+        missed="; ".join(one.text for one in objectives if not one.met),
         spark=sparkline(scan.histogram, before, limit) if scan else None,
         sizes_in_words=words,
         median=median,

@@ -13,11 +13,12 @@ from lake.model import median_bytes
 from lake.units import format_bytes
 from service import documents
 from service.config.tables import ConfiguredTable
+from service.modes import PLANNED
 from service.planning.refusals import said_for_compact
-from service.store import PartitionLayout, PlanView, ScanRecord, TableState
+from service.store import PartitionLayout, PlanView, ScanRecord, TableObjective, TableState
 from service.text import partition_name, plural
 from service.web.charts import Histogram, Trend, histogram, trend
-from service.web.notices import Notice, halted, overlapped
+from service.web.notices import Notice, burning, halted, overlapped
 from service.web.over_time import OverTime
 from service.web.overrides import RequestForm
 from service.web.partitions import Place, Strip, Worst, strip_of, worst_of
@@ -65,6 +66,7 @@ class TablePage:
     plans: tuple[PlanView, ...]
     scans: tuple[ScanLine, ...]
     over_time: OverTime | None
+    objectives: tuple[TableObjective, ...]
     trend: Trend | None
     trend_points: int
     trend_in_words: str
@@ -87,6 +89,7 @@ class Known:
     plans: Sequence[PlanView]
     layout: PartitionLayout | None
     over_time: OverTime | None
+    objectives: Sequence[TableObjective]
 
 
 def table_page(
@@ -134,6 +137,7 @@ def table_page(
         plans=tuple(known.plans),
         scans=tuple(islice(scan_lines(known.scans), _SCANS_SHOWN)),
         over_time=known.over_time,
+        objectives=tuple(known.objectives),
         trend=trend(moved, width=360, height=84),
         trend_points=len(moved),
         trend_in_words=f"{moved[0][1]:,.0f} files at first, {moved[-1][1]:,.0f} files now" if moved else "",
@@ -186,11 +190,13 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
         found.append(Notice(tone="bad", subject="Damaged", text=text, command=shell("lakefold", "verify", state.name)))
     if last is not None and last.overlaps:
         found.append(overlapped("This table", last))
+    if (budgets := documents.budget_problems(known.objectives, table.mode, now)) is not None:
+        found.append(burning("This table", budgets))
     if last is not None and last.not_planned:
         found.append(Notice(tone="attention", subject="Not planned", text=f": {last.not_planned}."))
     for path, reason in state.quarantined.items():
         found.append(Notice(tone="attention", subject="Quarantined", text=f"{path}: {reason}"))
-    if table.mode != "compact":
+    if table.mode not in PLANNED:
         subject, does = _UNSERVED[table.mode]
         match = f"match = {json.dumps(glob.escape(state.name), ensure_ascii=False)}"
         setting, values = said_for_compact(table)

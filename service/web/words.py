@@ -12,6 +12,7 @@ STATES = {
     "failed": ("bad", "square"),
     "cancelled": ("quiet", "diamond"),
     "compact": ("good", "dot"),
+    "propose": ("active", "half"),
     "observe": ("quiet", "ring"),
     "off": ("quiet", "dash"),
     "paused": ("attention", "triangle"),
@@ -22,6 +23,8 @@ STATES = {
     "delivered": ("good", "dot"),
     "dead": ("bad", "square"),
     "unreadable": ("attention", "triangle"),
+    "missed": ("attention", "triangle"),
+    "met": ("good", "dot"),
 }
 
 

@@ -2,8 +2,9 @@
 """What a format brings to be put under the suite."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
+
+from hdfs_paths import AnyPath
 
 from lake.engines import Engine
 from lake.model import TableRef
@@ -21,12 +22,14 @@ class Case(Protocol):
     engines: Sequence[Engine]
     #: what the format declares and the library that is installed here refuses, each with the words of its refusal
     lacks: Mapping[Capability, str]
+    #: what the tables are in: ``dt=0`` and ``dt=1``, or of tables without partitions '' alone
+    parts: Sequence[str]
 
     def spark(self) -> Any:
         """The Spark session, where the format needs one."""
 
-    def create(self, location: Path, *, name: str) -> TableRef:
-        """A new table with the partitions ``dt=0`` and ``dt=1``, three small files in each, all ids distinct."""
+    def create(self, location: AnyPath, *, name: str) -> TableRef:
+        """A new table of six small files, as many in each of its ``parts``, all ids distinct."""
 
     def append(self, table: TableRef, partition: str, low: int, high: int) -> bool:
         """A writer's commit that adds a file with the ids ``low`` ≤ id < ``high``; False where a plan kept it away."""

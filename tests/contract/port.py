@@ -4,7 +4,6 @@
 A format is put under it by a class of its own that has the fixture ``case`` (``contract.case.Case``).
 """
 
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hdfs_paths import place, remove_tree
 
 from contract.case import Case
 from contract.plans import plan_all
@@ -83,8 +83,8 @@ def found_again(case: Case, table: TableRef) -> Iterator[TableRef]:
     return case.format.in_metastore(table.catalog.name, *table.catalog.table.split("."))
 
 
-class PortContract:
-    """What every format owes to planner, executors and cleaner."""
+class WholeTables:
+    """What every format owes to planner, executors and cleaner, of tables with and without partitions."""
 
     @pytest.fixture
     def table(self, case: Case, tmp_path: Path) -> TableRef:
@@ -98,21 +98,21 @@ class PortContract:
         assert snapshot.slices.schema.equals(SLICES_SCHEMA)
         assert (snapshot.table, snapshot.damaged, snapshot.taken_at.utcoffset() is not None) == (table, (), True)
         listed = snapshot.slices.to_pylist()
-        assert Counter(row["partition"] for row in listed) == {"dt=0": 3, "dt=1": 3}
+        assert Counter(row["partition"] for row in listed) == dict.fromkeys(case.parts, 6 // len(case.parts))
         assert {row["path"]: row["bytes"] for row in listed} == case.stored(table)
         assert len({(row["partition"], row["file_id"]) for row in listed}) == len(listed)
         assert {row["busy_reason"] for row in listed} == {None}
         told = [row["rows"] for row in listed]
         assert None in told or sum(told) == len(case.rows(table))
-        only = case.format.snapshot(table, ["dt=1"]).slices.to_pylist()
-        assert {row["path"] for row in only} == {row["path"] for row in listed if row["partition"] == "dt=1"}
+        only = case.format.snapshot(table, [case.parts[-1]]).slices.to_pylist()
+        assert {row["path"] for row in only} == {row["path"] for row in listed if row["partition"] == case.parts[-1]}
         found = list(found_again(case, table))
         assert [(one.format, one.location) for one in found] == [(table.format, table.location)]
         assert all(isinstance(text, str) for fact in case.format.describe(table).items() for text in fact)
 
     def test_what_a_writer_adds_is_in_the_next_snapshot_as_the_newest(self, case: Case, table: TableRef):
         before = live(case, table)
-        assert case.append(table, "dt=1", 10_000, 10_010)
+        assert case.append(table, case.parts[-1], 10_000, 10_010)
         rows = case.format.snapshot(table).slices.to_pylist()
         (new,) = [row for row in rows if row["path"] not in before]
         assert new["modified_at"] == max(row["modified_at"] for row in rows)
@@ -134,7 +134,7 @@ class PortContract:
             assert (one.identity, other.identity) == (None, None)
             return
         assert made_anew(one, other.identity) is not None
-        commit = run(case, plan_all(case.format, one, "p", partitions=["dt=0"]))
+        commit = run(case, plan_all(case.format, one, "p", partitions=[case.parts[0]]))
         assert identified(case.format, table) == one
         rows, stored = case.rows(table), dict(case.stored(table))
         mistaken = replace(one, identity=other.identity)
@@ -150,12 +150,12 @@ class PortContract:
         self, case: Case, table: TableRef
     ):
         one = identified(case.format, table)
-        commit = run(case, plan_all(case.format, one, "p", partitions=["dt=0"]))
-        plan = plan_all(case.format, one, "q", partitions=["dt=1"])
+        commit = run(case, plan_all(case.format, one, "p", partitions=[case.parts[0]]))
+        plan = plan_all(case.format, one, "q", partitions=[case.parts[-1]])
         with attempt(case, plan) as late:
             rewrite = late.rewritten()
-            shutil.rmtree(table.location)
-            case.create(Path(table.location), name="t")
+            remove_tree(table.location)
+            case.create(place(table.location), name="t")
             rows, stored = case.rows(table), dict(case.stored(table))
             with pytest.raises(LakefoldError):
                 late.writer.commit(rewrite)
@@ -211,14 +211,14 @@ class PortContract:
         assert (commit.plan_id, commit.epoch) == ("p", 3)
         assert (case.rows(table), case.commits(table)) == (rows, [("p", 3)])
         assert live(case, table) == {output.path: output.bytes for output in commit.outputs}
-        assert Counter(output.partition for output in commit.outputs) == {"dt=0": 1, "dt=1": 1}
+        assert Counter(output.partition for output in commit.outputs) == dict.fromkeys(case.parts, 1)
         assert sum(output.rows for output in commit.outputs) == len(rows)
         assert {version.path: version.bytes for version in commit.superseded} == before
         assert staged_on(case, table, one.journal) == set()
 
     def test_the_table_tells_of_its_commits_whoever_asks_and_however_late(self, case: Case, table: TableRef):
-        commit = run(case, plan_all(case.format, table, "p", partitions=["dt=0"]), 2)
-        other = run(case, plan_all(case.format, table, "q", partitions=["dt=1"]))
+        commit = run(case, plan_all(case.format, table, "p", partitions=[case.parts[0]]), 2)
+        other = run(case, plan_all(case.format, table, "q", partitions=[case.parts[-1]]))
         later = run(case, plan_all(case.format, table, "r"))
         for wanted in (commit, other, later):
             found = case.format.committed(table, wanted.plan_id)
@@ -233,7 +233,7 @@ class PortContract:
     def test_a_verified_table_is_as_its_commits_say_and_a_lost_file_is_named(self, case: Case, table: TableRef):
         commit = run(case, plan_all(case.format, table, "p"))
         found = case.format.verify(table, commit.superseded, rows=False)
-        assert (found.files, found.bytes) == (2, sum(output.bytes for output in commit.outputs))
+        assert (found.files, found.bytes) == (len(case.parts), sum(output.bytes for output in commit.outputs))
         assert (found.missing, found.wrong_size, found.resurrected, found.unowned) == ((), (), (), ())
         superseded = {version.path for version in commit.superseded}
         assert set(case.format.verify(table, (), rows=False).unowned) <= superseded
@@ -259,40 +259,11 @@ class PortContract:
             assert one.committed().epoch == 2
         assert (case.rows(table), case.commits(table)) == (rows, [("p", 2)])
 
-    def test_a_withdrawal_touches_no_commit_and_no_other_plan(self, case: Case, table: TableRef):
-        rows = case.rows(table)
-        with (
-            attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one,
-            attempt(case, plan_all(case.format, table, "q", partitions=["dt=1"])) as other,
-        ):
-            theirs = other.rewritten()
-            commit = one.committed()
-            stored = dict(case.stored(table))
-            assert (one.discarded(None), one.discarded((commit.instant, *(s.token for s in one.journal)))) == (0, 0)
-            assert case.stored(table) == stored
-            other.writer.commit(theirs)
-        assert case.rows(table) == rows
-        assert sorted(case.commits(table)) == [("p", 1), ("q", 1)]
-
     # Writers.
 
-    def test_groups_that_changed_since_the_planning_are_left_out_and_the_others_commit(
-        self, case: Case, table: TableRef
-    ):
-        plan = plan_all(case.format, table, "p")
-        assert case.update(table, "dt=0")
-        rows = case.rows(table)
-        with attempt(case, plan) as one:
-            prepared = one.prepared()
-            assert prepared.groups == (1,)
-            assert [(left.group, bool(left.reason)) for left in prepared.left_out] == [(0, True)]
-            commit = one.writer.commit(one.writer.rewrite(prepared, lambda progress: None))
-        assert {output.partition for output in commit.outputs} == {"dt=1"}
-        assert case.rows(table) == rows
-
     def test_a_plan_none_of_whose_groups_is_left_stages_nothing(self, case: Case, table: TableRef):
-        plan = plan_all(case.format, table, "p", partitions=["dt=0"])
-        assert case.update(table, "dt=0")
+        plan = plan_all(case.format, table, "p", partitions=[case.parts[0]])
+        assert case.update(table, case.parts[0])
         with attempt(case, plan) as one:
             with pytest.raises(Conflict):
                 one.prepared()
@@ -303,7 +274,7 @@ class PortContract:
         with attempt(case, plan_all(case.format, table, "p")) as one:
             rewrite = one.rewritten()
             before, arguments = case.rows(table), (10_000, 10_010) if write == "append" else ()
-            wrote = getattr(case, write)(table, "dt=0", *arguments)
+            wrote = getattr(case, write)(table, case.parts[0], *arguments)
             rows = case.rows(table)
             assert (rows != before) == wrote
             try:
@@ -312,7 +283,7 @@ class PortContract:
                 one.discarded(None)
                 assert case.commits(table) == []
             else:
-                left_out = "dt=0" not in {output.partition for output in commit.outputs}
+                left_out = case.parts[0] not in {output.partition for output in commit.outputs}
                 assert left_out or not wrote or write == "append"
                 assert left_out == (0 in {left.group for left in commit.left_out})
         assert case.rows(table) == rows
@@ -324,7 +295,7 @@ class PortContract:
         self, case: Case, table: TableRef, how: str
     ):
         plan = plan_all(case.format, table, "p")
-        path = Path(table.location) / str(plan.groups[0].slices[1].path)
+        path = place(table.location) / str(plan.groups[0].slices[1].path)
         if how == "gone":
             path.unlink()
         else:
@@ -375,7 +346,7 @@ class PortContract:
 
     def test_a_path_that_holds_another_file_by_now_stays_with_a_reason(self, case: Case, table: TableRef):
         commit = run(case, plan_all(case.format, table, "p"))
-        path = Path(table.location) / commit.superseded[0].path
+        path = place(table.location) / commit.superseded[0].path
         path.write_bytes(b"a writer uses the name again")
         with case.format.writer(table, case.spark, case.engines) as writer:
             deletion = writer.delete(commit.superseded)
@@ -396,3 +367,36 @@ class PortContract:
             with pytest.raises(Conflict, match="meanwhile"):
                 writer.delete(commit.superseded)
         assert case.stored(table) == stored
+
+
+class PortContract(WholeTables):
+    """The same and what there is to say of tables with partitions."""
+
+    def test_a_withdrawal_touches_no_commit_and_no_other_plan(self, case: Case, table: TableRef):
+        rows = case.rows(table)
+        with (
+            attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one,
+            attempt(case, plan_all(case.format, table, "q", partitions=["dt=1"])) as other,
+        ):
+            theirs = other.rewritten()
+            commit = one.committed()
+            stored = dict(case.stored(table))
+            assert (one.discarded(None), one.discarded((commit.instant, *(s.token for s in one.journal)))) == (0, 0)
+            assert case.stored(table) == stored
+            other.writer.commit(theirs)
+        assert case.rows(table) == rows
+        assert sorted(case.commits(table)) == [("p", 1), ("q", 1)]
+
+    def test_groups_that_changed_since_the_planning_are_left_out_and_the_others_commit(
+        self, case: Case, table: TableRef
+    ):
+        plan = plan_all(case.format, table, "p")
+        assert case.update(table, "dt=0")
+        rows = case.rows(table)
+        with attempt(case, plan) as one:
+            prepared = one.prepared()
+            assert prepared.groups == (1,)
+            assert [(left.group, bool(left.reason)) for left in prepared.left_out] == [(0, True)]
+            commit = one.writer.commit(one.writer.rewrite(prepared, lambda progress: None))
+        assert {output.partition for output in commit.outputs} == {"dt=1"}
+        assert case.rows(table) == rows

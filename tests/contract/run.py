@@ -4,16 +4,15 @@
 A format is put under it by a class of its own that has the fixture ``bench`` (``toys.bench.Bench``).
 """
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from hdfs_paths import place, remove_tree
 from toys.bench import Bench, Flaky
 
 from contract.port import Attempt, attempt, staged_on
@@ -84,17 +83,18 @@ def ended(bench: Bench, plan: Plan, rows: Any, *, commits: int = 1, strays: Sequ
     assert staged_on(bench.case, bench.table, left) == set()
 
 
-class RunContract:
-    """What every format gets from executors, and they from it."""
+class WholeTables:
+    """What every format gets from executors, and they from it, of tables with and without partitions."""
 
     def test_a_plan_lives_from_its_request_to_the_deletion_of_what_it_replaced(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         sizes = {item.path: item.bytes for group in plan.groups for item in group.slices}
         outcome = bench.run()
         assert outcome.result is Result.COMPLETED
+        parts = bench.case.parts
         assert [(f.partition, f.files_before, f.files_after) for f in outcome.figures] == [
-            ("dt=0", 3, 1), ("dt=1", 3, 1),
-        ]  # fmt: skip
+            (part, 6 // len(parts), 1) for part in parts
+        ]
         assert bench.case.commits(bench.table) == [(plan.plan_id, 1)]
         ended(bench, plan, rows)
         waiting = bench.store.superseded(bench.table)
@@ -219,29 +219,6 @@ class RunContract:
         assert len(bench.store.superseded(bench.table)) == 6
         ended(bench, plan, rows)
 
-    def test_a_group_that_a_writer_changed_is_left_out_and_the_others_commit(self, bench: Bench):
-        plan = bench.request()
-        assert bench.case.update(bench.table, "dt=0")
-        rows, strays = bench.rows(), bench.unowned()  # what its writer replaced is the writer's to delete
-        assert bench.run().result is Result.COMPLETED
-        view = bench.store.plan(plan.plan_id)
-        assert [group.partition for group in view.left_out] == ["dt=0"]
-        assert [figure.partition for figure in view.figures] == ["dt=1"]
-        ended(bench, plan, rows, strays=strays)
-
-    def test_an_input_that_can_not_be_read_costs_its_own_group_only(self, bench: Bench):
-        plan = bench.request()
-        torn = Path(bench.table.location) / str(plan.groups[0].slices[0].path)
-        content = torn.read_bytes()
-        torn.write_bytes(content[:-100])
-        assert bench.run().result is Result.COMPLETED
-        assert [figure.partition for figure in bench.store.plan(plan.plan_id).figures] == ["dt=1"]
-        names = {item.path for item in plan.groups[0].slices}
-        assert bench.store.table_state(bench.table.name).quarantined.keys() <= names
-        files = {row["path"] for row in bench.format.snapshot(bench.table).slices.to_pylist()}
-        assert names <= files, "the others of its group are what they were"
-        assert bench.unowned() == ()
-
     def test_rows_that_were_lost_on_the_way_halt_the_table_before_anybody_sees_it(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         opened = bench.format.writer
@@ -285,11 +262,11 @@ class RunContract:
     ):
         bench.table = identified(bench.format, bench.table)
         bench.store.register(bench.table, "compact")
-        bench.request(partitions=["dt=0"])
+        bench.request(partitions=[bench.case.parts[0]])
         assert bench.run().result is Result.COMPLETED
-        plan = bench.request(partitions=["dt=1"])
-        shutil.rmtree(bench.table.location)
-        bench.case.create(Path(bench.table.location), name=bench.table.name)
+        plan = bench.request(partitions=[bench.case.parts[-1]])
+        remove_tree(bench.table.location)
+        bench.case.create(place(bench.table.location), name=bench.table.name)
         rows, files = bench.rows(), bench.stored()
         assert (bench.run().result, bench.state(plan)) == (Result.CANCELLED, "cancelled")
         report = bench.clean()
@@ -305,7 +282,7 @@ class RunContract:
         monkeypatch.setattr(cleaner, "_FILES_AT_ONCE", 1)
         plans, deleted = [], []
         for number in range(4):
-            bench.case.append(bench.table, "dt=0", 10_000 + number, 10_001 + number)
+            bench.case.append(bench.table, bench.case.parts[0], 10_000 + number, 10_001 + number)
             plans.append(bench.request().plan_id)
             assert bench.run().result is Result.COMPLETED
         of = {due.version.path: due.plan_id for due in bench.store.superseded(bench.table)}
@@ -324,7 +301,7 @@ class RunContract:
     def test_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the_paths_now(self, bench: Bench):
         bench.request()
         assert bench.run().result is Result.COMPLETED
-        path = Path(bench.table.location) / bench.store.superseded(bench.table)[0].version.path
+        path = place(bench.table.location) / bench.store.superseded(bench.table)[0].version.path
         length = path.stat().st_size
         woken: list[int] = []
 
@@ -354,15 +331,15 @@ class RunContract:
         locked = Capability.TABLE_LOCK in bench.format.capabilities
         bench.request()
         bench.run()
-        bench.case.append(bench.table, "dt=0", 10_000, 10_001)
-        waiting = bench.request(partitions=["dt=0"])
+        bench.case.append(bench.table, bench.case.parts[0], 10_000, 10_001)
+        waiting = bench.request(partitions=[bench.case.parts[0]])
         assert bench.clean().files == (6 if locked else 0)
         assert bench.run().result is Result.COMPLETED
         refused: list[Exception] = []
 
         def plan_there() -> None:
             try:
-                bench.request(partitions=["dt=0"])
+                bench.request(partitions=[bench.case.parts[0]])
             except PartitionsTaken as taken:
                 refused.append(taken)
 
@@ -381,3 +358,30 @@ class RunContract:
         assert bench.stored() == files
         assert bench.clean().files == 6
         ended(bench, plan, rows)
+
+
+class RunContract(WholeTables):
+    """The same and what there is to say of tables with partitions."""
+
+    def test_a_group_that_a_writer_changed_is_left_out_and_the_others_commit(self, bench: Bench):
+        plan = bench.request()
+        assert bench.case.update(bench.table, "dt=0")
+        rows, strays = bench.rows(), bench.unowned()  # what its writer replaced is the writer's to delete
+        assert bench.run().result is Result.COMPLETED
+        view = bench.store.plan(plan.plan_id)
+        assert [group.partition for group in view.left_out] == ["dt=0"]
+        assert [figure.partition for figure in view.figures] == ["dt=1"]
+        ended(bench, plan, rows, strays=strays)
+
+    def test_an_input_that_can_not_be_read_costs_its_own_group_only(self, bench: Bench):
+        plan = bench.request()
+        torn = place(bench.table.location) / str(plan.groups[0].slices[0].path)
+        content = torn.read_bytes()
+        torn.write_bytes(content[:-100])
+        assert bench.run().result is Result.COMPLETED
+        assert [figure.partition for figure in bench.store.plan(plan.plan_id).figures] == ["dt=1"]
+        names = {item.path for item in plan.groups[0].slices}
+        assert bench.store.table_state(bench.table.name).quarantined.keys() <= names
+        files = {row["path"] for row in bench.format.snapshot(bench.table).slices.to_pylist()}
+        assert names <= files, "the others of its group are what they were"
+        assert bench.unowned() == ()

@@ -32,7 +32,7 @@ from lake.engines import Task
 from lake.plan import RewriteOptions
 output, *inputs = sys.argv[1:]
 task = Task(group=0, inputs=tuple(inputs), outputs=(output,), bytes=1)
-((_, (written,)),) = rewrite_bundle([task], RewriteOptions(target_file_max_bytes=1 << 30), {})
+((_, (written,), _),) = rewrite_bundle([task], RewriteOptions(target_file_max_bytes=1 << 30), ({}, {}))
 (peak_kib,) = re.findall(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
 print(written.rows, int(peak_kib) // 1024)
 """

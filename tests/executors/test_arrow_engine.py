@@ -2,6 +2,7 @@
 """The engine ``arrow``: what it writes has the rows, their order, and everything that the files said of themselves."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -215,6 +216,24 @@ def test_columns_of_few_words_are_rewritten_as_dictionaries_with_their_bounds_an
     assert duckdb.sql(f"SELECT count(*) FROM '{written[1]}' WHERE word = 'c3'").fetchall() == [(686,)]
 
 
+def test_a_column_that_writers_found_no_dictionary_worth_for_gets_none_unless_they_had_too_few_values(tmp_path: Path):
+    def encoded(rows: int, files: int) -> list[bool]:
+        parts = [
+            pa.table({"word": [f"w{n % 5}" for n in range(rows)], "key": [f"{number}-{n}" for n in range(rows)]})
+            for number in range(files)
+        ]
+        folder = tmp_path / f"{rows}"
+        paths = [
+            write(folder / f"{number}.parquet", part, use_dictionary=["word"]) for number, part in enumerate(parts)
+        ]
+        (path,) = rewrite(task_of(paths, folder))
+        assert read(path).equals(pa.concat_tables(parts))
+        group = pq.read_metadata(path).row_group(0)
+        return ["RLE_DICTIONARY" in group.column(index).encodings for index in range(2)]
+
+    assert (encoded(20_000, 2), encoded(20, 3)) == ([True, False], [True, True])
+
+
 def test_who_wrote_int96_timestamps_is_kept_since_readers_shift_them_by_it(tmp_path: Path):
     rows = pa.table({"at": pa.array([1], pa.timestamp("us"))})
     old = [
@@ -347,6 +366,18 @@ def test_inputs_that_cant_be_read_leave_their_groups_out_after_all_others_are_wr
     assert left_out[3].reason == f"{paths[3]} is gone from storage"
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["0-0.parquet"]
     assert told[-1].rows_done == 500
+
+
+@pytest.mark.slow
+def test_what_groups_used_is_counted_group_by_group_and_no_more_than_the_process_did(tmp_path: Path):
+    paths = [write(tmp_path / f"{n}.parquet", table(range(20_000))) for n in range(4)]
+    tasks = [task_of([path], tmp_path, group=number) for number, path in enumerate(paths)]
+    told: list[Progress] = []
+    began = time.process_time()
+    list(ArrowEngine(InProcess(2)).rewrite(tasks, OPTIONS, told.append, threading.Event()))
+    used = [progress.cpu_seconds or 0.0 for progress in told]
+    assert used == sorted(used)
+    assert 0 < used[0] < used[-1] <= time.process_time() - began
 
 
 def test_a_file_that_changed_since_the_engine_was_chosen_is_a_conflict(tmp_path: Path):

@@ -3,6 +3,7 @@
 
 import os
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,9 @@ def test_whatever_spark_writes_is_the_same_to_spark_to_duckdb_and_to_the_letter(
     task = task_of(paths, tmp_path / "new")
     assert arrow.obstacle(task, OPTIONS) is None
     told: list[Progress] = []
+    began = time.monotonic()
     (file,) = arrow.rewrite([task], OPTIONS, told.append, threading.Event())
+    assert 0 < told[-1].cpu_seconds < (time.monotonic() - began) * os.cpu_count(), "of Spark's Python"
     assert (file.rows, told[-1].rows_done, os.listdir(tmp_path / "new")) == (300, 300, ["0.parquet"])
     assert said(file.path) == said(paths[0])
     kinds = [[schema.column(n).physical_type for n in range(len(schema))]

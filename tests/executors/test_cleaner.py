@@ -17,6 +17,7 @@ from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
 from executors.outcome import Result
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import TableRef
+from lake.plan import Keeper, KeeperKind
 from lake.ports import Capability
 from service.store import PartitionsTaken
 
@@ -301,3 +302,30 @@ def test_p10_where_the_table_has_no_lock_cleaner_and_plans_keep_out_of_each_othe
     bench.format.hooks["delete_file"] = plan_there
     assert (clean(bench).files, bench.format.hooks) == (len(old) + 2, {})
     assert bench.request(partitions=["dt=1"]).plan_id != plan.plan_id, "the cleaner gave it back"
+
+
+def test_a_partition_that_the_sweep_has_to_see_to_is_given_back_at_once_and_left_alone_for_the_round(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    bench.format.capabilities -= {Capability.TABLE_LOCK}
+    for partition in ("dt=0", "dt=1"):
+        bench.request(partitions=[partition])
+        assert bench.run().result is Result.COMPLETED
+    asked = list[set[str]]()
+
+    def stirred(*_: object, partitions: set[str], **__: object) -> dict[str, str]:
+        asked.extend([set(partitions)] if partitions else [])
+        return {"dt=0": "a file was added"} if "dt=0" in partitions else {}
+
+    monkeypatch.setattr("executors.cleaner.stirred", stirred)
+    others = list[set[str]]()
+    keeper = Keeper(kind=KeeperKind.SWEEP, name="a round")
+    bench.format.hooks["delete_file"] = lambda: others.append(
+        set(bench.store.keep(bench.table, ["dt=0", "dt=1"], keeper))
+    )
+    report = clean(bench)
+    assert {kept.reason for kept in report.kept} == {"the sweep comes first: a file was added"}
+    assert {version.partition for version in report.deleted} == {"dt=1"}
+    assert (asked[0], [one for one in asked[1:] if one != {"dt=1"}]) == ({"dt=0", "dt=1"}, [])
+    assert others == [{"dt=0"}] * len(report.deleted)
+    assert bench.store.keep(bench.table, ["dt=0", "dt=1"], keeper) == {"dt=0", "dt=1"}

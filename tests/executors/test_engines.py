@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines that a format is handed: which group gets which, and why."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from toys.bench import Bench
 from toys.cases import VersionsCase
 from toys.engine import CopyRows
 
+from executors.engines.arrow import ArrowEngine
+from executors.engines.places import InProcess
 from executors.outcome import Result
 from lake.engines import Task, choose, notes
 from lake.errors import Conflict, Rejected
-from lake.plan import RewriteOptions
+from lake.plan import RewriteOptions, Step
 from service.store.views import StoreSettings
 
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
@@ -66,4 +69,21 @@ def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(tmp_path: Path
     told = [event.reason for event in bench.store.events(plan.plan_id)]
     assert "engine stitch (1 group): the fastest that there is" in told
     assert any(line.startswith("engine arrow (1 group): stitch can't: ") for line in told)
+    bench.store.close()
+
+
+@pytest.mark.parametrize("counts", [True, False], ids=["arrow", "an engine that counts nothing"])
+def test_the_cpu_time_that_an_engine_counts_ends_up_with_its_plan(tmp_path: Path, counts: bool):
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(cores_per_plan=2.0), VersionsCase())
+    plan = bench.request(partitions=["dt=0"])
+    began = time.process_time()
+    assert bench.run(engines=(ArrowEngine(InProcess(1)) if counts else CopyRows(),)).result is Result.COMPLETED
+    used, view = time.process_time() - began, bench.store.plan(plan.plan_id)
+    others = 2 * sum(took for step, took in view.milliseconds.items() if step not in (Step.START, Step.REWRITE))
+    rewriting = 1000 * view.used_cpu_seconds - others
+    assert view.cpu_measured is counts
+    if counts:
+        assert 0 < rewriting <= 1000 * used, "no more than this process took"
+    else:
+        assert rewriting == pytest.approx(2 * view.milliseconds[Step.REWRITE]), "two cores for as long as it took"
     bench.store.close()

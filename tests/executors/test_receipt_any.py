@@ -12,14 +12,15 @@ from any_tables import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from receipt_case import Case, set_value, table
+from support import SOAK
 
 from lake.errors import Integrity
 from lake.model import FileSlice
 from lake.plan import OutputFile, ReceiptLevel
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.soak
+@settings(max_examples=1000 if SOAK else 25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=tables(), data=st.data())
 def test_any_table_in_any_files_is_proved_and_a_dropped_or_doubled_row_never_is(
     tmp_path_factory: pytest.TempPathFactory, rows: pa.Table, data: st.DataObject

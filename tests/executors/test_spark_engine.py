@@ -4,6 +4,7 @@
 import json
 import os
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,9 @@ def test_files_of_an_older_schema_get_the_columns_of_the_table_and_lose_none(spa
     assert note.startswith("engine spark (1 group): arrow can't: ")
     assert "has another schema than" in note
     told: list[Progress] = []
+    began = time.monotonic()
     written = list(choices[0].engine.rewrite([task], OPTIONS, told.append, threading.Event()))
+    assert 0 < told[-1].cpu_seconds < (time.monotonic() - began) * os.cpu_count(), "as Spark counts it"
     assert [(file.path, file.rows) for file in written] == list(zip(task.outputs, (167, 167, 166), strict=True))
     assert [file.bytes for file in written] == [os.path.getsize(path) for path in task.outputs]
     assert sorted(os.listdir(tmp_path / "new")) == ["0-0", "0-1", "0-2"]

@@ -2,6 +2,7 @@
 """The session starts without a Java of the system, without a network the second time, and says what is missing."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import lake.formats
 from executors.jars import cache_dir
-from executors.spark import S3_PACKAGES, session_settings, spark_session
+from executors.spark import S3_PACKAGES, _with_ours, session_settings, spark_session
 from lake.errors import Rejected
 from lake.formats.hudi.session import BUNDLE
 from lake.ports import SessionNeeds
@@ -31,6 +32,37 @@ jvm = session.sparkContext._jvm
 print(jvm.org.apache.hudi.common.table.HoodieTableVersion.current(), jvm.java.lang.System.getProperty("java.home"))
 """
 NO_NETWORK = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=9 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=9"
+
+
+#: what a library of the JVM says by each of its ways, after a start
+SAYING = """
+from executors.spark import spark_session
+session = spark_session({"spark.master": "local[1]", "spark.driver.memory": "512m"}, formats=())
+session.range(3).count()
+jvm = session.sparkContext._jvm
+said = jvm.org.apache.logging.log4j.LogManager.getLogger("a.library")
+said.error("a disk is full")
+said.warn("a class is old")
+jvm.java.lang.System.out.println("# a banner")
+print("data")
+"""
+
+
+def test_of_what_a_jvm_says_only_errors_come_into_the_log_as_lines_like_the_others(monkeypatch):
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    done = subprocess.run([sys.executable, "-c", SAYING], capture_output=True, text=True, check=True)
+    assert done.stdout == "data\n"
+    line = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ERROR a\.library: a disk is full\n"
+    assert re.fullmatch(line, done.stderr), done.stderr
+
+
+def test_a_configuration_of_log4j_that_somebody_has_goes_before_ours(tmp_path, monkeypatch):
+    options, ours = "-Djava.io.tmpdir=/tmp", "-Dlog4j2.configurationFile="
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert ours in _with_ours(options), "the directory has none"
+    assert _with_ours(f"{options} {ours}/etc/theirs.xml").count("-Dlog4j") == 1
+    (tmp_path / "log4j2.xml").touch()
+    assert ours not in _with_ours(options)
 
 
 def start(tmp_path: Path, **environment: str) -> "subprocess.CompletedProcess[str]":

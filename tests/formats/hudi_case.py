@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hudi_tables import SMALL_BLOOM, copy, rows, table_rows, write
 from hudi_writing import QUICK_LOCK, Table
+from toys.cases import PARTS
 
 from lake.engines import Engine
 from lake.formats.hudi.format import HudiFormat
@@ -33,6 +34,7 @@ class HudiCase:
     """See ``contract.case.Case``; ``templates`` is a directory, empty at first, that all cases of a session share."""
 
     engines: Sequence[Engine] = ()
+    parts = PARTS
 
     def __init__(self, spark: "SparkSession", templates: Path) -> None:
         self.format: Any = HudiFormat()

@@ -6,11 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from contract import port, run
 from contract.capabilities import CapabilityContract
 from contract.port import PortContract
 from contract.run import RunContract
 from databases import sqlite_at
-from hive_case import HiveCase
+from hive_case import HiveCase, WholeCase
 from hive_metastore import MetastoreServer
 from toys.bench import Bench
 
@@ -18,7 +19,7 @@ from executors.engines.arrow import ArrowEngine
 from executors.engines.places import InProcess
 from service.store.views import StoreSettings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]
 
 
 @pytest.fixture(params=["parquet", "orc"])
@@ -29,6 +30,14 @@ def case(metastore: MetastoreServer, request: pytest.FixtureRequest) -> HiveCase
     return HiveCase(uri=metastore.uri, kind=request.param)
 
 
+class _Benched:
+    @pytest.fixture
+    def bench(self, case: HiveCase, tmp_path: Path) -> Iterator[Bench]:
+        made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+        yield made
+        made.store.close()
+
+
 class TestPort(PortContract):
     """Listing, journal, commit, withdrawal, writers, deletion."""
 
@@ -37,11 +46,24 @@ class TestCapabilities(CapabilityContract):
     """None is declared."""
 
 
-class TestRun(RunContract):
+@pytest.mark.shown_by("tests/contract/test_contract_run.py::TestRun")
+class TestRun(_Benched, RunContract):
     """Executors, rescuer, sweep and cleaner."""
 
-    @pytest.fixture
-    def bench(self, case: HiveCase, tmp_path: Path) -> Iterator[Bench]:
-        made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
-        yield made
-        made.store.close()
+
+class _Whole:
+    """Tables without partitions, made by Hive and by Spark."""
+
+    @pytest.fixture(params=["parquet", "orc", "parquet by Spark", "orc by Spark"])
+    def case(self, metastore: MetastoreServer, request: pytest.FixtureRequest) -> WholeCase:
+        kind, _, by_spark = request.param.partition(" ")
+        return WholeCase(uri=metastore.uri, kind=kind, by_spark=bool(by_spark))
+
+
+class TestPortOfWholeTables(_Whole, port.WholeTables):
+    """Listing, journal, commit, withdrawal, writers, deletion."""
+
+
+@pytest.mark.shown_by("tests/contract/test_contract_run.py::TestRun")
+class TestRunOfWholeTables(_Whole, _Benched, run.WholeTables):
+    """Executors, rescuer, sweep and cleaner."""

@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
 from databases import sqlite_at
 from hive_case import DATABASE, HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
-from toys.bench import Bench
+from toys.bench import Background, Bench
 from toys.cases import no_spark
 from toys.files import rows, told
 from waiting import wait_for
@@ -28,8 +30,11 @@ from waiting import wait_for
 from executors.late import LateReport, bring_home, resolve_places, stirred, sweep_places
 from executors.observer import Observer
 from executors.outcome import Result
+from lake.formats.hive.writer import HiveWriter
+from lake.metastore import Metastore
+from lake.optional import identified
 from lake.places import Take
-from lake.plan import Claim, Step
+from lake.plan import Claim, Keeper, KeeperKind, PlanState, Step
 from service.config.loader import load
 from service.daemon.upkeep import Upkeep
 from service.store.views import StoreSettings
@@ -134,9 +139,7 @@ def test_rule_2_a_late_append_is_carried_once_and_counted_and_its_file_waits_for
 def test_rule_2_a_file_that_is_half_written_is_carried_when_it_is_whole(bench: Bench):
     before = in_partition(bench)
     late = write(home(bench), 900, 910)
-    path = home(bench) / "part-late.parquet"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-4])
+    path, whole = half_written(home(bench))
     report = swept(bench)
     assert (report.carried, report.waiting, in_partition(bench)) == (0, 1, before)
     path.write_bytes(whole)
@@ -222,27 +225,185 @@ def test_rule_4_an_overwrite_of_nothing_or_one_at_work_is_waited_for_and_halts_t
     assert in_partition(bench) == before
 
 
+def test_rule_4_an_overwrite_that_also_empties_the_partitions_own_directory_is_no_riddle(bench: Bench):
+    """Spark's static ``INSERT OVERWRITE`` removes ``TABLE/PARTITION``, wherever the partition is."""
+    shutil.rmtree(home(bench))
+    anew = overwrite(here(bench), 700, 720)
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew))
+    assert home_files_wait(bench) == 0
+    more = write(here(bench), 720, 730, "part-more.parquet")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew + more))
+    late = write(bench.case.places(bench.table)[PARTITION], 900, 910)  # type: ignore[attr-defined]
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew + more + late))
+
+
+def test_rule_4_an_overwrite_that_spanned_a_move_and_emptied_the_own_directory_takes_the_partition_back(bench: Bench):
+    first = here(bench)
+    write(first, 800, 810)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    shutil.rmtree(home(bench))
+    anew = overwrite(first, 500, 520)
+    assert (swept(bench).moved_back, here(bench), in_partition(bench)) == (1, first, sorted(anew))
+    assert swept(bench) == LateReport()
+
+
+def test_rule_1_an_overwrite_of_the_whole_table_is_followed_and_no_version_that_is_read_goes(bench: Bench):
+    """Spark's removes the table's directory, with what says whose a version is, and writes where partitions are."""
+    places, plan = bench.case.places(bench.table), bench.request()  # type: ignore[attr-defined]
+    claim = bench.claim()
+    bench.execute(f"UPDATE staged SET cleared_at_ms = NULL WHERE plan_id != '{plan.plan_id}'")
+    shutil.rmtree(bench.table.location)
+    anew = list[str]()
+    for number, place in enumerate(places.values()):
+        place.mkdir(parents=True)
+        for part in (0, 5):
+            low = number * 100 + part
+            anew += write(place, low, low + 5, f"part-{part}.parquet")
+    bench.sweep()
+    assert bench.rows() == sorted(anew)
+    assert bench.run(claim).result is Result.CANCELLED
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert (bench.rows(), swept(bench), halted(bench)) == (sorted(anew), LateReport(), None)
+    bench.clean()
+    bench.sweep()
+    assert bench.rows() == sorted(anew)
+
+
+def home_files_wait(bench: Bench) -> int:
+    return sum(due.version.path.startswith(f"{PARTITION}/") for due in bench.store.superseded(bench.table))
+
+
+def relocated(bench: Bench, elsewhere: Path) -> None:
+    partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    moved = partition.changed(partition.storage.moved(f"file:{elsewhere}"), partition.parameters)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
+
+
+def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_change_it_stays_there(
+    bench: Bench, tmp_path: Path
+):
+    (tmp_path / "elsewhere").mkdir()
+    write(home(bench), 900, 910)
+    with mock.patch("lake.formats.hive.late.failpoint", side_effect=lambda _: relocated(bench, tmp_path / "elsewhere")):
+        swept(bench)
+    assert (here(bench), in_partition(bench), halted(bench)) == (tmp_path / "elsewhere", [], None)
+    assert swept(bench) == LateReport()
+
+
+def test_rule_11_a_change_that_meets_a_call_of_the_sweep_halts_the_table(bench: Bench, tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    write(home(bench), 900, 910)
+    alter = Metastore.alter_partitions
+
+    def altered(*arguments: Any) -> None:
+        alter(*arguments)
+        with mock.patch.object(Metastore, "alter_partitions", alter):
+            relocated(bench, tmp_path / "elsewhere")
+
+    with mock.patch.object(Metastore, "alter_partitions", altered):
+        assert swept(bench).halted
+    assert "one of the two may have undone the other" in str(halted(bench))
+    assert here(bench) == tmp_path / "elsewhere"
+
+
+def as_is(bench: Bench) -> Any:
+    return bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+
+
+def written_back(bench: Bench, before: Any) -> None:
+    """What Hive does when it has brought the files of an INSERT in: all that it read before, with new counts."""
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        counted = before.changed(before.storage, {**before.parameters, "numFiles": "9"})
+        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), [counted])
+
+
+@pytest.fixture
+def unmoved(case: HiveCase, tmp_path: Path) -> Iterator[Bench]:
+    """A table that no plan has moved yet."""
+    made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+    yield made
+    made.store.close()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_rule_11_a_partition_that_is_written_back_as_it_was_before_a_move_is_moved_again(unmoved: Bench, times: int):
+    bench, late = unmoved, list[str]()
+    for _ in range(times):
+        before, home_then = as_is(bench), here(bench)
+        bench.request()
+        assert bench.run().result is Result.COMPLETED
+    place, rows_before = here(bench), in_partition(bench)
+    late += write(place, 800, 810, "part-seen.parquet")
+    written_back(bench, before)
+    reasons = stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert "written back as it was before a move" in reasons[PARTITION]
+    assert {version.partition for version in bench.clean().deleted} == {"dt=1"}
+    assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION]) == reasons
+    late += write(home_then, 900, 910)
+    assert swept(bench).carried == 1
+    assert (here(bench), in_partition(bench)) == (place, sorted([*rows_before, *late]))
+    assert counted(bench) == true_counts(bench)
+    written_back(bench, before)
+    swept(bench)
+    assert (here(bench), in_partition(bench), swept(bench)) == (place, sorted([*rows_before, *late]), LateReport())
+    bench.clean()
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert (in_partition(bench), halted(bench)) == (sorted([*rows_before, *late]), None)
+
+
+def test_rule_11_an_overwrite_that_ends_with_what_it_read_before_a_move_takes_the_partition_back(unmoved: Bench):
+    bench, before = unmoved, as_is(unmoved)
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    anew = overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    late = write(here(bench), 800, 810, "part-seen.parquet")
+    written_back(bench, before)
+    assert swept(bench).moved_back == 1
+    assert (here(bench), in_partition(bench)) == (home(bench), sorted([*anew, *late]))
+    assert (swept(bench), halted(bench)) == (LateReport(), None)
+    bench.clean()
+    assert in_partition(bench) == sorted([*anew, *late])
+
+
 def test_rule_1_a_partition_that_names_an_epoch_which_nobody_recorded_halts_its_table(bench: Bench):
     earlier = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
     bench.request()
     assert bench.run().result is Result.COMPLETED
     stored = bench.stored()
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        owner.alter_partitions(DATABASE, table_name(bench.table), [earlier])
+        unknown = {**earlier.parameters, "lakefold.version": "another-e1-1"}
+        owner.alter_partitions(DATABASE, table_name(bench.table), [earlier.changed(earlier.storage, unknown)])
     assert swept(bench).halted
     assert "an executor that slept has moved it" in str(halted(bench))
     assert bench.stored() == stored
     assert bench.store.claim("another") is None
 
 
-def test_rule_5_nothing_is_planned_committed_or_deleted_where_a_late_file_waits(bench: Bench):
+def half_written(place: Path) -> tuple[Path, bytes]:
+    """The file of ``write`` without its end, and the whole of it."""
+    path = place / "part-late.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-4])
+    return path, whole
+
+
+def test_rule_5_nothing_is_committed_or_deleted_where_a_late_file_is_being_written(bench: Bench):
     before, place = in_partition(bench), here(bench)
     plan = bench.request()
     late = write(home(bench), 900, 910)
+    path, whole = half_written(home(bench))
     outcome = bench.run()
     assert outcome.result is Result.COMPLETED, "the other partition's group is as it was"
     assert [bench.store.plan(plan.plan_id).groups[0].left_out is None, here(bench) == place] == [False, True]
     assert PARTITION not in {one.partition for one in bench.clean().deleted}
+    path.write_bytes(whole)
     assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
     bench.request(partitions=[PARTITION])
     assert bench.run().result is Result.COMPLETED
@@ -250,25 +411,79 @@ def test_rule_5_nothing_is_planned_committed_or_deleted_where_a_late_file_waits(
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_rule_5_a_plan_that_waits_makes_way_for_a_late_file_and_one_that_runs_is_waited_for(bench: Bench, runs: bool):
-    before, plan = in_partition(bench), bench.request(partitions=[PARTITION])
+def test_rule_5_a_late_file_is_brought_in_while_a_plan_holds_its_partition_and_goes_along(bench: Bench, runs: bool):
+    before, plan, place = in_partition(bench), bench.request(partitions=[PARTITION]), here(bench)
     claim = bench.claim() if runs else None
     late = write(home(bench), 900, 910)
-    assert swept(bench).carried == 0
-    assert bench.state(plan) == ("inflight" if runs else "cancelled")
-    if claim is not None:
-        assert bench.run(claim).result is Result.CANCELLED
     assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
+    assert bench.state(plan) == ("inflight" if runs else "requested")
+    assert bench.run(claim).result is Result.COMPLETED
+    assert (in_partition(bench), here(bench) != place, swept(bench)) == (sorted(before + late), True, LateReport())
 
 
-def test_rule_5_an_append_that_comes_between_rewrite_and_commit_cancels_the_plan(bench: Bench):
+@pytest.mark.parametrize("step", [Step.PREPARE, Step.REWRITE, Step.RECEIPT])
+def test_rule_5_an_append_that_comes_while_a_plan_runs_is_part_of_its_commit(bench: Bench, step: Step):
+    before, written, place = in_partition(bench), list[str](), here(bench)
+    bench.request(partitions=[PARTITION])
+    late = AtStep(step, lambda: written.extend(write(home(bench), 900, 910)))
+    assert bench.run(observer=late).result is Result.COMPLETED
+    assert (in_partition(bench), here(bench) != place) == (sorted(before + written), True)
+    assert swept(bench) == LateReport()
+
+
+def test_rule_5_an_append_that_comes_right_before_the_move_is_brought_in_right_after_it(bench: Bench):
     before, written = in_partition(bench), list[str]()
     bench.request(partitions=[PARTITION])
-    late = AtStep(Step.RECEIPT, lambda: written.extend(write(home(bench), 900, 910)))
-    outcome = bench.run(observer=late)
-    assert outcome.result is Result.CANCELLED
-    assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
-    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + written))
+    place, metastore = here(bench), Metastore.alter_partitions
+
+    def altered(*arguments: Any) -> None:
+        if not written:
+            written.extend(write(place, 900, 910))
+        metastore(*arguments)
+
+    with mock.patch.object(Metastore, "alter_partitions", altered):
+        assert bench.run().result is Result.COMPLETED
+    assert (in_partition(bench), swept(bench)) == (sorted(before + written), LateReport())
+
+
+def test_rule_5_an_overwrite_that_ends_while_a_plan_runs_takes_the_partition_back_and_cancels_the_plan(bench: Bench):
+    anew = list[str]()
+    plan = bench.request(partitions=[PARTITION])
+    late = AtStep(Step.REWRITE, lambda: anew.extend(overwrite(home(bench), 500, 520)))
+    assert bench.run(observer=late).result is Result.CANCELLED
+    assert (here(bench), in_partition(bench), bench.state(plan)) == (home(bench), sorted(anew), "cancelled")
+    assert swept(bench) == LateReport()
+
+
+def test_rule_5_a_plan_does_not_commit_while_a_round_is_in_its_partition_nor_is_one_let_in_at_its_commit(bench: Bench):
+    keeper = Keeper(kind=KeeperKind.SWEEP, name="a round")
+    before, place = in_partition(bench), here(bench)
+    bench.request(partitions=[PARTITION])
+    assert bench.store.keep(bench.table, [PARTITION], keeper, beside_plans=True) == {PARTITION}
+    running = Background(bench.run)
+    wait_for(lambda: inflight(bench) == Step.RECEIPT, "the plan came to its commit")
+    time.sleep(0.5)
+    assert (here(bench), in_partition(bench)) == (place, before)
+    refused = list[int]()
+    with mock.patch.object(HiveWriter, "commit", holding(bench, keeper, refused)):
+        bench.store.release(keeper)
+        assert running.join().result is Result.COMPLETED
+    assert refused == [0]
+    assert in_partition(bench) == before
+
+
+def inflight(bench: Bench) -> str | None:
+    return next((plan.step for plan in bench.store.plans(state=PlanState.INFLIGHT)), None)
+
+
+def holding(bench: Bench, keeper: Keeper, held: list[int]) -> Any:
+    commit = HiveWriter.commit
+
+    def committed(writer: HiveWriter, rewrite: Any) -> Any:
+        held.append(len(bench.store.keep(bench.table, [PARTITION], keeper, beside_plans=True)))
+        return commit(writer, rewrite)
+
+    return committed
 
 
 @pytest.mark.parametrize("take", list(Take))
@@ -311,6 +526,18 @@ def test_rule_6_a_partition_goes_home_when_what_was_replaced_there_is_gone_and_l
     assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(before + late))
 
 
+def test_rule_6_a_partition_that_was_overwritten_where_it_is_goes_home_and_what_was_overwritten_is_not_missed(
+    bench: Bench,
+):
+    bench.clean()
+    anew, left = overwrite(here(bench), 900, 910), here(bench)
+    bring_home(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta())
+    assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew), LateReport())
+    # A writer that spanned this move, too, is followed.
+    last = overwrite(left, 910, 920)
+    assert (swept(bench).moved_back, here(bench), in_partition(bench)) == (1, left, sorted(last))
+
+
 def dropped(bench: Bench) -> None:
     made = bench.case.partitions(bench.table)[PARTITION].made_at  # type: ignore[attr-defined]
     wait_for(lambda: time.time() > made + 1, "time stands still")
@@ -344,6 +571,24 @@ def test_rule_6_a_partition_that_is_dropped_and_added_again_shows_no_replaced_fi
     bench.clean()
     assert (in_partition(bench), swept(bench)) == (rows_, LateReport())
     assert not [path for path in (Path(bench.table.location) / "_lakefold/_aside").rglob("*") if path.is_file()]
+
+
+def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(case: HiveCase, tmp_path: Path):
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+    bench.table = identified(bench.format, bench.table)
+    bench.store.register(bench.table, "compact")
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    replaced = {path.name for path in data_files(home(bench))}
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.make_table(table_name(bench.table), Path(bench.table.location))
+    added_again(bench)
+    before = in_partition(bench)
+    assert swept(bench) == LateReport()
+    assert ({path.name for path in data_files(here(bench))}, here(bench)) == (replaced, home(bench))
+    bench.clean()
+    assert in_partition(bench) == before
+    bench.store.close()
 
 
 def test_rule_6_a_round_that_is_killed_when_it_has_moved_files_aside_is_finished_by_the_next(bench: Bench):

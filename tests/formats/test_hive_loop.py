@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hive tables from scan to clean by the real daemon, beside a Spark that writes and reads in a process of its own."""
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,10 +11,9 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 from databases import sqlite_at
-from harness import Installation
+from harness import Installation, hive_installation
 from hive_metastore import MetastoreServer
 from pyarrow import orc
-from support import HEAP
 
 from lake.metastore import Metastore
 
@@ -60,15 +58,7 @@ def as_spark_read(folder: Path) -> dict[str, Counter[str]]:
 
 @pytest.fixture
 def home(metastore: MetastoreServer, tmp_path: Path) -> Installation:
-    made = Installation(home=tmp_path, url=sqlite_at(tmp_path))
-    heap = "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in HEAP.items())
-    made.config.write_text(
-        f'[database]\nurl = "{made.url}"\n[spark]\nmaster = "local[2]"\n{heap}[http]\nport = 0\n'
-        f'[[sources]]\nmetastore = "{metastore.uri}"\ndatabase = "loop"\n'
-        '[defaults]\nquiet_period = "0s"\nretention = "1h"\nreceipt = "hash"\n'
-        '[[tables]]\nmatch = "*"\nmode = "compact"\naccess = "catalog"\n'
-    )
-    return made
+    return hive_installation(tmp_path, sqlite_at(tmp_path), metastore.uri, "loop")
 
 
 def places(uri: str) -> dict[str, dict[str, Path]]:
@@ -97,6 +87,9 @@ def ids(paths: Iterable[Path]) -> Counter[Any]:
         return Counter(value for (value,) in connection.execute(read).fetchall())
 
 
+@pytest.mark.shown_by(
+    "tests/reliability/test_hive_races.py::test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partitions_move"
+)
 def test_a_table_goes_from_scan_to_clean_twice_while_its_writers_and_readers_ask_the_metastore(
     metastore: MetastoreServer, home: Installation, tmp_path: Path
 ):

@@ -212,10 +212,11 @@ def test_a_table_whose_rows_are_not_in_plain_files_is_refused(
 
 def test_a_table_or_a_partition_elsewhere_than_on_a_local_file_system_is_refused(changed: Metastore):
     flat = table(changed, "flat")
-    reason = "at hdfs://nn/flat, but Hive tables must be on a local or mounted file system"
+    reason = "at s3a://nn/flat, but Hive tables must be on HDFS, or on a local or mounted file system"
     with pytest.raises(Rejected, match=reason):
-        refusals.check("t", flat.changed(flat.storage.moved("hdfs://nn/flat"), flat.parameters))
-    place = Place(name="dt=d0", storage=flat.storage.moved("hdfs://nn/flat"), parameters={}, made_at=0)
+        refusals.check("t", flat.changed(flat.storage.moved("s3a://nn/flat"), flat.parameters))
+    moved = flat.storage.moved("s3a://nn/flat")
+    place = Place(name="dt=d0", storage=moved, parameters={}, made_at=0, holder=flat)
     with pytest.raises(Rejected, match=f"t, partition dt=d0: it is {reason}"):
         list_places("t", [place])
 
@@ -275,3 +276,27 @@ def test_from_a_source_to_an_explanation_and_no_plan_until_access_is_said(hive: 
     assert unsaid in refused.stderr
     assert home.run("plans", "list", "--json").stdout.strip() in ("", "[]")
     assert {path: path.stat().st_mtime_ns for path in hive.place.rglob("*")} == before
+
+
+def test_a_first_look_at_a_metastore_writes_a_file_whose_rules_ask_who_goes_by_the_catalog(
+    hive: MetastoreServer, tmp_path: Path
+):
+    home = Installation(home=tmp_path, url=sqlite_at(tmp_path))
+    home.config.unlink()
+    first = json.loads(home.run("init", hive.uri, "--database", "shop", "--json").stdout)
+    found = {entry["table"]: entry for entry in first["tables"]}
+    assert sorted(found) == ["shop.clicks", "shop.events", "shop.flat", "shop.moved", "shop.orders"]
+    assert found["shop.orders"]["reducible_files"] == 15
+    assert "quiet_period" in found["shop.orders"]["left_alone"]
+    written = home.config.read_text()
+    assert f'[[sources]]\nmetastore = "{hive.uri}"  # 5 tables; those added later are found, too\n' in written
+    assert "concurrency" not in written
+    rule = '[[tables]]\nmatch = "shop.orders"\nmode = "compact"\naccess = "?"  # "catalog"\n'
+    assert "".join(f"# {line}\n" for line in rule.splitlines()) in written
+    assert json.loads(home.run("config", "check", "--json").stdout)["modes"]["observe"] == 5
+    home.config.write_text(f"{written}\n{rule}")
+    refused = home.run("config", "check", expect=None)
+    assert (refused.returncode, "access" in refused.stderr) == (1, True)
+    home.config.write_text(f"{written}\n{rule}".replace('"?"', '"catalog"'))
+    modes = json.loads(home.run("config", "check", "--json").stdout)["modes"]
+    assert (modes["observe"], modes["compact"]) == (4, 1)

@@ -30,7 +30,7 @@ from waiting import wait_for
 from executors.outcome import Result
 from lake.errors import Conflict, Integrity, Rejected
 from lake.formats.hive import commits, neighbours
-from lake.formats.hive.owners import check_owner
+from lake.local_files import LocalFiles
 from lake.metastore import Metastore, Partition
 from lake.model import TableRef
 from lake.plan import Commit, Plan
@@ -253,6 +253,46 @@ def test_rule_10_what_a_writer_adds_before_the_commit_comes_along_and_is_superse
     assert len(list(case.places(table)["dt=0"].iterdir())) == 2
 
 
+def test_rule_10_what_a_writer_adds_once_all_is_ready_for_the_call_comes_along_too_but_puts_it_off_not_for_ever(
+    case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
+):
+    written, write = list[Path](), commits.write
+
+    def added_to(ref: TableRef, record: commits.Record) -> None:
+        write(ref, record)
+        before = set(Path(table.location, "dt=0").iterdir())
+        case.append(table, "dt=0", 10_000 + 10 * len(written), 10_010 + 10 * len(written))
+        written.extend(set(Path(table.location, "dt=0").iterdir()) - before)
+
+    monkeypatch.setattr(commits, "write", added_to)
+    with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
+        commit = one.committed()
+    late = written.pop()
+    assert len(written) == 5
+    assert {path.name for path in written} < {path.name for path in case.places(table)["dt=0"].iterdir()}
+    assert {os.path.basename(version.path) for version in commit.superseded} >= {path.name for path in written}
+    assert late.name not in {path.name for path in case.places(table)["dt=0"].iterdir()}
+    assert late.name not in {os.path.basename(version.path) for version in commit.superseded}
+
+
+def test_rule_10_a_partition_that_is_overwritten_once_all_is_ready_for_the_call_is_left_out(
+    case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
+):
+    rows, write = list[str](), commits.write
+
+    def overwritten_after(ref: TableRef, record: commits.Record) -> None:
+        write(ref, record)
+        if not rows:
+            case.update(table, "dt=0")
+            rows.extend(case.rows(table))
+
+    monkeypatch.setattr(commits, "write", overwritten_after)
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        commit = one.committed()
+    assert ([move.partition for move in commit.moves], len(commit.left_out)) == (["dt=1"], 1)
+    assert (case.places(table)["dt=0"], case.rows(table)) == (Path(table.location, "dt=0"), rows)
+
+
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -300,7 +340,7 @@ def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afte
     monkeypatch.setattr(Metastore, "alter_partitions", met)
     with (
         attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one,
-        pytest.raises(Integrity, match=r"one of the two may have undone the other: .*partition 0"),
+        pytest.raises(Integrity, match=r"one of the two may have undone the other: .*partition dt=0"),
     ):
         one.committed()
     assert (case.format.committed(table, "p") is None) == (not what)
@@ -321,7 +361,7 @@ def test_rule_11_a_commit_that_met_another_change_is_recorded_and_its_table_halt
     assert bench.run().result is Result.COMPLETED
     state = bench.store.table_state(plan.table.name)
     assert state.halted
-    assert "the properties of partition 1 are others" in str(state.halted_reason)
+    assert "the properties of partition dt=1 are others" in str(state.halted_reason)
     bench.store.close()
 
 
@@ -345,14 +385,6 @@ def test_rule_13_new_directories_and_files_are_their_owners_as_the_old_ones_were
     for path, mode in ((place, 0o2775), (place.parent, 0o2775), (Path(table.location, commit.outputs[0].path), 0o640)):
         status = path.stat()
         assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (user, group, mode), path
-
-
-def test_a_table_without_partitions_is_refused_before_anything_is_staged(case: HiveCase, hive: MetastoreServer):
-    flat = next(case.format.in_metastore(hive.uri, "shop", "flat"))
-    with attempt(case, plan_all(case.format, flat, "p")) as one:
-        with pytest.raises(Rejected, match="has no partitions"):
-            one.prepared()
-        assert one.journal == []
 
 
 ACL_VERSION, ACL_ENTRY, NO_ID = struct.pack("<I", 2), struct.Struct("<HHI"), 0xFFFFFFFF
@@ -405,16 +437,16 @@ def test_rule_13_a_writer_who_is_not_root_refuses_what_he_could_not_give_back_to
     assert re.fullmatch(
         "t: / belongs to root, and lakefold runs as .*: what it writes could not be overwritten by its owner; run "
         "lakefold's executors as root",
-        as_nobody(lambda: check_owner("t", "/")),
+        as_nobody(lambda: LocalFiles().check_owner("t", "/")),
     )
     # Below /tmp itself, since the tests' own directory is for its owner only.
     with TemporaryDirectory(dir="/tmp") as name:
         owned = os.stat(name)
         user = 65534 if os.geteuid() == 0 else owned.st_uid
         os.chown(name, user, -1)
-        assert as_nobody(lambda: check_owner("t", name)) == ""
+        assert as_nobody(lambda: LocalFiles().check_owner("t", name)) == ""
         os.chmod(name, 0o500)
-        assert f"t: lakefold may not write to {name}; allow" in as_nobody(lambda: check_owner("t", name))
+        assert f"t: lakefold may not write to {name}; allow" in as_nobody(lambda: LocalFiles().check_owner("t", name))
 
 
 def test_rule_14_a_table_is_planned_only_where_a_rule_says_that_all_go_by_the_catalog(

@@ -28,6 +28,7 @@ def test_discard_with_instants_leaves_a_newer_instant_of_the_plan_alone(table: N
 
 
 @pytest.mark.parametrize("state", ["inflight", "written"])
+@pytest.mark.crossed
 def test_discard_leaves_no_file_and_no_instant(table: NewTable, state: str) -> None:
     trips = table()
     rows, files = trips.rows(), trips.data_files()

@@ -56,7 +56,7 @@ def six(spark: Any, tmp_path: Path, **options: str) -> Table:
 
 
 @pytest.mark.parametrize("kind", ["cow", "metadata", "version 6"])
-@pytest.mark.crossed
+@pytest.mark.crossed(first="cow")
 def test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive(
     table: NewTable, spark: Any, tmp_path: Path, kind: str
 ) -> None:
@@ -78,6 +78,9 @@ def test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out
     assert len(same_for_both(trips)) == 180 + 18
 
 
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_clean_start.py::test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive"
+)
 def test_f7_on_version_6_archiving_goes_on_once_the_writers_cleaner_has_been_silent_for_long(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -174,6 +177,9 @@ def written(spark: Any, base: Path, policy: str, *, compacting: bool) -> Table:
 
 @pytest.mark.parametrize("policy", ["KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS"])
 @pytest.mark.crossed
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_clean_start.py::test_f7_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hides_a_deleted_savepoint"
+)
 def test_f7_the_writers_own_cleaner_cleans_what_it_would_clean_without_a_clean_of_ours(
     spark: Any, tmp_path: Path, policy: str
 ) -> None:

@@ -137,6 +137,7 @@ def test_logs_of_a_write_that_did_not_complete_are_not_in_the_plan(table: NewTab
 
 
 @pytest.mark.parametrize("state", ["requested", "written"])
+@pytest.mark.crossed
 def test_a_withdrawn_compaction_leaves_nothing_and_commits_made_meanwhile_stay(table: NewTable, state: str) -> None:
     trips = table()
     plan = trips.compaction()
@@ -176,6 +177,9 @@ def test_a_compaction_that_somebody_withdrew_is_not_committed(table: NewTable) -
     assert FORMAT.committed(trips.ref, plan.plan_id) is None
 
 
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_traps.py::test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back"
+)
 def test_superseded_slices_are_deleted_and_neither_archiving_nor_native_cleaning_brings_them_back(
     table: NewTable, spark: Any
 ) -> None:
@@ -210,6 +214,9 @@ def test_superseded_slices_are_deleted_and_neither_archiving_nor_native_cleaning
     assert FORMAT.verify(trips.ref, third.superseded, rows=True).resurrected == ()
 
 
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_conformance.py::test_version_and_indexes_stay_and_hudis_validation_finds_nothing"
+)
 def test_metadata_table_and_every_index_are_kept_by_a_compaction_and_its_cleaning(spark: Any, tmp_path: Path) -> None:
     trips = Table(spark, tmp_path / "trips")
     write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=INDEXES)

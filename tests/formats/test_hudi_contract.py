@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hudi keeps the promise of the port: the suite of ``tests/contract`` on real tables."""
 
-import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,15 +12,13 @@ from contract.port import PortContract
 from contract.run import RunContract
 from databases import sqlite_at
 from hudi_case import HudiCase
-from support import BUNDLE, SOAK, passed_in_its_own_process, record_figure
+from support import BUNDLE, ONE_BUNDLE, SOAK, passed_in_its_own_process, record_figure
 from toys.bench import Bench
 
 from lake.formats.hudi.jvm.bundle import LINES, bundle_of
 from service.store.views import StoreSettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
-#: this is the run of one bundle, and not of everything
-WHOLE = "LAKEFOLD_TEST_BUNDLE" in os.environ
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +38,12 @@ if not SOAK:
     class TestHudiPort(PortContract):
         """Listing, journal, commit, withdrawal, writers, deletion."""
 
+    @pytest.mark.crossed(3)
     class TestHudiCapabilities(CapabilityContract):
         """All of them are declared; the oldest bundle refuses some."""
 
 
-if WHOLE:
+if ONE_BUNDLE:
 
     class TestHudiRun(RunContract):
         """Executors, rescuer, sweep and cleaner."""

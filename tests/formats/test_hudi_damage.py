@@ -95,7 +95,7 @@ def file_ids(plan: Plan | None) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("kind", "ending", "harm"), CASES)
-@pytest.mark.crossed(3)
+@pytest.mark.crossed
 def test_d1_what_verify_reports_is_not_planned_and_the_others_are(
     table: NewTable, kind: str, ending: str, harm: Harm
 ) -> None:
@@ -122,7 +122,7 @@ def test_d1_what_verify_reports_is_not_planned_and_the_others_are(
 
 
 @pytest.mark.parametrize(("kind", "ending", "harm"), CASES)
-@pytest.mark.crossed(3)
+@pytest.mark.crossed
 def test_d1_damage_after_planning_is_left_out_under_the_lock_and_mending_it_brings_every_row_back(
     table: NewTable, kind: str, ending: str, harm: Harm
 ) -> None:

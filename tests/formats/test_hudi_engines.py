@@ -52,6 +52,7 @@ def test_copied_row_groups_stay_as_they_are_under_new_file_names_and_a_later_ups
 
 
 @pytest.mark.parametrize("engine", ["spark", "stitch"])
+@pytest.mark.crossed
 def test_a_table_without_meta_columns_is_rewritten_by_both_engines(spark: Any, tmp_path: Path, engine: str) -> None:
     virtual_keys = {
         "hoodie.populate.meta.fields": "false",

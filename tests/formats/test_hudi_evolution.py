@@ -56,7 +56,7 @@ def _proved(trips: Table, plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("evolution", EVOLUTIONS)
-@pytest.mark.crossed(3)
+@pytest.mark.crossed
 def test_c2_files_from_before_a_column_took_another_type_are_clustered_with_a_proof_of_either_level(
     spark: Any, tmp_path: Path, evolution: str
 ) -> None:
@@ -175,7 +175,7 @@ def _read(trips: Table) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("level", list(ReceiptLevel))
 @pytest.mark.parametrize("change", ["add", "drop", "drop and add the last"])
-@pytest.mark.crossed(2)
+@pytest.mark.crossed
 def test_c2_a_table_whose_schema_has_a_history_is_clustered_with_a_proof(
     spark: Any, tmp_path: Path, change: str, level: ReceiptLevel
 ) -> None:
@@ -201,7 +201,7 @@ def test_c2_a_table_in_which_a_name_is_not_always_the_same_column_is_refused(
 
 @pytest.mark.parametrize("log_format", ["avro", "parquet"])
 @pytest.mark.parametrize("evolution", ["int to bigint", "int to string", "double to string", "in a struct"])
-@pytest.mark.crossed(2)
+@pytest.mark.crossed
 def test_c3_slices_with_logs_from_before_a_widening_are_clustered_and_compacted_with_a_proof(
     spark: Any, tmp_path: Path, evolution: str, log_format: str
 ) -> None:

@@ -11,11 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from racing import winners
 from s3_server import S3Server, server
 
 from lake import s3
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.client import exclusion, exclusive_object
+from lake.formats.hudi.client import exclusion, exclusive_object, exclusive_renewed
 from lake.formats.hudi.client.exclusion import FILE
 from lake.formats.hudi.client.exclusive_object import ObjectExclusion
 from lake.model import TableRef
@@ -36,7 +37,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def emptied(emulator: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     emulator.filesystem().delete_dir_contents("lake", missing_dir_ok=True)
     monkeypatch.setattr(exclusion, "PATIENCE", timedelta(0))
-    exclusive_object._watched.clear()
+    exclusive_renewed._watched.clear()
     exclusive_object._proved.clear()
     return emulator
 
@@ -84,23 +85,8 @@ def test_f2_of_many_that_try_at_once_one_gets_the_lock_on_s3(emptied, process):
         locks = [lock(process.pid) for _ in range(6)]
         for number, one in enumerate(locks):
             one._place = lambda number=number: (number, "")
-        together, got = threading.Barrier(len(locks)), []
-
-        def attempt(one: ObjectExclusion, together=together, got=got) -> None:
-            together.wait()
-            try:
-                one.take("racing")
-            except Transient:
-                return
-            got.append(one)
-
-        threads = [threading.Thread(target=attempt, args=[one]) for one in locks]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(got) == 1
-        got[0].give_back()
+        (winner,) = winners(locks)
+        winner.give_back()
 
 
 def test_f2_the_lock_of_a_dead_process_on_s3_is_taken_over_at_once_and_not_from_a_living_one(emptied, process):
@@ -131,9 +117,9 @@ def test_f2_a_lock_of_another_host_on_s3_is_taken_over_only_when_it_was_not_rene
     process.wait()
     elsewhere._claimed["process"] = None
     elsewhere.confirm("committing")
-    monkeypatch.setattr(exclusive_object, "SILENCE", timedelta(seconds=0.5))
+    monkeypatch.setattr(exclusive_renewed, "SILENCE", timedelta(seconds=0.5))
     monkeypatch.setattr(exclusion, "PATIENCE", timedelta(seconds=1.2))
-    monkeypatch.setattr(exclusive_object, "RENEWAL", timedelta(seconds=0.1))
+    monkeypatch.setattr(exclusive_renewed, "RENEWAL", timedelta(seconds=0.1))
     elsewhere._stopped.set()
     elsewhere._renewing.join()
     elsewhere._stopped.clear()

@@ -67,6 +67,7 @@ def _types(trips: Table, commit: Commit) -> set[pa.DataType]:
     [{"engine": "spark"}, {"sort_columns": ("name",)}, {"engine": "stitch"}, {"receipt": ReceiptLevel.HASH}],
     ids=["in batches", "by Hudi's reader", "copied", "hash"],
 )
+@pytest.mark.crossed(2)
 def test_d5_a_column_of_time_stamps_keeps_its_type_and_values(
     spark: Any, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -104,6 +105,9 @@ def test_d5_numbers_that_an_update_left_where_the_schema_has_text_are_copied_or_
     assert result.rows == result.rows_expected == 20
 
 
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_key_generators.py::test_d5_numbers_that_an_update_left_where_the_schema_has_text_are_copied_or_refused"
+)
 def test_d5_numbers_in_a_merge_on_read_table_that_an_update_made_text_are_not_converted(
     spark: Any, tmp_path: Path
 ) -> None:

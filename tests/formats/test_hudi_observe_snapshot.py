@@ -72,6 +72,7 @@ def slices_of_hudi(spark: "SparkSession", base: Path) -> dict[tuple[str, str], t
 @pytest.mark.parametrize(
     "name", ["cow", "clustered", "plain", "unpartitioned", "levels", "encoded", "archived", "saved", "compacted"]
 )
+@pytest.mark.crossed(4)
 def test_a_snapshot_has_exactly_the_files_that_spark_reads_with_their_sizes_on_disk(
     spark: "SparkSession", templates: Templates, name: str
 ) -> None:

@@ -273,5 +273,5 @@ def test_a_location_is_a_path_or_a_file_uri_and_nothing_else(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     bases = {Storage(f"{scheme}{tmp_path}/a b/").base for scheme in ("", "file:", "file://")} | {Storage("a b").base}
     assert bases == {f"{tmp_path}/a b"}
-    with pytest.raises(Rejected, match="scheme 'hdfs' is not served"):
-        Storage("hdfs://name/t")
+    with pytest.raises(Rejected, match="scheme 'gs' is not served"):
+        Storage("gs://name/t")

@@ -26,6 +26,7 @@ def met(table: Any) -> list[tuple[str, str, str]]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.crossed
 def test_a_commit_of_another_writer_between_the_steps_of_a_plan_is_told_and_one_before_or_after_is_not(
     spark: Any, tmp_path: Path, kind: str
 ) -> None:
@@ -45,6 +46,9 @@ def test_a_commit_of_another_writer_between_the_steps_of_a_plan_is_told_and_one_
 
 
 @pytest.mark.spark
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_overlaps.py::test_a_commit_of_another_writer_between_the_steps_of_a_plan_is_told_and_one_before_or_after_is_not"
+)
 def test_plans_of_two_processes_of_lakefold_at_once_are_no_other_writers_commits(
     spark: Any, tmp_path: Path, other: Any
 ) -> None:

@@ -44,7 +44,7 @@ def count_of_both(trips: Table) -> int:
 
 
 @pytest.mark.parametrize("kind", ["cow", "metadata"])
-@pytest.mark.crossed
+@pytest.mark.crossed(first="cow")
 def test_f1_groups_that_are_live_again_are_found_and_taken_out_for_good(table: NewTable, kind: str) -> None:
     trips = table(kind)
     before = {row[2] for row in trips.rows()}
@@ -81,6 +81,9 @@ def test_f1_a_group_that_a_writer_has_written_to_since_is_left_alone_and_named(t
     assert {path for group in touched for path in group.files} <= set(trips.data_files())
 
 
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_resurrected.py::test_f1_a_group_that_a_writer_has_written_to_since_is_left_alone_and_named"
+)
 def test_f1_a_group_of_a_pending_plan_or_a_savepoint_stays(table: NewTable) -> None:
     trips = table()
     inputs = {version.path for version in resurrect(trips).superseded}

@@ -8,7 +8,7 @@ import pytest
 from harness import Installation
 from hudi_tables import rows, write
 from hudi_writing import FORMAT, Table, ignore, make_table
-from s3_server import S3Server
+from s3_server import S3Server, policy
 
 from executors.receipt import prove
 from lake.errors import Conflict
@@ -16,6 +16,8 @@ from lake.formats.hudi.locks.on_conflict import WRITER_WINS
 from lake.plan import ReceiptLevel
 
 pytestmark = pytest.mark.spark
+
+PAGE = Path(__file__).parents[2] / "docs" / "object-stores.md"
 
 
 @pytest.fixture
@@ -44,6 +46,9 @@ def written(spark: Any, base: str) -> Table:
 
 @pytest.mark.parametrize("merge_on_read", [False, True], ids=["copy-on-write", "merge-on-read"])
 @pytest.mark.crossed
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_s3.py::test_the_commands_serve_a_lake_on_s3_and_a_kill_in_a_commit_leaves_readers_as_they_were"
+)
 def test_a_table_on_s3_is_found_rewritten_committed_and_cleaned(
     lake: str, merge_on_read: bool, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -76,6 +81,9 @@ def test_a_table_on_s3_is_found_rewritten_committed_and_cleaned(
     assert FORMAT.describe(table.ref)["pending"] == "nothing"
 
 
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_traps.py::test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lost"
+)
 def test_a_writer_that_was_faster_on_s3_keeps_its_rows_and_the_copied_files_go(copied: Table, spark: Any) -> None:
     plan = copied.plan(engine="stitch")
     with copied.writer() as writer:
@@ -99,7 +107,7 @@ def test_the_commands_serve_a_lake_on_s3_and_a_kill_in_a_commit_leaves_readers_a
     copied: Table, s3_server: S3Server, spark: Any, tmp_path: Path
 ) -> None:
     rows_before = copied.rows()
-    location = str(copied.base)
+    location, before = str(copied.base), len(s3_server.requests())
     installation = Installation(
         home=tmp_path,
         url=f"sqlite:///{tmp_path}/lakefold.db",
@@ -120,3 +128,5 @@ def test_the_commands_serve_a_lake_on_s3_and_a_kill_in_a_commit_leaves_readers_a
     assert copied.rows() == rows_before
     installation.run("verify", "trips", "--rows")
     assert "s3cret-of-the-tests" not in installation.run("config", "show").stdout
+    asked = s3_server.actions(location.split("/")[2], since=before)
+    assert {"s3:PutObject", "s3:DeleteObject"} < asked <= policy(PAGE), "as the page on S3 says"

@@ -39,7 +39,7 @@ def healthy(trips: Table) -> Plan:
 
 
 @pytest.mark.parametrize("kind", ["cow", "metadata"])
-@pytest.mark.crossed
+@pytest.mark.crossed(first="cow")
 def test_commits_archived_after_a_savepoint_are_missed_by_readers_and_left_alone_and_nothing_kept_is_deleted(
     table: NewTable, kind: str
 ) -> None:

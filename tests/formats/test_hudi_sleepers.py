@@ -21,6 +21,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("then", ["cancelled", "completed"])
+@pytest.mark.crossed
 def test_what_a_jvm_writes_when_its_plan_was_withdrawn_and_its_python_is_gone_is_deleted_by_the_sweep(
     spark: Any, tmp_path: Path, store: Store, other: OtherWriter, then: str
 ) -> None:

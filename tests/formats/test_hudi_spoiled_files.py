@@ -92,6 +92,7 @@ def _null_flipped(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("defect", "engine"), [("value", "spark"), ("null", "spark"), ("value", "stitch")])
+@pytest.mark.crossed
 def test_a_defect_in_a_new_file_is_caught_by_the_hash_before_the_commit(
     table: NewTable, defect: str, engine: str
 ) -> None:

@@ -105,6 +105,9 @@ def _metadata_listing(trips: Table) -> set[str]:
     return found
 
 
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_conformance.py::test_version_and_indexes_stay_and_hudis_validation_finds_nothing"
+)
 def test_trap_metadata_table_and_all_indexes_are_kept_and_updated(table: NewTable) -> None:
     trips = table("indexed")
     indexes = "hoodie.table.metadata.partitions"

@@ -164,7 +164,7 @@ def test_every_reason_that_a_setting_decides_names_a_setting() -> None:
     from planner.policy import KNOBS, setting_name
 
     names = {setting_name(knob) for knob in KNOBS}
-    commands = (Reason.QUARANTINED, Reason.DAMAGED, Reason.FAILED)
+    commands = (Reason.QUARANTINED, Reason.DAMAGED, Reason.FAILED, Reason.DECLINED)
     for reason in Reason:
         if reason not in (Reason.CHOSEN, Reason.BUSY, Reason.HELD, *commands):
             assert reason.knob in names, reason

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import FS_LOCK, rows, write
-from support import SOAK, record_figure
+from support import record_figure
 
 from executors.outcome import Result
 from executors.worker import Worker
@@ -21,7 +21,7 @@ from service.wiring import make_store
 
 pytestmark = pytest.mark.spark
 FORMAT = load_format("hudi")
-COMMITS = 24 if SOAK else 6
+COMMITS = 24
 KEYS = 400
 SCHEDULES = {
     "mor": {"hoodie.compact.schedule.inline": "true", "hoodie.compact.inline.max.delta.commits": "2"},
@@ -98,8 +98,10 @@ class Lake:
         return sorted(repr(tuple(row)) for row in frame.select(*columns).collect())
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("kind", SCHEDULES if SOAK else ["mor"])
+@pytest.mark.parametrize("kind", SCHEDULES)
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_adopt.py::test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on"
+)
 def test_a_writer_that_only_schedules_keeps_its_table_healthy_through_adoption(
     spark: Any, tmp_path: Path, kind: str
 ) -> None:

@@ -32,6 +32,9 @@ def resize(disk: Path, size: int) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.shown_by(
+    "tests/formats/test_hdfs.py::test_a_quota_that_is_exceeded_ends_the_attempt_with_the_namenodes_words_and_nothing_of_it_stays"
+)
 def test_a_disk_that_fills_up_while_rewriting_fails_the_plan_in_one_line_and_loses_nothing(
     spark, template, small_disk, tmp_path
 ):
@@ -62,6 +65,7 @@ def test_a_disk_that_fills_up_while_rewriting_fails_the_plan_in_one_line_and_los
 
 
 @pytest.mark.spark
+@pytest.mark.shown_by("tests/service/test_daemon.py::test_two_daemons_on_one_database_scan_once_and_both_execute")
 def test_two_daemons_on_one_postgresql_share_the_work_and_never_do_it_twice(spark, template, tmp_path, request):
     import postgres
 

@@ -73,6 +73,7 @@ DEFECTS = [
 
 @pytest.mark.spark
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
+@pytest.mark.crossed(2)
 def test_a_planted_defect_ends_in_integrity_and_a_halted_table(
     defect: Callable[[pa.Table], pa.Table], spark, template, tmp_path, monkeypatch
 ):

@@ -24,7 +24,8 @@ from lake.errors import LakefoldError
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.locks.on_conflict import STRATEGY, UPDATES, WRITER_WINS
 from lake.formats.hudi.timeline.timeline import Timeline, planned_slices
-from service.demo.ledger import Ledger, compare, read_table
+from service.demo.hudi import read_table
+from service.demo.ledger import Ledger, compare
 
 COMMITS = 40 if SOAK else 8
 ROWS = 4000 if SOAK else 1000

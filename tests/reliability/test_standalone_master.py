@@ -75,6 +75,9 @@ def spark_master(tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.shown_by(
+    "tests/reliability/test_yarn.py::test_a_plan_of_hudi_and_one_of_hive_outlive_their_containers_and_application_masters"
+)
 def test_a_plan_runs_on_a_standalone_master_with_a_worker_in_another_directory(spark, spark_master, template, tmp_path):
     base = tmp_path / "lake" / "remote"
     shutil.copytree(template, base)
@@ -89,6 +92,8 @@ def test_a_plan_runs_on_a_standalone_master_with_a_worker_in_another_directory(s
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "1g",
             "spark.executor.extraJavaOptions": jvm_options(),
+            # The worker does not have the class of the tests either.
+            "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
         },
     )
     plan = installation.json("plans", "request", "t.remote")[0]["plan_ids"][0]

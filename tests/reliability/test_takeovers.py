@@ -10,7 +10,7 @@ import pytest
 from harness import Installation, stop_group
 from hudi_tables import FS_LOCK, rows, table_rows, write
 from invariants import check_plan_landed_once, ids_in_hudi_rs
-from support import SOAK, record_figure
+from support import record_figure
 from waiting import is_stopped, wait_for
 
 
@@ -52,8 +52,9 @@ def test_trap_a_kill_in_the_metadata_write_leaves_a_lock_that_the_next_process_r
 
 
 @pytest.mark.spark
-@pytest.mark.soak
-@pytest.mark.parametrize("database_url", ["sqlite", "postgresql"] if SOAK else ["postgresql"], indirect=True)
+@pytest.mark.shown_by(
+    "tests/formats/test_hive_processes.py::test_executors_stopped_at_every_point_for_longer_than_their_leases_change_nothing_when_they_wake"
+)
 def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_changes_nothing(
     database_url, spark, template, tmp_path
 ):
@@ -84,9 +85,9 @@ def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_c
 
 
 @pytest.mark.spark
-@pytest.mark.soak
+@pytest.mark.shown_by("tests/reliability/test_crashes.py::test_a_plan_killed_at_any_step_lands_exactly_once")
 def test_a_compaction_killed_at_a_step_lands_exactly_once_and_a_writers_upsert_meanwhile_stays(spark, tmp_path):
-    names = ["published_unrecorded", "before_commit", "after_commit"] if SOAK else ["before_commit"]
+    names = ["published_unrecorded", "before_commit", "after_commit"]
     made = tmp_path / "template"
     for version in range(3):
         write(rows(spark, 0, 200, version=version).coalesce(1), made, "upsert", merge_on_read=True)

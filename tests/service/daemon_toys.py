@@ -43,7 +43,7 @@ DAEMON = {
     "claim_interval": "100ms",
     "rescue_interval": "200ms",
     "clean_interval": "200ms",
-    "metrics_interval": "100ms",
+    "metrics_interval": "400ms",
     "discover_interval": "1s",
     "leader_ttl": "3s",
 }

@@ -31,7 +31,7 @@ class Lakefold:
         self.config = write_config(
             home,
             daemon={"executor_slots": 3},
-            policy={"lease": "2s", "heartbeat": "400ms", "backoff": "100ms", "retention": "4s"},
+            policy={"lease": "2s", "heartbeat": "400ms", "backoff": "100ms", "retention": "4s", "slo_files_per_gib": 4},
         )
         self.config.write_text(
             f'{self.config.read_text()}\n[[sources]]\npath = "{self.lake}/*"\nformat = "toy"\n{more}'

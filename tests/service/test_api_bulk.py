@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retry and cancel of many plans over HTTP: which ones, by whom, once for each key, and what is left."""
+"""Cancel, retry, approve and decline of many plans over HTTP: which ones, once for each key, and what is left."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from api_toys import add_token, client_of, context_at
-from store_plans import add, claimed, sql
+from store_plans import add, claimed, make_plan, sql
 
 from lake.model import TableRef
 from lake.plan import PlanState
@@ -33,6 +33,12 @@ def client(context):
 def failed(store, table, partition):
     plan = add(store, partition, table=table)
     store.fail(claimed(store), "no such codec")
+    return plan.plan_id
+
+
+def propose(store, partition, table, **more):
+    plan = make_plan(partition, table=table)
+    store.add_plan(plan, request_id=None, actor="scheduler", estimate={}, settings="s", proposed=True, **more)
     return plan.plan_id
 
 
@@ -100,6 +106,55 @@ def test_a_running_plan_is_asked_to_stop_and_what_comes_later_is_not_meant(conte
     assert states == [PlanState.INFLIGHT, PlanState.CANCELLED, PlanState.REQUESTED]
 
 
+def test_proposals_are_listed_and_approved_and_declined_by_the_filter_of_lists_and_nothing_else_is(context, client):
+    store = context.store
+    sales, other = (propose(store, partition, table=SALES) for partition in ("dt=1", "dt=2"))
+    ops, plain = propose(store, "dt=1", table=OPS), add(store, "dt=3", table=SALES).plan_id
+    for asked, found in (("true", [ops, other, sales]), ("false", [plain]), (None, [plain, ops, other, sales])):
+        listed = client.get("/v1/plans", params={"proposed": asked} if asked else {}).json()["items"]
+        assert [plan["plan_id"] for plan in listed] == found
+    dry = client.post("/v1/plans/approve", json={"table": "sales.orders", "dry_run": True}).json()
+    assert ids(dry) == [other, sales]
+    assert {key: dry["plans"][0][key] for key in ("input_files", "output_files")} == {
+        "input_files": 2,
+        "output_files": 1,
+    }
+    store.decline(other, "ada", "not this one")
+    done = client.post("/v1/plans/approve", json={"table": "sales.orders", "reason": "looked at"}).json()
+    assert (ids(done), done["left"]) == ([sales], [])
+    assert store.events(sales)[-1].reason == "approved: looked at"
+    assert [store.plan(plan).decision for plan in (sales, other, ops, plain)] == ["approved", "declined", None, None]
+    assert ids(client.post("/v1/plans/decline", json={"proposed": True}).json()) == [ops]
+    assert store.plan(ops).decided_by == "token ada"
+    assert ids(client.post("/v1/plans/decline", json={"proposed": True}).json()) == []
+    assert store.plan_state(plain) is PlanState.REQUESTED
+
+
+def test_what_was_proposed_after_somebody_looked_is_not_approved_with_the_rest(context, client):
+    seen = propose(context.store, "dt=1", table=SALES)
+    until = datetime.now(UTC) + timedelta(seconds=1)
+    later = propose(context.store, "dt=2", table=SALES)
+    sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms + 60000 WHERE id = :id", id=later)
+    assert ids(client.post("/v1/plans/approve", json={"proposed": True, "until": until.isoformat()}).json()) == [seen]
+    assert context.store.plan(later).waits_for_approval
+
+
+def test_a_proposal_that_its_successor_replaced_meanwhile_is_left_with_the_reason(context, client, monkeypatch):
+    old = propose(context.store, "dt=1", table=SALES)
+    begin = context.store.begin_bulk
+
+    def overtaken(*arguments, **more):
+        begun = begin(*arguments, **more)
+        propose(context.store, "dt=1", table=SALES, replaces={old: "a file changed"})
+        return begun
+
+    monkeypatch.setattr(context.store, "begin_bulk", overtaken)
+    done = client.post("/v1/plans/approve", json={"table": "sales.orders"}).json()
+    assert (ids(done), [left["plan_id"] for left in done["left"]]) == ([], [old])
+    assert "is cancelled and waits for no approval" in done["left"][0]["reason"]
+    assert [plan.waits_for_approval for plan in context.store.plans()] == [True, False]
+
+
 @pytest.mark.slow
 def test_more_than_one_call_may_hold_goes_on_behind_the_last(context, client, monkeypatch):
     monkeypatch.setattr(bulk, "MOST_PLANS", 2)
@@ -121,7 +176,15 @@ def test_more_than_one_call_may_hold_goes_on_behind_the_last(context, client, mo
         ("cancel", {"until": "1d"}, 400, "cancel of which plans?"),
         ("retry", {"state": "completed"}, 400, "only failed plans can be retried"),
         ("cancel", {"state": "failed"}, 400, "only requested and inflight plans can be cancelled"),
-        ("cancel", {"since": "yesterday"}, 422, "'yesterday' is not a time; write 2026-03-01"),
+        ("approve", {}, 400, "approve of which plans?"),
+        ("approve", {"state": "inflight"}, 400, "only plans that wait for a yes can be approved"),
+        (
+            "decline",
+            {"table": "sales.orders", "proposed": False},
+            400,
+            "only plans that wait for a yes can be declined",
+        ),
+        ("cancel", {"since": "yesterday"}, 422, "since: 'yesterday' is not a time; write 2026-03-01"),
         ("cancel", {"since": "-3d"}, 422, "is not a time"),
         ("retry", {"error": "bad luck"}, 422, "body.error"),
         ("retry", {"sate": "failed"}, 422, "body.sate"),
@@ -136,11 +199,11 @@ def test_terms_that_mean_nothing_or_everything_are_refused(context, client, acti
     assert context.store.plan_state(plan) is PlanState.REQUESTED
 
 
-@pytest.mark.parametrize("action", ["cancel", "retry"])
+@pytest.mark.parametrize("action", ["cancel", "retry", "approve", "decline"])
 def test_many_plans_ask_for_what_one_asks_for(context, action):
     plan, body = (
         add(context.store, "dt=1", table=SALES).plan_id,
-        {"state": "requested" if action == "cancel" else "failed"},
+        {"state": "failed" if action == "retry" else "requested"},
     )
     reads, writes = add_token(context.store, "read"), add_token(context.store, "write")
     with client_of(context) as nobody:

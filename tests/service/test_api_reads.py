@@ -284,6 +284,7 @@ def test_settings_of_a_table_name_where_each_value_came_from(lake):
     assert items["mode"]["value"] == "compact"
     assert items["mode"]["origin"] == 'lakefold.toml [[tables]] #1 match "sales.*"'
     assert items["small_file_limit"]["origin"].startswith("lakefold.toml [defaults]")
+    assert (items["compaction"]["value"], items["compaction"]["text"]) == (True, "true")
 
 
 def test_a_password_of_the_database_is_shown_nowhere(tmp_path):

@@ -270,6 +270,28 @@ def test_a_plan_is_cancelled_and_only_a_failed_one_retried(toys, tmp_path, conte
     assert client.post("/v1/plans/0199/cancel").status_code == 404
 
 
+def test_a_proposal_is_approved_or_declined_once_and_by_a_writer(toys, tmp_path, context, client):
+    reader = add_token(context.store, "read", "reader")
+    with scheduler(tmp_path, mode="propose"):
+        (plan,) = wait_for(lambda: context.store.plans(), "a plan")
+    shown = client.get(f"/v1/plans/{plan.plan_id}").json()
+    assert (shown["state"], shown["waits_for_approval"], shown["decision"]) == ("requested", True, None)
+    assert shown["worth"]["predicted"]["payback_days"] is not None
+    assert {group["partition"] for group in shown["group_list"]} == set(shown["partition_names"])
+    with client_of(context, reader) as other:
+        assert other.post(f"/v1/plans/{plan.plan_id}/approve").status_code == 403
+    answer = client.post(f"/v1/plans/{plan.plan_id[:23]}/decline", json={"reason": "month end"})
+    assert (answer.status_code, answer.json()) == (
+        200, {"plan_id": plan.plan_id, "state": "cancelled", "decision": "declined"},
+    )  # fmt: skip
+    for again in ("approve", "decline"):
+        refused = client.post(f"/v1/plans/{plan.plan_id}/{again}")
+        assert (refused.status_code, "was declined by token ci before" in refused.json()["detail"]) == (409, True)
+    shown = client.get(f"/v1/plans/{plan.plan_id}").json()
+    assert (shown["decision"], shown["decided_by"], shown["epoch"]) == ("declined", "token ci", 0)
+    assert client.post("/v1/plans/0199/approve").status_code == 404
+
+
 def test_an_inflight_plan_is_asked_to_stop_and_a_failed_one_requested_again(toys, tmp_path, context, client):
     with scheduler(tmp_path):
         (plan,) = wait_for(lambda: context.store.plans(), "a plan")
@@ -300,3 +322,15 @@ def test_tables_and_the_service_are_paused_and_resumed(context, client):
     assert client.get("/v1/status").json()["paused_at"] is None
     missing = client.post("/v1/tables/t11/pause")
     assert (missing.status_code, missing.json()["detail"]) == (404, "no table 't11'; did you mean 't1'?")
+
+
+def test_the_page_of_a_proposal_asks_for_a_yes_and_takes_it(toys, tmp_path, context, client):
+    with scheduler(tmp_path, mode="propose"):
+        (plan,) = wait_for(lambda: context.store.plans(), "a plan")
+    page = client.get(f"/plans/{plan.plan_id}").text
+    assert "Waits for approval" in page
+    assert f'action="/plans/{plan.plan_id}/decline"' in page
+    answer = client.post(f"/plans/{plan.plan_id}/approve", follow_redirects=False)
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"/plans/{plan.plan_id}")
+    assert context.store.plan(plan.plan_id).decided_by == "token ci"
+    assert "Approve plan" not in client.get(f"/plans/{plan.plan_id}").text

@@ -58,9 +58,10 @@ def home(clean_environment, tmp_path):
 def test_the_commands_are_those_of_the_contract():
     assert {" ".join(path) for path in every_command()} == {
         "audit", "init", "serve", "worker", "status", "pause", "resume", "demo", "simulate", "clean", "verify",
-        "tables list", "tables databases", "tables show", "tables explain", "tables rollback", "tables repair",
-        "tables resolve", "tables home",
+        "tables list", "tables databases", "tables show", "tables explain", "tables replay", "tables advise",
+        "tables rollback", "tables repair", "tables resolve", "tables home",
         "plans list", "plans show", "plans request", "plans cancel", "plans retry", "plans watch",
+        "plans approve", "plans decline",
         "config check", "config show", "db upgrade", "db check", "tokens add", "tokens list", "tokens revoke",
         "notifications list", "notifications retry", "notifications drop", "notifications test",
     }  # fmt: skip

@@ -11,11 +11,13 @@ import pytest
 
 import service
 from lake.model import Concurrency, OnConflict, TableRef
+from planner.cost import Prices
 from planner.knobs import FOR_ALL_TABLES
 from planner.policy import DEFAULTS, KNOBS, setting_name
+from service.config.limits import ConfiguredLimits
 from service.config.loader import ConfigError, find_file, line_of, load
 from service.config.reference_doc import PAGE, render
-from service.config.tables import OverrideError, check_rules, configure, default_policy
+from service.config.tables import OBJECTIVES, WHEN_TAKEN, OverrideError, check_rules, configure, default_policy
 from service.documents import table_settings
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -207,10 +209,6 @@ def test_spark_settings_may_be_written_with_or_without_quotes():
         ),
         ('[defaults]\nmode = "compact"\n', "lakefold.toml:2: mode is set for tables"),
         ("[defaults]\nsmall_file_limit = 0\n", "lakefold.toml:2: small_file_limit is 0 B but must be above 0"),
-        (
-            "[defaults]\nsmall_file_limit = 300\n",
-            "lakefold.toml:2: small_file_limit: 300 has no unit; write 300B or 300MiB",
-        ),
         ('[defaults]\nsmall_file_limit = "much"\n', "lakefold.toml:2: small_file_limit: 'much' is not a size"),
         ('[defaults]\nsmall_file_limit = "2GiB"\n', "lakefold.toml:2: small_file_limit 2.0 GiB"),
         (
@@ -221,6 +219,20 @@ def test_spark_settings_may_be_written_with_or_without_quotes():
 )
 def test_a_mistake_is_one_line_with_place_rule_and_remedy(text, line):
     assert line in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("setting", "readings"),
+    [
+        ("small_file_limit = 300", "300 has no unit; write 300B or 300MiB"),
+        ("target_file_max = '60'", "60 has no unit; write 60B or 60MiB"),
+        ("quiet_period = 15", "15 has no unit; write 15s or 15min"),
+        ("retention = '1.5'", "1.5 has no unit; write 1.5s or 1.5min"),
+    ],
+)
+def test_a_bare_number_is_refused_with_the_two_readings_it_could_have(setting, readings):
+    name = setting.partition(" ")[0]
+    assert f"lakefold.toml:2: {name}: {readings}, whichever is meant" in refused(f"[defaults]\n{setting}\n")
 
 
 def test_a_contradiction_between_places_names_both():
@@ -300,6 +312,11 @@ def test_a_configuration_page_without_a_place_for_a_section_is_refused():
 SAMPLES = {
     "small_file_limit_bytes": "200MiB", "target_file_max_bytes": "900MiB", "min_input_files": 3, "quiet_period": "1min",
     "partition_filter": "recent_days", "recent_partitions": 3, "skip_latest_partitions": 1,
+    "reads_per_day": 7, "payback": "30d", "weight": 2,
+    "budget_bytes_per_hour": "3GiB", "budget_bytes_per_day": "30GiB", "budget_cpu_hours_per_hour": 0.5,
+    "budget_cpu_hours_per_day": 4, "run_windows": ["sat-sun"], "run_time_zone": "Europe/Berlin",
+    "slo_small_file_share": "5%", "slo_files_per_gib": 6, "slo_oldest_small_file": "2h", "slo_goal": "99.5%",
+    "slo_window": "7d",
     "partition_selected": ["a"], "partition_begin": "a", "partition_end": "b", "partition_regex": "a.*",
     "strategy": "hudi", "max_bytes_per_group": "3GiB", "max_files_per_group": 9, "max_num_groups": 9,
     "max_bytes_per_plan": "70GiB", "file_slices_sort_by": ["instant_time"], "missing_base_bytes": "1MiB",
@@ -426,3 +443,83 @@ def test_the_settings_of_spark_auto_merge_are_sizes_files_and_a_note():
     ]
     own = configure(load(), ORDERS, {"small_file_limit": "10MiB"}).policy
     assert (own.target_file_max_bytes, own.small_file_limit_bytes) == (64 * MIB, 10 * MIB)
+
+
+def test_plans_are_ordered_by_their_worth_unless_a_formats_own_order_is_asked_for():
+    written('[work]\nageing = "30min"\n')
+    assert configure(load(), ORDERS).ageing == timedelta(minutes=30)
+    written('[work]\nobjective = "hudi"\n')
+    assert configure(load(), ORDERS).ageing == timedelta()
+    for wrong, words in (('objective = "newest"', "must be worth or hudi"), ('ageing = "0s"', "greater than 0")):
+        written(f"[work]\n{wrong}\n")
+        with pytest.raises(ConfigError, match=words):
+            load()
+
+
+def test_prices_of_requests_and_storage_need_one_of_cpu():
+    written('[cost]\ncpu_hour = 0.05\ngib_month = 0.02\ncurrency = "EUR"\n')
+    assert configure(load(), ORDERS).prices == Prices(cpu_hour=0.05, gib_month=0.02, currency="EUR")
+    written("[cost]\nrequest_1000 = 0.005\n")
+    with pytest.raises(ConfigError, match="need cpu_hour"):
+        load()
+
+
+@pytest.mark.parametrize("knob", sorted(OBJECTIVES))
+def test_an_objective_is_set_for_tables_and_not_by_a_request(knob):
+    with pytest.raises(OverrideError, match=f"{knob} is an objective of a table; it is set for tables"):
+        configure(load(), ORDERS, {knob: SAMPLES[knob]})
+
+
+def test_objectives_are_a_table_of_a_rule_or_of_the_defaults_and_rules_win():
+    written(
+        """
+        [defaults.slo]
+        small_file_share = "10%"
+        window = "7d"
+
+        [[tables]]
+        match = "sales.*"
+        [tables.slo]
+        small_file_share = 0.02
+        oldest_small_file = "2h"
+
+        [[tables]]
+        match = "sales.o*"
+        slo.small_file_share = 0
+        """
+    )
+    check_rules(load())
+    policy = configure(load(), ORDERS).policy
+    assert (policy.slo_small_file_share, policy.slo_oldest_small_file) == (0, timedelta(hours=2))
+    assert policy.slo_window == timedelta(days=7)
+    items = configure(load(), TableRef(name="sales.items", format="hudi", location="/items"))
+    assert items.policy.slo_small_file_share == 0.02
+    assert items.origins["slo_small_file_share"].key == "slo.small_file_share"
+    assert configure(load(), TableRef(name="x", format="hudi", location="/x")).policy.slo_small_file_share == 0.1
+
+
+def test_a_fault_in_a_nested_table_is_named_with_its_line():
+    written('[[tables]]\nmatch = "*"\n[tables.slo]\nsmall_file_share = 0.1\ngoal = 99\n')
+    with pytest.raises(ConfigError, match=r"lakefold\.toml:5: slo_goal is 99 but must be above 0 and below 1"):
+        check_rules(load())
+    written("[defaults.slo]\nfiles_per_gib = -1\n")
+    with pytest.raises(ConfigError, match=r"lakefold\.toml:2: slo_files_per_gib is -1 but must be"):
+        check_rules(load())
+
+
+@pytest.mark.parametrize("knob", sorted(WHEN_TAKEN))
+def test_what_holds_when_a_plan_is_taken_is_not_set_by_a_request(knob):
+    with pytest.raises(OverrideError, match=f"{knob} holds for whoever takes plans"):
+        configure(load(), ORDERS, {knob: SAMPLES[knob]})
+
+
+def test_limits_are_those_of_all_tables_and_of_each():
+    assert not ConfiguredLimits(load()).any
+    written(
+        '[work]\nbytes_per_day = "1TiB"\n[defaults]\nbudget_bytes_per_hour = "5GiB"\n[[tables]]\nmatch = "sales.*"\n'
+        'budget_bytes_per_hour = "9GiB"\nrun_windows = ["sat-sun"]\n'
+    )
+    limits = ConfiguredLimits(load())
+    assert (limits.any, limits.budget.day.bytes) == (True, 1 << 40)
+    assert [limits.of(name).budget.hour.bytes for name in ("sales.orders", "other")] == [9 << 30, 5 << 30]
+    assert [len(limits.of(name).hours.windows) for name in ("sales.orders", "other")] == [1, 0]

@@ -15,6 +15,7 @@ from pathlib import Path
 import daemon_toys
 import pytest
 from daemon_toys import running, write_config
+from databases import sqlite_at
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from toys.processes import PYTHONPATH
@@ -26,7 +27,9 @@ from lake.errors import Rejected, Transient
 from lake.plan import PlanState
 from service.config.loader import load
 from service.daemon.process import Daemon
+from service.daemon.watched_store import Outages
 from service.observability.logs import JsonFormatter
+from service.observability.metrics import Metrics
 from service.problems import ExitCode
 from service.store import DatabaseUnreachable, SchemaBehind, Store
 
@@ -198,6 +201,7 @@ def test_rows_that_differ_halt_the_table_and_never_the_service(toys, home, store
     }
 
 
+@pytest.mark.crossed
 def test_two_daemons_on_one_database_scan_once_and_both_execute(toys, database_url, tmp_path):
     """One leads, both run plans, no partition is planned twice, and the second takes over when the first ends."""
     for number in range(6):
@@ -280,24 +284,45 @@ def test_a_paused_service_scans_and_starts_no_plan(toys, home, store):
         wait_for(completed(store), "a completed plan")
 
 
-def test_a_database_that_goes_away_is_counted_and_found_again(toys, home, store, caplog):
-    path, away = home / "lakefold.db", home / "away.db"
-    with running(daemon_at(home, mode="observe")) as daemon:
+def test_the_layout_after_a_plan_is_seen_without_waiting_for_the_next_scan_of_the_interval(toys, home, store):
+    with running(daemon_at(home, policy={"scan_interval": "1h"})):
+        wait_for(completed(store), "a completed plan")
+        wait_for(lambda: store.last_scan("t1").files == len(live_files(home)) == 2, "the layout scanned again")
+        wait_for(lambda: store.written() == [], "nothing left to look at")
+
+
+def test_a_database_that_goes_away_is_counted_and_found_again(toys, home, caplog):
+    caplog.set_level(logging.INFO)
+    folder, away = home / "database", home / "away"
+    folder.mkdir()
+    url = sqlite_at(folder)
+    store = Store(url)
+    with running(daemon_at(home, url=url, mode="observe")) as daemon:
         wait_for(lambda: store.last_scan("t1"), "a scan")
-        for name in home.glob("lakefold.db*"):
-            name.rename(away.with_name(name.name.replace("lakefold", "away")))
-        path.mkdir()  # nothing can open this
         store.close()
-        daemon.store.close()  # only now: a connection opened before still reaches the file under its new name
+        folder.rename(away)
+        daemon.store.close()  # a connection opened before still reaches the file in its new place
         wait_for(lambda: value(daemon, "database_errors_total") >= 3, "errors counted")
         wait_for(daemon.not_ready, "not ready")
-        path.rmdir()
-        for name in home.glob("away.db*"):
-            name.rename(path.with_name(name.name.replace("away", "lakefold")))
+        away.rename(folder)
         wait_for(lambda: daemon.not_ready() is None, "ready again")
         seen = store.last_scan("t1").taken_at
         wait_for(lambda: store.last_scan("t1").taken_at > seen, "scans going on")
-    assert sum("going on and trying again" in message for message in caplog.messages) == 1
+    store.close()
+    told = [one for one in caplog.messages if "going on and trying again" in one or "answers again" in one]
+    assert [("answers" in one) for one in told] == [False, True], told
+
+
+def test_a_call_that_began_before_an_outage_and_ends_well_does_not_end_it(caplog):
+    caplog.set_level(logging.INFO)
+    outages = Outages(Metrics("all"), "sqlite")
+    before = time.monotonic()
+    outages.failed(DatabaseUnreachable("gone"))
+    outages.answered(before)
+    outages.failed(DatabaseUnreachable("still gone"))
+    assert caplog.messages == ["gone; going on and trying again"]
+    outages.answered(time.monotonic() + 1)
+    assert caplog.messages[1:] == ["database sqlite answers again"]
 
 
 def test_a_database_that_is_away_or_behind_at_the_start_is_refused(toys, tmp_path):

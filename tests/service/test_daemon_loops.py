@@ -75,7 +75,7 @@ def test_stop_waits_for_the_tick_under_way_and_lets_none_follow(ticks):
 
     ticks.every(TICK, "slow", slow)
     ticks.start()
-    assert begun.wait(5)
+    assert begun.wait(60)
     ticks.stop()
     assert len(ended) == 1
     time.sleep(0.1)
@@ -92,7 +92,7 @@ def test_a_table_that_hangs_keeps_one_lane_and_the_others_go_on():
         wait_for(lambda: done == ["a", "b", "c"], "each lane's work")
         assert not lanes.wait(0.01)
         release.set()
-        assert lanes.wait(5)
+        assert lanes.wait(60)
         assert lanes.submit("hangs", lambda: None)
     finally:
         release.set()
@@ -103,7 +103,7 @@ def test_work_that_raises_frees_its_key(caplog):
     lanes = Lanes("scan", 1)
     try:
         lanes.submit("a", lambda: 1 / 0)
-        assert lanes.wait(5)
+        assert lanes.wait(60)
         assert lanes.submit("a", lambda: None)
     finally:
         lanes.stop()

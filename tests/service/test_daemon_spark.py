@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon whose Spark can't be started: what it leaves to others, what it says, and that it works again by itself."""
 
+import socket
+import subprocess
+import urllib.error
+import urllib.request
 from unittest.mock import Mock
 
 import pytest
@@ -83,3 +87,49 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
         wait_for(lambda: daemon.not_ready() is None, "ready again")
         wait_for(lambda: store.processes()[0].spark_ui == "http://127.0.0.1:4040", "where its jobs are seen")
     assert store.processes() == [], "it took leave"
+
+
+def readiness(port):
+    """What ``/-/ready`` answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return None
+
+
+@pytest.mark.usefixtures("toys")
+def test_c1_a_jvm_that_ends_later_on_makes_the_process_not_ready_until_another_one_runs(tmp_path, store, monkeypatch):
+    jvms, lets_start = [], [True]
+
+    def start(config):
+        if not jvms or jvms[-1].poll() is not None:
+            if not lets_start:
+                raise Transient(DIED)
+            jvms.append(subprocess.Popen(["sleep", "600"]))
+        return Mock(sparkContext=Mock(uiWebUrl=None))
+
+    monkeypatch.setattr("service.daemon.process.start_spark", start)
+    monkeypatch.setattr(sessions, "jvm_process", lambda: jvms[-1])
+    monkeypatch.setattr(sessions, "_WAIT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    try:
+        with running(Daemon(load(write_config(tmp_path, http={"port": port})), "all")):
+            wait_for(lambda: store.figures().count(PlanState.COMPLETED) == 1, "a plan")
+            wait_for(lambda: readiness(port) == (200, "ready\n"), "ready")
+            lets_start.clear()
+            jvms[-1].kill()
+            jvms[-1].wait()
+            status, why = readiness(port)
+            assert (status, "Spark" in why) == (503, True), "at once, and not when somebody needs a session"
+            wait_for(lambda: [process.spark for process in store.processes()] == ["broken"], "told to others")
+            lets_start.append(True)
+            wait_for(lambda: readiness(port) == (200, "ready\n"), "ready again")
+        assert len(jvms) == 2
+    finally:
+        for jvm in jvms:
+            jvm.kill()
+            jvm.wait()

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from monitoring import DASHBOARDS, PANELS, ROOT, in_words, metrics_in, queries
+from monitoring import DASHBOARDS, PANELS, ROOT, in_words, metrics_in, queries, rules
 
 from service.observability.metric_specs import SPECS
 
@@ -72,3 +72,12 @@ def test_every_metric_in_the_dashboards_is_registered():
     named = metrics_in("\n".join(query for board in DASHBOARDS.values() for _, query in queries(board)))
     assert len(named) > 30
     assert named <= set(SPECS)
+
+
+def test_headlines_and_alerts_go_by_files_that_are_worth_a_plan_and_not_by_all_small_ones():
+    for name in ("overview", "table"):
+        stats = [panel for panel in DASHBOARDS[name]["panels"] if panel["type"] == "stat"]
+        figures = "\n".join(target["expr"] for panel in stats for target in panel["targets"])
+        assert "lakefold_table_reducible_" in figures
+        assert "lakefold_table_small_" not in figures
+    assert not [rule for rule in rules() if "lakefold_table_small_" in rule["expr"]]

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from service.demo import trips
+from service.demo.hudi import HudiTrips
 from service.demo.ledger import Batch, Ledger, compare, replay
 from service.demo.writer import batches
 
@@ -125,7 +126,7 @@ def test_a_batch_counts_only_once_it_is_confirmed(rows, tmp_path: Path):
 
 def test_the_batches_of_a_seed_are_the_same_each_time_and_touch_only_rows_that_exist(rows):
     def history() -> list[Batch]:
-        stream = batches(np.random.default_rng(5), rows, 2, 60, 3)
+        stream = batches(np.random.default_rng(5), rows, 2, 60, 3, HudiTrips.operations)
         return [next(stream) for _ in range(12)]
 
     first, second = history(), history()

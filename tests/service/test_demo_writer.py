@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from service.demo import trips
-from service.demo.ledger import Batch, Ledger, compare, read_table
-from service.demo.writer import LOCK_OPTIONS, TripsWriter, batches, table_options
+from service.demo.hudi import LOCK_OPTIONS, HudiTrips, read_table, table_options
+from service.demo.ledger import Batch, Ledger, compare
+from service.demo.writer import TripsWriter, batches
 
 pytestmark = pytest.mark.spark
 
@@ -22,8 +23,8 @@ class Desk:
         self.spark, self.table, self.ledger = spark, home / "trips", Ledger(home / "ledger")
         self.said: list[dict[str, Any]] = []
         self.attempts_allowed = 10
-        options = table_options(merge_on_read=merge_on_read)
-        self.writer = TripsWriter(spark, self.table, self.ledger, options, say=self._say, stopping=self._stopping)
+        self.target = HudiTrips(spark, self.table, table_options(merge_on_read=merge_on_read))
+        self.writer = TripsWriter(self.target, self.ledger, say=self._say, stopping=self._stopping)
 
     def _say(self, event: str, **facts: Any) -> None:
         self.said.append({"event": event, **facts})
@@ -49,10 +50,11 @@ class Desk:
 
 @pytest.mark.parametrize("merge_on_read", [False, True], ids=["copy_on_write", "merge_on_read"])
 @pytest.mark.crossed
+@pytest.mark.shown_by("tests/reliability/test_races.py::test_a_writers_ledger_equals_the_table_after_every_plan")
 def test_upserts_inserts_and_deletes_leave_the_table_as_the_ledger_says(spark, tmp_path, merge_on_read):
     desk = Desk(spark, tmp_path, merge_on_read=merge_on_read)
     rows = desk.fill()
-    stream = batches(np.random.default_rng(2), rows, 1, 40, 2)
+    stream = batches(np.random.default_rng(2), rows, 1, 40, 2, HudiTrips.operations)
     sent = [next(stream) for _ in range(4)]
     assert [batch.operation for batch in sent] == ["insert", "upsert", "delete", "upsert"]
     for batch in sent:
@@ -65,10 +67,10 @@ def test_upserts_inserts_and_deletes_leave_the_table_as_the_ledger_says(spark, t
 def test_a_batch_that_landed_without_being_confirmed_is_found_on_the_timeline(spark, tmp_path):
     desk = Desk(spark, tmp_path)
     rows = desk.fill()
-    stream = batches(np.random.default_rng(3), rows, 2, 40, 2)
+    stream = batches(np.random.default_rng(3), rows, 2, 40, 2, HudiTrips.operations)
     landed, never_sent = next(stream), next(stream)
     # A writer that died between its commit and the confirmation, and one that died before it sent anything.
-    desk.writer._write(landed, desk.ledger.propose(landed), 1)
+    desk.target.write(landed, desk.ledger.propose(landed), 1)
     desk.ledger.propose(never_sent)
     successor = Desk(spark, tmp_path)
     successor.writer.settle()
@@ -80,6 +82,7 @@ def test_a_batch_that_landed_without_being_confirmed_is_found_on_the_timeline(sp
     successor.check()
 
 
+@pytest.mark.shown_by("tests/reliability/test_races.py::test_a_writers_ledger_equals_the_table_after_every_plan")
 def test_a_batch_that_lost_to_a_pending_clustering_is_counted_and_not_in_the_ledger(spark, tmp_path):
     desk = Desk(spark, tmp_path)
     rows = desk.fill()

@@ -18,6 +18,7 @@ from kept_tables import kept
 from pages import ROOT, Block, blocks_of, missing_line
 from waiting import wait_for
 
+from lake.plan import LIVE_STATES
 from service.store import Store
 
 BIN = Path(sys.executable).parent
@@ -122,8 +123,7 @@ class Reader:
             # In this order: whatever plans a request leads to are stored before its answer.
             if store.open_requests():
                 return False
-            status = json.loads(self.lakefold("status", "--json"))
-            return bool(status["requested"] + status["inflight"] == 0)
+            return not any(store.plans(state=state) for state in LIVE_STATES)
 
         if self.daemon is not None:
             wait_for(settled, "the requests answered, the plans taken and done", 120)

@@ -22,12 +22,7 @@ from service.store import ProcessFacts
 @pytest.fixture(autouse=True)
 def store(clean_environment, tmp_path):
     """The database of a configuration with one table of small files, in mode compact."""
-    base = tmp_path / "lake/orders"
-    base.mkdir(parents=True)
-    made = ByHand(base)
-    made.complete(T1, "deltacommit", *(made.base_file(T1, f"p/f-{number}") for number in range(3)))
-    for path in (*base.glob("p/*.parquet"), *base.glob(".hoodie/*.deltacommit")):
-        os.utime(path, (1.7e9, 1.7e9))
+    table_of(tmp_path / "lake/orders")
     store = store_at(tmp_path)
     (tmp_path / "lakefold.toml").write_text(
         f'[database]\nurl = "sqlite:///{tmp_path}/lakefold.db"\n[[sources]]\npath = "lake"\n'
@@ -35,6 +30,37 @@ def store(clean_environment, tmp_path):
     )
     yield store
     store.close()
+
+
+def table_of(base):
+    """A table of three small files that were written long ago."""
+    base.mkdir(parents=True)
+    made = ByHand(base)
+    made.complete(T1, "deltacommit", *(made.base_file(T1, f"p/f-{number}") for number in range(3)))
+    for path in (*base.glob("p/*.parquet"), *base.glob(".hoodie/*.deltacommit")):
+        os.utime(path, (1.7e9, 1.7e9))
+
+
+def test_config_check_lists_what_each_source_found(run, tmp_path):
+    table_of(tmp_path / "lake/sales/returns")
+    (tmp_path / "empty").mkdir()
+    with (tmp_path / "lakefold.toml").open("a") as file:
+        file.write('[[sources]]\npath = "empty"\n')
+    code, out, _ = run("config", "check")
+    first, *lines = (re.split(r"\s{2,}", line.strip()) for line in out.splitlines())
+    assert (code, first[0].endswith("OK (2 tables: 1 compact, 1 observe)")) == (0, True), out
+    assert lines == [["SOURCE", "TABLES", "NAMES"], ["lake", "2", "orders, sales.returns"], ["empty", "0", "none"]]
+    (found,) = map(json.loads, run("config", "check", "--json")[1].splitlines())
+    assert [source["tables"] for source in found["sources"]] == [["orders", "sales.returns"], []]
+
+
+def test_a_dry_run_of_an_observed_table_says_that_it_would_be_refused_and_why(run, tmp_path):
+    table_of(tmp_path / "lake/watched")
+    code, out, err = run("plans", "request", "watched", "-n")
+    assert (code, "3 files" in out) == (0, True)
+    assert "without -n it would be refused: watched is in mode observe" in err
+    answer = json.loads(run("plans", "request", "watched", "-n", "--json")[1])
+    assert (answer["plans"][0]["input_files"], answer["reasons"]) == (3, []), "what is planned is not left alone"
 
 
 def test_a_request_says_when_no_executor_is_there_to_run_its_plans(run, store):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Five incidents at three in the morning, each found and cleared from the page alone and from the commands alone.
+"""Five incidents at three in the morning, each found and cleared from the page alone or from the commands alone.
 
 The executor is a process of its own; scheduler and API run in this one. Whoever is on call reads what ``lakefold
 status`` or the first page says, and does what stands there; nothing else tells them where to go.
@@ -25,7 +25,7 @@ from lake.plan import PlanState
 from service.config.loader import load
 from service.daemon.process import Daemon
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.crossed]
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 

@@ -13,6 +13,7 @@ import pytest
 from databases import sqlite_at
 from hudi_by_hand import PROPERTIES, T1, T2, ByHand
 from pages import ROOT, blocks_of, missing_line
+from s3_server import policy
 
 from service.commands import init
 from service.config.loader import load
@@ -62,6 +63,29 @@ def test_the_tables_found_are_shown_with_what_would_be_planned_and_every_one_is_
     check_rules(config)
     assert ([source.path for source in config.sources], config.tables) == (["lake"], ())
     assert run("config", "check")[0] == 0
+
+
+def test_what_a_plan_would_take_once_its_files_are_older_is_told_apart_from_what_it_would_take_now(home, run):
+    base = table(home / "lake/t")
+    for path in base.rglob("*"):
+        os.utime(path)
+    out = run("init", "lake")[1]
+    assert re.search(r"6 files, .+ to rewrite, not yet \(modified .+ ago \(quiet_period is 15 min\).*\)$", out, re.M)
+
+
+def test_patterns_are_for_a_metastore(home, run):
+    table(home / "lake/t")
+    code, _, err = run("init", "lake", "--database", "sales", "--table", "*")
+    assert (code, "--database and --table: only of a metastore, thrift://host:9083; lake is a path" in err) == (2, True)
+    assert not (home / "lakefold.toml").exists()
+
+
+def test_a_metastore_that_does_not_answer_is_said_in_one_line(home, run):
+    code, out, err = run("init", "thrift://127.0.0.1:1")
+    assert (code, out) == (10, "")
+    assert len(err.splitlines()) == 1
+    assert "127.0.0.1:1" in err
+    assert not (home / "lakefold.toml").exists()
 
 
 def test_the_next_steps_name_the_commands_in_their_order_and_the_table_with_most_to_do(home, run):
@@ -132,7 +156,8 @@ def test_whatever_a_directory_is_called_it_is_a_comment_or_a_quoted_string(home,
     assert load(home / "lakefold.toml").tables == ()
     uncommented = rule((home / "lakefold.toml").read_text(), "single_writer")
     (home / "lakefold.toml").write_text(uncommented)
-    assert json.loads(run("config", "check", "--json")[1])["modes"] == {"compact": 1, "observe": 1, "off": 0}
+    modes = json.loads(run("config", "check", "--json")[1])["modes"]
+    assert modes == {"compact": 1, "propose": 0, "observe": 1, "off": 0}
 
 
 def test_only_so_many_tables_are_looked_at_and_the_others_are_counted(home, run, monkeypatch):
@@ -211,6 +236,7 @@ def test_a_bucket_is_looked_at_with_what_the_environment_says_and_no_key_is_writ
     home, run, bucket, s3_server, monkeypatch
 ):
     s3_server.upload(table(home / "here/orders"), f"s3://{bucket}/lake/sales/orders")
+    before = len(s3_server.requests())
     for key, value in s3_server.settings.items():
         monkeypatch.setenv(f"LAKEFOLD_SPARK__{key.upper()}", value)
     code, out, err = run("init", f"s3a://{bucket}/lake")
@@ -220,4 +246,9 @@ def test_a_bucket_is_looked_at_with_what_the_environment_says_and_no_key_is_writ
     assert f'[[sources]]\npath = "s3a://{bucket}/lake"' in text
     assert "[spark]  # how the store is reached" in text
     assert not any(value in text for key, value in s3_server.settings.items() if "key" in key)
-    assert run("config", "check")[0] == 0
+    for command in ("config check", "db upgrade", "plans request sales.orders -n", "tables explain sales.orders"):
+        code, _, err = run(*command.split())
+        assert code == 0, err
+    writes = {"s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}
+    asked = s3_server.actions(bucket, since=before)
+    assert "s3:GetObject" in asked <= policy(ROOT / "docs/object-stores.md") - writes, "as the page on S3 says"

@@ -30,13 +30,15 @@ from lake.plan import (
     Step,
     SupersededVersion,
 )
+from planner.budgets import Budget
+from planner.objectives import Judgement, Objective
 from service import documents
 from service.documents.lake_cache import read_lake
 from service.observability.metric_specs import SPECS
 from service.observability.metrics import Metrics
 from service.observability.metrics_doc import render
 from service.observability.stored_metrics import BUCKET_EDGES_BYTES
-from service.store import ProcessFacts, ScanRecord
+from service.store import ProcessFacts, ScanRecord, WorkBudget
 
 TABLE = TableRef(name="sales.orders", format="hudi", location="/lake/orders")
 WHERE = {"table": "sales.orders", "format": "hudi"}
@@ -164,10 +166,14 @@ def test_layout_gauges_equal_the_last_scan_of_the_table(metrics, store):
     store.beat(replace(facts, name="b", role="executor", spark="broken", problem="no jars"), timedelta(minutes=1))
     store.beat(replace(facts, name="c"), timedelta(seconds=-1))
     store.pause(TABLE.name, "ada")
-    store.record_scan(scan_of(reducible_files=None, reducible_bytes=None))
+    assert [value(scraped, f"table_{name}", **WHERE) for name in ("overlapping_commits", "not_planned")] == [0, 0]
+    unsaid = "mode compact has to be told how writers work"
+    unknown = scan_of(reducible_files=None, reducible_bytes=None, overlaps=2, overlap="commit 7", not_planned=unsaid)
+    store.record_scan(unknown)
     scraped = published(metrics, store)
     assert [value(scraped, "processes", role=role) for role in ("scheduler", "executor", "api")] == [1, 1, 1]
     assert value(scraped, "table_paused", **WHERE) == 1
+    assert [value(scraped, f"table_{name}", **WHERE) for name in ("overlapping_commits", "not_planned")] == [2, 1]
     assert absent(scraped, "table_reducible_files"), "of a scan before the upgrade it is not known"
 
 
@@ -185,6 +191,18 @@ def test_each_size_bucket_counts_the_files_up_to_its_edge(metrics, store):
     assert value(scraped, "table_file_size_bytes_gsum", **WHERE) == sum(SIZES)
     assert BUCKET_EDGES_BYTES[0] == HISTOGRAM_EDGES_BYTES[0]
     assert BUCKET_EDGES_BYTES[-1] == HISTOGRAM_EDGES_BYTES[-1]
+
+
+def test_the_error_of_predictions_is_the_median_of_the_last_completed_plans(metrics, store):
+    assert absent(published(metrics, store), "plan_prediction_error_ratio")
+    for number, seconds in enumerate((1, 2, 10)):
+        plan = plan_of(f"p={number}", files=3, bytes_each=1250)
+        predicted = {"cpu_seconds": 4.0, "bytes": 3750, "files_saved": 2, "cost": None}
+        store.add_plan(plan, request_id=None, actor="test", estimate={"worth": predicted}, cpu_seconds=4.0)
+        store.complete(store.claim("executor"), commit_of(plan), figures_of(plan), {Step.REWRITE.value: seconds * 1000})
+    scraped = published(metrics, store)
+    errors = [value(scraped, "plan_prediction_error_ratio", quantity=name) for name in documents.PREDICTED]
+    assert errors == [1.0, 0.5, 0.0]
 
 
 def test_a_failed_scan_is_shown_and_the_layout_of_the_last_good_one_stays(metrics, store):
@@ -371,13 +389,19 @@ def test_scans_are_counted_by_outcome_and_only_a_good_one_is_a_success(metrics):
 def everything(metrics, store):
     """Every metric with at least one sample."""
     store.register(TABLE, "compact")
-    store.record_scan(scan_of())
-    store.add_plan(plan_of("p=0"), request_id=None, actor="test", estimate={})
+    held = {"goal": 0.99, "window": timedelta(days=28), "holds": timedelta(hours=1)}
+    judged = Judgement(objective=Objective.SMALL_FILE_SHARE, value=0.5, bound=0.1, **held)
+    store.record_scan(scan_of(), None, [judged])
+    predicted = {"cpu_seconds": 4.0, "bytes": 3000, "files_saved": 2, "cost": None}
+    store.add_plan(plan_of("p=0"), request_id=None, actor="test", estimate={"worth": predicted}, cpu_seconds=4.0)
     done = store.claim("executor-1")
     store.complete(done, commit_of(done.plan), figures_of(done.plan), {"rewrite": 2000})
     store.add_plan(plan_of(), request_id=None, actor="test", estimate={})
+    store.add_plan(plan_of("p=9"), request_id=None, actor="test", estimate={}, proposed=True)
     store.beat(EXECUTOR, timedelta(minutes=1))
     published(metrics, store)
+    limited = WorkBudget(budget=Budget.of(0, 1 << 40, 0, 0))
+    metrics.stored.publish(replace(read_lake(store), work=limited))
     metrics.scanned("hudi", "ok", 0.3, {"quiet": 2})
     metrics.clean_failed(TABLE.name, "Transient")
     metrics.slots(busy=1, free=0)
@@ -400,7 +424,7 @@ def test_every_metric_of_the_table_is_on_the_page_with_its_labels_and_no_other(m
 def test_no_label_can_ever_carry_a_partition_a_path_or_a_plan():
     labels = {label for spec in SPECS.values() for label in spec.labels}
     allowed = "table format kind engine outcome reason stage state mode role version python method route status"
-    assert labels <= set(allowed.split())
+    assert labels <= {*allowed.split(), "quantity", "window", "objective"}
 
 
 def test_names_end_in_their_unit_and_counters_in_total():

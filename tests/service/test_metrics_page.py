@@ -101,6 +101,7 @@ def shown(page):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_a_page_rendered_change_by_change_is_the_one_rendered_at_once_and_what_the_registry_collects(seed):
     metrics, changing = Metrics("all"), Changing(seed)
     page = MetricsPage(metrics.few, metrics.of_tables)

@@ -3,6 +3,7 @@
 
 import json
 import logging
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -169,7 +170,7 @@ def test_while_nobody_answers_one_message_is_tried_and_the_others_keep_their_att
         rig.tell()
     began = time.monotonic()
     rig.delivery.tick()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30, "no answer is waited for"
     assert sorted(message.attempts for message in rig.store.notifications()) == [0, 0, 1]
 
 
@@ -220,7 +221,7 @@ def test_the_secret_may_come_from_a_file_next_to_the_configuration(home, receive
         ('webhook_url = "file:///etc/passwd"', "must be http"),
         ('webhook_url = "https://h/x"', "needs webhook_secret"),
         (f'webhook_secret = "{SECRET}"\nwebhook_secret_file = "x"', "exclude each other"),
-        ('events = ["plan.exploded"]', r"'plan.exploded' is none of plan\.completed"),
+        ('events = ["plan.exploded"]', r"'plan.exploded' is none of plan\.proposed, plan\.completed"),
         ('webhook_timeout = "0s"', "above zero"),
         ("webhook_attempts = 0", "greater than or equal to 1"),
     ],
@@ -285,11 +286,11 @@ def test_a_heartbeat_goes_out_after_a_success_and_not_more_often_than_it_should(
 def test_a_heartbeat_that_hangs_delays_nobody_and_one_that_fails_is_told_once(receiver, caplog):
     caplog.set_level(logging.INFO)
     heartbeat = Heartbeat(NotifySettings(heartbeat_url=f"{receiver.url}/ping").heartbeat_url, timedelta(0))
-    receiver.answer = lambda request: (time.sleep(0.3), (500, {}))[1]
-    began = time.monotonic()
+    may_answer = threading.Event()
+    receiver.answer = lambda request: (may_answer.wait(60), (500, {}))[1]
     for _ in range(10):
         heartbeat.beat()
-    assert time.monotonic() - began < 0.2
+    may_answer.set()
     heartbeat.close()
     heartbeat.beat()
     heartbeat.close()
@@ -300,7 +301,7 @@ def test_a_heartbeat_that_hangs_delays_nobody_and_one_that_fails_is_told_once(re
     assert [level for level, _ in told] == ["WARNING", "INFO"]
     assert "answered 500" in told[0][1]
     assert "/ping" not in str(told)
-    assert len(receiver.requests) == 3
+    assert len(receiver.requests) == 3, "a beat that had waited for its answer would have asked as well"
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from api_toys import add_token, client_of, context_at
 from fastapi.openapi.utils import get_openapi
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import one_of
+from support import SOAK
 
 from lake.model import TableRef
 from service.http.openapi import PAGE, render
@@ -16,8 +17,8 @@ from service.web import actions, login, pages
 
 #: streams are for their own test; their end is not in the hands of the caller
 STREAMS = "/progress"
-#: one call is some milliseconds; all routes together stay below twenty seconds
-CALLS_EACH = 8
+#: one call is some milliseconds; all routes together take seconds
+CALLS_EACH = 30 if SOAK else 5
 
 
 @pytest.fixture
@@ -55,6 +56,7 @@ def test_every_route_is_described_with_its_problems_and_no_other_kind_of_error()
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_calls_made_up_from_the_description_find_no_fault_of_the_server(served):
     # Half a second to import, which nobody but these two should wait for.
     import schemathesis
@@ -73,6 +75,7 @@ def test_calls_made_up_from_the_description_find_no_fault_of_the_server(served):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_calls_of_the_page_made_up_from_its_routes_find_no_fault_of_the_server_either(served):
     import schemathesis
 

@@ -76,6 +76,9 @@ def test_only_durations_differ_from_the_shipped_rules():
     assert without_durations(shortened(shipped)) == without_durations(shipped)
 
 
+@pytest.mark.shown_by(
+    "tests/service/test_incidents.py::test_an_executor_that_is_gone_is_named_and_another_one_takes_its_plan"
+)
 def test_leases_expiring_fires_for_a_deadly_plan_and_the_runbook_saves_the_others(watched):
     lakefold, server = watched
     deadly = lakefold.table("deadly", "deadly", "wait")
@@ -94,6 +97,7 @@ def test_leases_expiring_fires_for_a_deadly_plan_and_the_runbook_saves_the_other
     clears(server, "LeasesExpiring")
 
 
+@pytest.mark.shown_by("tests/service/test_incidents.py::test_a_halted_table_leads_to_its_plan_and_is_resumed")
 def test_table_halted_fires_for_a_spoiled_rewrite_and_the_runbook_resumes_the_table(watched):
     lakefold, server = watched
     folder = lakefold.table("spoilt", "spoiled")
@@ -107,6 +111,7 @@ def test_table_halted_fires_for_a_spoiled_rewrite_and_the_runbook_resumes_the_ta
     wait_for(lambda: lakefold.completed("spoilt"), "compacted after all")
 
 
+@pytest.mark.shown_by("tests/service/test_incidents.py::test_a_forgotten_pause_is_said_with_who_and_why_and_ended")
 def test_superseded_bytes_growing_fires_for_a_forgotten_pause_and_the_runbook_ends_it(watched):
     lakefold, server = watched
     lakefold.table("paused", files=12)
@@ -126,8 +131,12 @@ def test_every_registered_metric_is_scraped_and_every_query_of_the_dashboards_re
     wait_for(lambda: server.query(f"lakefold_cleaner_deleted_files_total{where} > 0"), "compacted and cleaned")
     named = {name for rule in rules() for name in metrics_in(rule["expr"])} | set(SPECS)
     scraped = {name for sample in server.get("label/__name__/values") for name in metrics_in(sample)}
-    # No plan may be waiting at this moment, and then there is no oldest one.
-    assert named - scraped <= {"lakefold_plan_oldest_requested_timestamp_seconds"}
+    # No plan may be waiting at this moment, and then there is no oldest one; nothing is proposed, and no budget is set.
+    assert named - scraped <= {
+        "lakefold_plan_oldest_requested_timestamp_seconds",
+        *("lakefold_plan_proposals", "lakefold_plan_oldest_proposal_timestamp_seconds"),
+        *("lakefold_work_budget", "lakefold_work_used"),
+    }
     values = {"job": "lakefold", "table": ".*", "stage": ".*", "__range": "1m", "__rate_interval": "10s"}
     without = []
     for board in DASHBOARDS.values():

@@ -4,6 +4,7 @@
 import json
 import re
 import socket
+import sqlite3
 import threading
 from datetime import datetime
 
@@ -27,10 +28,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_environment")]
 
 #: what is the same from another machine; everything else is refused there
 REMOTE = {
-    "status", "pause", "resume", "tables list", "tables databases", "tables show", "tables explain", "plans list",
-    "plans show",
-    "plans request", "plans cancel", "plans retry", "plans watch", "config show", "notifications list",
-    "notifications retry", "notifications drop", "audit", "simulate",
+    "status", "pause", "resume", "tables list", "tables databases", "tables show", "tables explain", "tables replay",
+    "tables advise", "plans list", "plans show", "plans request", "plans cancel", "plans approve", "plans decline",
+    "plans retry", "plans watch",
+    "config show", "notifications list", "notifications retry", "notifications drop", "audit", "simulate",
 }  # fmt: skip
 
 
@@ -94,6 +95,13 @@ def service(toys, tmp_path, store, monkeypatch, run):
         yield Service(tmp_path, store, port, run)
 
 
+def proposed_before(service, plan):
+    """Let a plan be one that a scan has proposed."""
+    with sqlite3.connect(service.home / "lakefold.db") as database:
+        database.execute("UPDATE plan SET proposed_at_ms = created_at_ms WHERE id = ?", (plan,))
+    database.close()
+
+
 def plan_of(service, table):
     return service.store.plans(table=table)[0].plan_id
 
@@ -119,6 +127,9 @@ def test_each_reading_command_prints_the_same_from_another_machine(service):
         ("tables", "explain", "t2"): 0,
         ("tables", "explain", "t2", "--files"): 0,
         ("tables", "explain", "t2", "--partition", "dt=0"): 0,
+        ("tables", "replay", "t1"): 1,  # of a format that keeps no history
+        ("tables", "replay", "t1", "--set", "target_file_max"): 2,
+        ("tables", "advise", "t1"): 1,
         ("plans", "list"): 0,
         ("plans", "list", "--exit-code"): 4,
         ("plans", "list", "--table", "t1", "--state", "completed", "--limit", "1"): 0,
@@ -160,6 +171,9 @@ def test_each_error_ends_with_the_same_exit_code_and_one_line(service):
         ("plans", "request", "t1", "--kind", "frobbing"): 2,
         ("plans", "retry", done): 1,
         ("plans", "cancel", done): 1,
+        ("plans", "approve", done): 1,
+        ("plans", "decline", done): 1,
+        ("plans", "approve", "ffffffff"): 10,
         ("pause", "t9"): 10,
         ("config", "show", "t9"): 10,
     }.items():
@@ -193,6 +207,24 @@ def test_a_dry_run_prints_the_same_plan_and_stores_none(service):
     here, there = (run("plans", "request", "t1", "-n", "--json") for run in (service.run, service.there))
     assert same_plan(here[1]) == same_plan(there[1])
     assert service.store.figures().count(PlanState.REQUESTED) == 1
+
+
+def test_a_plan_that_waits_for_approval_is_shown_and_decided_on_from_another_machine(service):
+    first, second = plan_of(service, "t1"), plan_of(service, "t2")
+    for plan in (first, second):
+        proposed_before(service, plan)
+    assert "requested, waits for approval" in service.both("plans", "list")[1]
+    assert re.search(r"approval +waits for it since", service.both("plans", "show", first)[1])
+    assert service.there("plans", "approve", first[-10:], "--reason", "quiet now")[0] == 0
+    code, out, _ = service.there("plans", "decline", second, "--json")
+    assert (code, json.loads(out)) == (0, {"plan_id": second, "state": "cancelled", "decision": "declined"})
+    assert service.store.plan(first).decision == "approved"
+    assert [event.reason for event in service.store.events(first)][-1] == "approved: quiet now"
+    assert "approved by" in service.both("plans", "show", first)[1]
+    assert service.there("plans", "approve", first)[0] == 1
+    service.execute()
+    assert service.store.plan_state(first) is PlanState.COMPLETED
+    assert service.store.plan_state(second) is PlanState.CANCELLED
 
 
 def test_a_plan_is_requested_refused_cancelled_and_watched_from_another_machine(service):
@@ -238,7 +270,29 @@ def test_many_plans_are_cancelled_and_requested_again_after_a_question(service, 
     assert (code, out) == (0, ""), "none is left"
     code, _, err = service.there("plans", "cancel", plans[0], "--name", "t")
     assert code == 2
-    assert "give one PLAN, or options that select plans" in err
+    assert "give a PLAN, or options that select plans" in err
+
+
+def test_many_proposals_are_listed_and_decided_on_after_a_question(service, monkeypatch):
+    plans = [plan_of(service, table) for table in ("t1", "t2")]
+    assert service.both("plans", "list", "--proposed", "--json")[:2] == (0, "")
+    for plan in plans:
+        proposed_before(service, plan)
+    assert service.both("plans", "list", "--proposed")[1].count("waits for approval") == 2
+    code, _, err = service.there("plans", "approve", "--all")
+    assert (code, "2 plans to approve; --yes does it, --dry-run lists them" in err) == (2, True)
+    assert service.both("plans", "approve", "--name", "T", "-n")[0] == 0
+    assert service.both("plans", "approve")[0] == 2
+    assert "give a PLAN, or options" in service.there("plans", "decline", plans[0], "--all")[2]
+    asked = []
+    monkeypatch.setattr(Output, "can_ask", True)
+    monkeypatch.setattr("typer.confirm", lambda text, **_: asked.append(text))
+    code, out, _ = service.there("plans", "approve", "--table", "t1", "--reason", "quiet now")
+    assert (code, asked, out.splitlines()[-1]) == (0, ["Approve 1 plan?"], "1 plan approved")
+    assert service.there("plans", "decline", "--all", "--yes")[1].splitlines()[-1] == "1 plan declined"
+    decided = [service.store.plan(plan) for plan in plans]
+    assert [plan.decision for plan in decided] == ["approved", "declined"]
+    assert service.both("plans", "approve", "--all", "--yes")[:2] == (0, "0 plans approved\n")
 
 
 def test_the_same_idempotency_key_of_the_same_caller_asks_once(service):

@@ -135,8 +135,15 @@ def test_a_process_says_what_it_does_runs_and_leads_and_stays_to_be_seen_when_it
     assert store.claim(facts.name).plan.plan_id == plan.plan_id
     (found,) = status(store)["processes"]
     assert found.items() >= {"live": True, "leads": ["clean"], "slots": 2, "spark_ui": "http://host-1:4040"}.items()
+    assert found.items() >= {"host": "host-1", "version": "1", "role": "all", "spark": "running"}.items()
+    assert timedelta() <= datetime.now(UTC) - found["seen_at"] < MINUTE
+    assert found["started_at"] <= found["seen_at"]
     assert [run["plan_id"] for run in found["runs"]] == [plan.plan_id]
-    assert f"1 of 2: {plan.table.name}" in told("status")
+    titles, line, *_ = (re.split(r"\s{2,}", line) for line in told("status").splitlines()[2:])
+    assert titles == ["PROCESS", "ROLE", "LEADS", "RUNS", "SPARK", "SEEN", "SINCE", "VERSION"]
+    assert line[:5] == ["host-1/17", "all", "clean", f"1 of 2: {plan.table.name}", "running"]
+    assert line[-1] == "1"
+    assert all(re.fullmatch(r"(just now|.+ ago)", cell) for cell in line[5:7]), line
     assert json.loads(told("status", "--json"))["processes"][0]["name"] == facts.name
     store.beat(facts, timedelta(milliseconds=-1))
     (found,) = status(store)["processes"]

@@ -79,7 +79,7 @@ def test_a_reported_partition_is_planned_at_once_and_no_other_is_looked_at(toys,
         write(table, "dt=2", rows(1000, 1050))
         write(table, "dt=4", rows(2000, 2050))
         report(store, "dt=2")
-        (plan,) = wait_for(lambda: store.plans(), "a plan", 5)
+        (plan,) = wait_for(lambda: store.plans(), "a plan")
         nothing_waits(store)
     assert looks(daemon) == {"ok": 1, "error": 0, "seconds_count": 1, "partitions": 1}
     assert store.plan(plan.plan_id).partitions == ("dt=2",)
@@ -92,17 +92,17 @@ def test_a_burst_of_reports_is_one_look(toys, tmp_path, table, store):
     with scheduler(tmp_path) as daemon:
         scanned(store)
         for _ in range(20):
-            store.report_written("t1", ["dt=1", "dt=3"], by="test", delay=timedelta(seconds=2))
+            store.report_written("t1", ["dt=1", "dt=3"], by="test", delay=timedelta(seconds=4))
         nothing_waits(store)
     assert looks(daemon) == {"ok": 1, "error": 0, "seconds_count": 1, "partitions": 2}
     assert toys.looks == [None, ("dt=1", "dt=3")]
 
 
 def test_files_that_are_too_young_are_looked_at_again_when_their_quiet_period_is_over(toys, tmp_path, table, store):
-    with scheduler(tmp_path, policy={"quiet_period": "1500ms"}):
+    with scheduler(tmp_path, policy={"quiet_period": "4s"}):
         scanned(store)
         write(table, "dt=1", rows(1000, 1050))
-        over = datetime.fromtimestamp(manifest(table)["files"][-1]["written_at"] + 1.49, UTC)
+        over = datetime.fromtimestamp(manifest(table)["files"][-1]["written_at"] + 3.99, UTC)
         report(store, "dt=1")
         wait_for(lambda: len(toys.looks) == 2, "a look at once")
         wait_for(lambda: [entry.due_at for entry in store.written() if entry.due_at >= over], "the next look put off")

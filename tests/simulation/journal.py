@@ -79,7 +79,9 @@ class JournalParts:
                 yield from ((row, one) for one in row.staged if not one.cleared)
 
     @transaction
-    def keep(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
+    def keep(
+        self, table: TableRef, partitions: Collection[str], keeper: Keeper, *, beside_plans: bool = False
+    ) -> Collection[str]:
         """See the port."""
         got = set()
         for part in sorted(partitions):

@@ -49,6 +49,8 @@ class Row:
     #: for so long after its lease only whoever knows its executor to be gone takes it over
     grace: float = 0.0
     not_before: float = 0.0
+    #: its place among those that wait: what is claimed first is any of them, as far as executors can tell
+    rank: float = 0.0
     cancel_asked: bool = False
     staged: tuple[StagedRow, ...] = ()
     instant: str | None = None

@@ -8,6 +8,7 @@ Each method is one transaction: time passes and faults strike before it and afte
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from random import Random
 from typing import TYPE_CHECKING
 
 from lake.errors import LeaseLost
@@ -97,7 +98,7 @@ class ModelStore(JournalParts):
         return at_least.total_seconds()
 
     @transaction
-    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0) -> None:
+    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0, cpu_milliseconds: int | None = None) -> None:
         """See the port."""
         self.hold(claim)
 
@@ -241,7 +242,7 @@ class ModelStore(JournalParts):
     def add_plan(self, plan: Plan) -> None:
         """Store a plan and take its partitions. Raises PartitionsTaken."""
         self._take(plan)
-        self.plans[plan.plan_id] = Row(plan=plan, not_before=self.now())
+        self.plans[plan.plan_id] = Row(plan=plan, not_before=self.now(), rank=Random(plan.plan_id).random())
         self.world.watch.planned(self, plan)
 
     @transaction
@@ -332,8 +333,8 @@ class ModelStore(JournalParts):
         )  # fmt: skip
 
     def _waiting(self) -> Iterator[Row]:
-        """Plans that may be claimed now, the oldest first."""
-        for row in self.plans.values():
+        """Plans that may be claimed now, in their order."""
+        for row in sorted(self.plans.values(), key=lambda row: row.rank):
             if row.state is REQUESTED and row.not_before <= self.now():
                 name = row.plan.table.name
                 if not self.tables[name].paused and self.tables[name].halted is None:

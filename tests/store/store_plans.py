@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, select, text
 from uuid_utils import uuid7
 
 from lake.model import FileSlice, TableRef
@@ -21,6 +21,7 @@ from lake.plan import (
     SupersededVersion,
 )
 from service.store import Store
+from service.store.clock import db_now
 from service.store.engine import parse_url
 
 TRIPS = TableRef(name="demo.trips", format="hudi", location="/lake/trips", write_options={"hoodie.lock": "x"})
@@ -103,6 +104,16 @@ def sql(url: str, statement: str, **parameters: Any) -> Sequence[Any]:
                 connection.connection.driver_connection.execute("PRAGMA foreign_keys = ON")
             result = connection.execute(text(statement), parameters)
             return result.all() if result.returns_rows else []
+    finally:
+        engine.dispose()
+
+
+def now_ms(url: str) -> int:
+    """The database's clock."""
+    engine = create_engine(parse_url(url))
+    try:
+        with engine.connect() as connection:
+            return connection.execute(select(db_now())).scalar_one()
     finally:
         engine.dispose()
 

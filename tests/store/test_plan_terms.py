@@ -12,6 +12,8 @@ from test_store_upgrade import to
 from lake.plan import PlanState
 from service.store import ErrorClass, IdempotencyMismatch, NotFound, Store, StoreSettings
 
+pytestmark = pytest.mark.paired("database_url")
+
 
 def error_of(store: Store, plan_id: str) -> str | None:
     return store.plan(plan_id).error_class

@@ -17,6 +17,8 @@ from lake.plan import Plan
 from service.store import ConstraintViolated, Store
 from service.store.claims import ADOPTED_SILENCE
 
+pytestmark = pytest.mark.paired("database_url")
+
 
 def adopted(store: Store, *partitions: str, instant: str = "7") -> Plan:
     plan = replace(make_plan(*partitions), adopted=instant)

@@ -15,6 +15,8 @@ from lake.plan import ClusteringGroup, PlanKind, PlanState, Step
 from service.store import Contest, IdempotencyMismatch, NotFound, ScanRecord, Store, StoreSettings
 from service.store.blobs import pack, unpack
 
+pytestmark = pytest.mark.paired("database_url")
+
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -435,8 +437,21 @@ def test_the_newest_plan_of_each_table_is_found(store: Store) -> None:
     add(store, "dt=1")
     newest, only = add(store, "dt=2"), add(store, "dt=1", table=other)
     store.register(replace(TRIPS, name="a.none"), "compact")
-    found = store.last_plans([TRIPS.name, other.name, "a.none"])
+    found = store.newest_plans([TRIPS.name, other.name, "a.none"])
     assert {name: plan.plan_id for name, plan in found.items()} == {
         TRIPS.name: newest.plan_id, other.name: only.plan_id
     }  # fmt: skip
-    assert store.last_plans([]) == {}
+    assert store.newest_plans([]) == store.failing([]) == {}
+
+
+def test_plans_are_found_of_more_tables_than_a_statement_can_name(store: Store) -> None:
+    failed, fails_no_more = (replace(TRIPS, name=name) for name in ("a.failed", "z.fails_no_more"))
+    for table in (failed, fails_no_more):
+        add(store, "dt=1", table=table)
+        store.fail(claimed(store), "no space left")
+    newest = add(store, "dt=2", table=fails_no_more)
+    names = [failed.name, *(f"m.{number}" for number in range(70_000)), fails_no_more.name]
+    assert list(store.failing(names)) == [failed.name]
+    found = store.newest_plans(names)
+    assert [found[name].state for name in found] == [PlanState.FAILED, PlanState.REQUESTED]
+    assert found[fails_no_more.name].plan_id == newest.plan_id

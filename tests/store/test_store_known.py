@@ -5,11 +5,14 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from store_plans import add, claimed, commit_of, figures_of, sql
 
 from lake.model import CatalogRef, Concurrency, TableRef
 from lake.plan import LIVE_STATES
 from service.store import Known, ScanRecord, Store
+
+pytestmark = pytest.mark.paired("database_url")
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NAMES = ('sales."odd"', "sales.größe", *(f"db.t{number}" for number in range(4)))
@@ -73,6 +76,7 @@ class Life:
         self.store.prune(timedelta(days=1))
 
 
+@pytest.mark.slow
 def test_what_is_taken_over_from_readings_before_is_as_if_it_were_read(store: Store, database_url: str) -> None:
     life, known = Life(store, database_url, seed=5), Known()
     met = set()

@@ -9,6 +9,8 @@ import pytest
 from lake.model import TableRef
 from service.store import PARTITION_SCHEMA, ScanRecord
 
+pytestmark = pytest.mark.paired("database_url")
+
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 

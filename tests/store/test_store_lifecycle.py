@@ -15,6 +15,8 @@ from store_plans import (
     commit_of,
     figures_of,
     lease_runs_out,
+    make_plan,
+    now_ms,
     sql,
 )
 
@@ -22,6 +24,8 @@ from lake.errors import LeaseLost
 from lake.model import TableRef
 from lake.plan import Claim, Keeper, KeeperKind, LeftOut, PlanState, Progress, Staged, Step
 from service.store import Ambiguous, NotFound, PartitionsTaken, Store, StoreSettings, WrongState
+
+pytestmark = pytest.mark.paired("database_url")
 
 OTHER = TableRef(name="demo.other", format="hudi", location="/lake/other")
 
@@ -65,6 +69,19 @@ def test_the_oldest_due_plan_is_claimed_first_and_each_table_has_its_limit(datab
     assert store.claim("e") is None
     assert store.plan_state(third.plan_id) is PlanState.REQUESTED
     store.close()
+
+
+def test_a_head_start_goes_before_age_and_is_kept_by_a_retry(store: Store) -> None:
+    plans = {hours: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{hours}")) for hours in (-5, 0, 30, 3)}
+    for hours, plan in plans.items():
+        store.add_plan(plan, request_id=None, actor="test", estimate={}, head_start=timedelta(hours=hours))
+        store.register(plan.table, "compact")
+    claims = [claimed(store) for _ in plans]
+    assert [claim.plan.plan_id for claim in claims] == [plans[hours].plan_id for hours in (30, 3, 0, -5)]
+    for hours in (-5, 30):
+        store.fail(next(claim for claim in claims if claim.plan == plans[hours]), "no")
+        store.retry(plans[hours].plan_id, "ada")
+    assert [claimed(store).plan.plan_id for _ in range(2)] == [plans[30].plan_id, plans[-5].plan_id]
 
 
 def test_paused_and_halted_tables_and_a_paused_service_are_not_claimed(store: Store) -> None:
@@ -228,33 +245,39 @@ def test_leases_compare_with_the_databases_clock_and_never_the_hosts(store: Stor
 
 
 def test_the_store_tells_when_the_next_plan_is_due(store: Store, database_url: str) -> None:
-    def due_in_seconds() -> int | None:
+    def due_at(column: str) -> bool:
+        """Whether the next plan is due at the highest of ``column``, whatever time passes between two statements."""
+        ((moment,),) = sql(database_url, f"SELECT max({column}) FROM plan")
+        before = now_ms(database_url)
         due = store.due_in()
-        return None if due is None else round(due.total_seconds())
+        assert due
+        return before <= moment - round(due / timedelta(milliseconds=1)) <= now_ms(database_url)
 
-    assert due_in_seconds() is None
+    assert store.due_in() is None
     plan = add(store, "dt=1")
     assert store.due_in() == timedelta()
     store.pause(None, "ada")
-    assert due_in_seconds() is None
+    assert store.due_in() is None
     store.resume(None, "ada")
     claim = claimed(store)
     add(store, "dt=2")
-    assert due_in_seconds() == 60, "the table is at its limit until the lease runs out"
+    [claimed_for] = sql(database_url, "SELECT lease_until_ms - heartbeat_at_ms FROM plan WHERE state = 'inflight'")
+    assert round(claimed_for[0] / 1000) == 60
+    assert due_at("lease_until_ms"), "the table is at its limit until the lease runs out"
     lease_runs_out(database_url, plan.plan_id)
     assert store.due_in() == timedelta()
     store.heartbeat(claim)
     store.pause(TRIPS.name, "ada")
-    assert due_in_seconds() is None
+    assert store.due_in() is None
     store.resume(TRIPS.name, "ada")
     store.requeue(claim, "later")
     assert store.due_in() == timedelta(), "the other plan of the table is free to go"
     store.complete(claim := claimed(store), commit_of(claim.plan), figures_of(claim.plan), {})
-    assert due_in_seconds() == 30, "the backoff of the first"
+    assert due_at("not_before_ms"), "the backoff of the first"
     backoff_passes(database_url)
     assert store.due_in() == timedelta()
     store.complete(claim := claimed(store), commit_of(claim.plan), figures_of(claim.plan), {})
-    assert due_in_seconds() is None
+    assert store.due_in() is None
 
 
 def test_a_heartbeat_keeps_the_lease_and_stores_the_progress(store: Store, database_url: str) -> None:

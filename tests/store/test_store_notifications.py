@@ -11,6 +11,8 @@ from lake.errors import LeaseLost
 from service.config.notify import EVENTS
 from service.store import NotFound, NotificationState, ScanRecord, Store, StoreSettings, WrongState
 
+pytestmark = pytest.mark.paired("database_url")
+
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the database keeps of moved partitions: their places, what is carried, what waits there for its deletion."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 
+import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
-from lake.places import Moved
-from lake.plan import Move, PlacedFile, Plan, PlanState
-from service.store import Store
+from executors.late import stirred
+from lake.model import TableRef
+from lake.places import Moved, PartitionSeen, PlaceSeen
+from lake.plan import Keeper, KeeperKind, Move, PlacedFile, Plan
+from lake.ports import TableFormat
+from service.store import PartitionsTaken, Store
+
+pytestmark = pytest.mark.paired("database_url")
 
 NEW = PlacedFile(path="v1/dt=1/new.parquet", bytes=9, modified_ms=9_000)
 LATE = PlacedFile(path="dt=1/late.parquet", bytes=3, modified_ms=5_000)
@@ -89,6 +97,51 @@ def test_a_move_that_was_begun_counts_when_it_was_made_and_what_it_left_waits_fr
     assert [entry.action for entry in store.audit()] == ["files moved aside"]
 
 
+def test_places_of_a_table_that_had_the_name_before_are_none_of_the_table_that_has_it(
+    store: Store, database_url: str
+) -> None:
+    plan = completed(store)
+    back = Move(partition="dt=1", token="back", left="v1/dt=1", place="dt=1", files=(LATE,))
+    store.begin_move(TRIPS, back, plan.plan_id, [NEW])
+    store.end_move(TRIPS, back)
+    sql(database_url, "UPDATE plan SET identity = 'made at 1'")
+    assert (known(store).identity, [former.place for former in known(store).former]) == ("made at 1", ["v1/dt=1"])
+    again = add(store, "dt=1")
+    move = Move(partition="dt=1", token="v2", left="dt=1", place="v2/dt=1", files=(NEW,))
+    store.complete(claimed(store), replace(commit_of(again, "v2"), moves=(move,)), figures_of(again), {})
+    assert [former.place for former in known(store).former] == ["dt=1", "v1/dt=1"], (
+        "nothing says that it is another one"
+    )
+    sql(database_url, f"UPDATE plan SET identity = 'made at 2' WHERE id = '{again.plan_id}'")
+    found = known(store)
+    assert (found.identity, found.home, [former.place for former in found.former]) == ("made at 2", "dt=1", ["dt=1"])
+
+
+class AtHome:
+    """A catalog in which the partition was dropped and made again, over the files that a plan had replaced."""
+
+    def __init__(self, record: Moved, identity: str) -> None:
+        self._record, self._identity = record, identity
+
+    def identity(self, table: TableRef) -> str:
+        return self._identity
+
+    def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
+        (former,) = self._record.former
+        places = {"v1/dt=1": PlaceSeen(files={NEW: 9_000}), "dt=1": PlaceSeen(files=dict.fromkeys(former.inputs, 1))}
+        return {one.partition: PartitionSeen(place="dt=1", token=None, places=places, made_at=8) for one in moved}
+
+
+@pytest.mark.parametrize(("now", "in_the_way"), [("made at 1", True), ("made at 2", False)])
+def test_replaced_files_are_in_the_way_of_a_partition_that_is_made_again_and_not_of_a_table_that_is(
+    store: Store, database_url: str, now: str, in_the_way: bool
+) -> None:
+    completed(store)
+    sql(database_url, "UPDATE plan SET identity = 'made at 1'")
+    catalog = cast("TableFormat", AtHome(known(store), now))
+    assert bool(stirred(TRIPS, format=catalog, store=store, partitions=["dt=1"])) is in_the_way
+
+
 def test_how_long_an_answer_has_been_to_wait_is_kept_until_it_is_another_one(store: Store, database_url: str) -> None:
     completed(store)
     assert store.unsettled(TRIPS, known(store), True) < timedelta(minutes=1)
@@ -99,17 +152,43 @@ def test_how_long_an_answer_has_been_to_wait_is_kept_until_it_is_another_one(sto
     assert not known(store).unsettled
 
 
-def test_a_plan_that_waits_makes_way_and_one_that_runs_does_not(store: Store) -> None:
-    waiting = add(store, "dt=1")
-    store.make_way(TRIPS, "dt=2", "a test")
-    assert store.plan_state(waiting.plan_id) is PlanState.REQUESTED
-    store.make_way(TRIPS, "dt=1", "a test")
-    assert store.plan_state(waiting.plan_id) is PlanState.CANCELLED
-    running = add(store, "dt=1")
-    claimed(store)
-    store.make_way(TRIPS, "dt=1", "a test")
-    assert store.plan_state(running.plan_id) is PlanState.INFLIGHT
-    assert store.plan(running.plan_id).cancel_requested_by is None
+SWEEP, NEXT = (Keeper(kind=KeeperKind.SWEEP, name=name) for name in ("a round", "the next round"))
+
+
+def kept(store: Store, keeper: Keeper = SWEEP) -> bool:
+    return bool(store.keep(TRIPS, ["dt=1"], keeper, beside_plans=True))
+
+
+def test_a_round_of_the_sweep_is_let_in_beside_a_plan_but_not_from_its_commit_on(store: Store) -> None:
+    add(store, "dt=1")
+    assert not store.keep(TRIPS, ["dt=1"], SWEEP), "not without asking for that"
+    assert [kept(store), kept(store), kept(store, NEXT)] == [True, True, False]
+    claim = claimed(store)
+    assert store.begin_commit(claim) == {"dt=1"}
+    store.release(SWEEP)
+    assert [store.begin_commit(claim), kept(store), store.begin_commit(claim)] == [frozenset(), False, frozenset()]
+    store.requeue(claim, "a lost connection")
+    assert kept(store)
+
+
+def test_a_plan_commits_when_a_round_has_been_silent_for_some_minutes(store: Store, database_url: str) -> None:
+    add(store, "dt=1")
+    claim = claimed(store)
+    assert kept(store)
+    sql(database_url, "UPDATE live_partition SET guest_until_ms = guest_until_ms - 120000")
+    assert (store.begin_commit(claim), kept(store)) == (frozenset(), False), "and the round learns that it is over"
+
+
+def test_a_round_goes_on_holding_a_partition_when_the_plan_beside_it_ends(store: Store) -> None:
+    add(store, "dt=1")
+    claim = claimed(store)
+    assert kept(store)
+    store.cancel(claim, "no need", actor="ada")
+    with pytest.raises(PartitionsTaken, match=r"dt=1 by the sweep \(a round\)"):
+        add(store, "dt=1")
+    assert [kept(store, NEXT), kept(store)] == [False, True]
+    store.release(SWEEP)
+    add(store, "dt=1")
 
 
 def test_a_table_is_halted_for_the_first_reason(store: Store) -> None:

@@ -9,6 +9,8 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 from lake.plan import PlanState
 from service.store import NotFound, Store
 
+pytestmark = pytest.mark.paired("database_url")
+
 KEEP = timedelta(days=90)
 LONG_AGO = 91 * 86_400_000
 

@@ -56,6 +56,7 @@ def test_upgrade_makes_the_schema_from_nothing_and_check_is_then_content(empty_u
 
 
 @pytest.mark.slow
+@pytest.mark.crossed
 def test_several_processes_may_upgrade_at_once(empty_url: str) -> None:
     program = f"from service.store import Store; s = Store({empty_url!r}); s.upgrade(); s.check()"
     processes = [
@@ -276,6 +277,7 @@ def test_a_plan_begins_as_requested_whoever_writes_it(database_url: str) -> None
     store.close()
 
 
+@pytest.mark.paired("database_url")
 @pytest.mark.parametrize(
     "change",
     [

@@ -149,6 +149,9 @@ def test_f9_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_o
     store.close()
 
 
+@pytest.mark.shown_by(
+    "tests/store/test_store_silent.py::test_f9_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_of_them"
+)
 def test_f9_a_host_that_vanishes_from_the_network_is_noticed_in_seconds(tmp_path: Path) -> None:
     if os.geteuid() != 0 or subprocess.run(["unshare", "--net", "true"], check=False).returncode != 0:
         pytest.skip("needs a network namespace of its own, which only root can make here")

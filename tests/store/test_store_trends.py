@@ -10,6 +10,8 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 from lake.model import TableRef
 from service.store import ScanRecord, Store
 
+pytestmark = pytest.mark.paired("database_url")
+
 HOUR, DAY = 3_600_000, 86_400_000
 OTHER = TableRef(name="t.other", format="hudi", location="/lake/other")
 

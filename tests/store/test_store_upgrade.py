@@ -5,14 +5,17 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 import pyarrow as pa
 import pytest
 from alembic import command
-from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
+from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, sql
 
+from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.plan import Keeper, KeeperKind, PlanState, Staged
-from service.store import PARTITION_SCHEMA, Bearer, ScanRecord, Store
+from planner.objectives import Judgement, Objective
+from service.store import PARTITION_SCHEMA, Bearer, ScanRecord, Store, TableOrder
 from service.store.engine import Database
 from service.store.schema import alembic_config
 
@@ -91,6 +94,28 @@ def test_what_was_added_is_taken_back_with_live_plans_in_it(earlier: Store, data
     assert set(earlier.held_partitions(TRIPS.name)) == {"dt=3", "dt=4", "dt=5"}
 
 
+def test_objectives_are_taken_back_and_judged_anew_after_the_next_upgrade(database_url: str) -> None:
+    store = Store(database_url)
+    store.register(TRIPS, "compact")
+    judged = Judgement(
+        objective=Objective.SMALL_FILE_SHARE, value=0.5, bound=0.1, goal=0.99, window=timedelta(days=28),
+        holds=timedelta(hours=1),
+    )  # fmt: skip
+    found = ScanRecord(table=TRIPS.name, taken_at=datetime.now(UTC))
+    store.record_scan(found, None, [judged])
+    plan = make_plan("dt=1")
+    store.add_plan(plan, request_id=None, actor="test", estimate={}, urgency=timedelta(hours=40))
+    ranks = "SELECT rank_ms FROM plan"
+    before = sql(database_url, ranks)
+    to(database_url, "0022")
+    assert sql(database_url, ranks) == before
+    to(database_url, "head")
+    assert store.objectives() == {}
+    store.record_scan(found, None, [judged])
+    assert not store.objectives()[TRIPS.name][0].met
+    store.close()
+
+
 def test_of_earlier_scans_it_is_known_what_was_reducible_where_nothing_waited(database_url: str) -> None:
     store = Store(database_url)
     store.register(TRIPS, "compact")
@@ -130,4 +155,31 @@ def test_tokens_of_before_reach_all_tables_and_scans_lose_what_an_earlier_lakefo
     to(database_url, "head")
     assert store.tokens_in_force() == {"d" * 64: Bearer(name="old", scope="write")}
     assert (store.scans(TRIPS.name)[0].overlaps, store.audit()) == (0, [])
+    store.close()
+
+
+def test_what_good_scans_of_before_found_is_in_the_rows_of_their_tables(database_url: str) -> None:
+    store, chance, now = Store(database_url), Random(16), datetime.now(UTC)
+    names = [f"{'Ab_.é'[number % 5]}{number}" for number in range(40)]
+    for number, name in enumerate(names):
+        store.register(replace(TRIPS, name=name, location=f"/lake/{number}"), "compact")
+        counts = [chance.choice((0, 0, 0, 1, 7)) for _ in range(len(HISTOGRAM_EDGES_BYTES) + 1)]
+        good = ScanRecord(
+            table=name, taken_at=now - timedelta(seconds=number), files=sum(counts), bytes=chance.randrange(10**16),
+            small_files=sum(counts) // 2, histogram=tuple(counts if number % 4 else ()),
+            reducible_files=sum(counts) // 3 if number % 3 else None,
+            reducible_bytes=chance.randrange(10**16) if number % 3 else None,
+        )  # fmt: skip
+        if number % 7:
+            store.record_scan(replace(good, files=number, bytes=number))
+            store.record_scan(good)
+        if not number % 5:
+            store.record_scan(ScanRecord(table=name, taken_at=now, outcome="error", error="no such file"))
+    rows = "SELECT * FROM table_state ORDER BY name"
+    before = sql(database_url, rows), [store.list_tables(order, limit=99) for order in TableOrder]
+    to(database_url, "0016")
+    assert not [name for name in sql(database_url, rows)[0]._fields if name.startswith("good_")]
+    to(database_url, "head")
+    assert (sql(database_url, rows), [store.list_tables(order, limit=99) for order in TableOrder]) == before
+    assert sum(row.good_files is None for row in sql(database_url, rows)) == 6
     store.close()

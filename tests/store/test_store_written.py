@@ -3,12 +3,14 @@
 
 import threading
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from store_plans import TRIPS, add, sql
+from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
-from service.store import Store
+from service.store import ScanRecord, Store
+
+pytestmark = pytest.mark.paired("database_url")
 
 NOW, LATER = timedelta(milliseconds=1), timedelta(hours=1)
 
@@ -135,3 +137,34 @@ def test_reports_at_the_same_time_never_stop_each_other(store: Store) -> None:
         thread.join()
     assert failures == []
     assert len(store.written()) == len(names)
+
+
+def completed(store: Store) -> None:
+    claim = claimed(store)
+    store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {})
+
+
+def test_a_table_is_scanned_anew_once_the_last_of_its_plans_has_completed(store: Store) -> None:
+    add(store, "dt=1")
+    add(store, "dt=2")
+    completed(store)
+    assert store.written() == [], "a layout that is about to change"
+    completed(store)
+    assert due(store) == [None]
+    assert store.written()[0].reported_by == "lakefold"
+
+
+def test_scans_after_plans_take_a_tenth_of_the_time_at_most(store: Store) -> None:
+    store.record_scan(ScanRecord(table=TRIPS.name, taken_at=datetime.now(UTC), seconds=90.0))
+    add(store, "dt=1")
+    completed(store)
+    [entry] = store.written()
+    assert entry.due_at - entry.reported_at == timedelta(minutes=15)
+
+
+def test_a_plan_that_no_one_has_said_yes_to_keeps_no_scan_waiting(store: Store, database_url: str) -> None:
+    add(store, "dt=1")
+    asked = add(store, "dt=2")
+    sql(database_url, "UPDATE plan SET proposed_at_ms = created_at_ms WHERE id = :id", id=asked.plan_id)
+    completed(store)
+    assert due(store) == [None]

@@ -8,11 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from store_plans import TRIPS, add
 
 from lake.model import HISTOGRAM_EDGES_BYTES, TableRef, median_bytes
+from planner.objectives import Judgement, Objective
 from service.store import Reach, ScanRecord, Store, TableOrder, TableState
 from service.store.errors import WrongCursor
+from service.store.models import ObjectiveRow
+
+pytestmark = pytest.mark.paired("database_url")
 
 NAMES = [
     "sales.orders",
@@ -47,12 +52,28 @@ def fill(store: Store) -> None:
                 reducible_bytes=7 if alike else chance.randrange(10**16),
             )
         )  # fmt: skip
+    for name, value, goal in (("sales.orders", 0.1, 0.9), ("ops.jobs_2", 0.7, 0.99), ("ops.100%", 0.7, 0.9)):
+        held(store, name, value, goal)
     store.record_scan(ScanRecord(table="loose", taken_at=now, outcome="error", error="no such file"))
     store.pause("ops.jobs_2", "ada")
     for number in (4, 0, 2):
         add(store, f"dt={number}", table=replace(TRIPS, name=NAMES[number]))
         store.register(TableRef(name=NAMES[number], format=("hudi", "toy")[number % 2], location=f"/lake/{number}"),
                        ("compact", "observe", "off")[number // 3], (None, "ann", "bob")[number % 3])  # fmt: skip
+
+
+def held(store: Store, name: str, value: float, goal: float) -> None:
+    """What the last scan of a table found once more, with an objective; it was missed for an hour before that."""
+    scan = store.last_scans([name])[name]
+    for found in (0.9, value):
+        judged = Judgement(
+            objective=Objective.SMALL_FILE_SHARE, value=found, bound=0.2, goal=goal, window=timedelta(days=7),
+            holds=timedelta(hours=9),
+        )  # fmt: skip
+        store.record_scan(scan, None, [judged])
+        earlier = {"judged_at_ms": ObjectiveRow.judged_at_ms - 3_600_000, "changed_at_ms": 0}
+        with store._database.write() as connection:
+            connection.execute(update(ObjectiveRow).where(ObjectiveRow.table_name == name).values(**earlier))
 
 
 def state_of(table: TableState) -> str:
@@ -65,7 +86,7 @@ def share(scan: ScanRecord) -> float | None:
 
 def values(store: Store) -> dict[TableOrder, Callable[[TableState], Any]]:
     """What each order goes by, told from the whole rows; None where there is nothing to go by."""
-    scans, plans = store.last_scans(ok=True), store.last_plans(NAMES)
+    scans, plans = store.last_scans(ok=True), store.newest_plans(NAMES)
 
     def of_scan(read: Callable[[ScanRecord], Any]) -> Callable[[TableState], Any]:
         return lambda table: read(scans[table.name]) if table.name in scans else None
@@ -84,6 +105,9 @@ def values(store: Store) -> dict[TableOrder, Callable[[TableState], Any]]:
         TableOrder.MEDIAN: of_scan(lambda scan: median_bytes(scan.histogram)),
         TableOrder.SCANNED: of_scan(lambda scan: scan.taken_at),
         TableOrder.PLAN: lambda table: plans[table.name].plan_id if table.name in plans else None,
+        TableOrder.BUDGET: lambda table: (
+            store.objectives()[table.name][0].budget_left if table.name in store.objectives() else None
+        ),
         TableOrder.WORST: lambda table: (
             {"halted": 0, "off": 2, "observe": 2}.get(state_of(table), 1),
             -((scans[table.name].reducible_bytes or 0) if table.name in scans else 0),
@@ -124,9 +148,12 @@ def test_a_table_that_went_up_is_not_repeated_by_one_that_did_not(store: Store) 
     store.record_scan(ScanRecord(table=low, taken_at=datetime.now(UTC), reducible_bytes=10**17 - 1))
     rest = store.list_tables(TableOrder.REWRITE, descending=True, limit=99, after=first.next).names
     assert not set(rest) & {low, *first.names}
-    for wrong in ("nonsense", "[]", "[1]", "7", '["x","y"]', "null", '[{},"a"]'):
-        with pytest.raises(WrongCursor, match="is not the next of a list of tables"):
-            store.list_tables(TableOrder.REWRITE, limit=3, after=wrong)
+    of_numbers = "nonsense", "[]", "[1]", "7", '["x","y"]', "null", '[{},"a"]', f'[{2**64},"a"]', "[1,2]", '[true,"a"]'
+    of_names = '[1,"a"]', r'["\ud800","a"]', r'["a","\u0000"]'
+    for order, wrongs in ((TableOrder.REWRITE, of_numbers), (TableOrder.NAME, of_names)):
+        for wrong in wrongs:
+            with pytest.raises(WrongCursor, match="is not the next of a list of tables"):
+                store.list_tables(order, limit=3, after=wrong)
 
 
 def test_tables_are_found_by_part_of_the_name_database_state_format_mode_and_owner(store: Store) -> None:
@@ -143,6 +170,8 @@ def test_tables_are_found_by_part_of_the_name_database_state_format_mode_and_own
     assert named(database="") == ["loose"]
     assert named(state="paused") == ["ops.jobs_2"]
     assert named(state="unreadable") == ["loose"]
+    assert named(state="missed") == ["ops.100%", "ops.jobs_2"]
+    assert named(state="missed", name="jobs") == ["ops.jobs_2"]
     assert named(mode="observe") == ["ops.100%", "ops.jobs_1", "ops.jobs_2"]
     assert named(state="observe", mode="observe") == ["ops.100%", "ops.jobs_1"]
     assert named(format="toy", owner="ann") == ["never.seen", "sales.Returns"]

@@ -2,14 +2,17 @@
 """A table with a real store, and what tests need to disturb them."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from contract.case import Case
 from contract.plans import plan_all
+from databases import sqlite_at
 from sqlalchemy import create_engine, text
 from uuid_utils import uuid7
 
@@ -145,6 +148,19 @@ class Bench:
         with engine.begin() as connection:
             connection.execute(text(statement))
         engine.dispose()
+
+
+@contextmanager
+def bench_on(database: str, case: Case, request: pytest.FixtureRequest, home: Path) -> Iterator["Bench"]:
+    """A case on ``sqlite`` or ``postgresql``, with leases of a minute and retries at once."""
+    with ExitStack() as stack:
+        if database == "sqlite":
+            url = sqlite_at(home)
+        else:
+            url = stack.enter_context(request.getfixturevalue("postgres_databases").lend())
+        made = Bench(home, url, StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+        yield made
+        made.store.close()
 
 
 class Background:

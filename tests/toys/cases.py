@@ -5,6 +5,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from toys.files import FilesFormat, base, item_of, read, rows, stored, told
 
 Change = Callable[[pa.Table], pa.Table]
 PARTITIONS, FILES, ROWS_EACH = 2, 3, 50
+PARTS = ("dt=0", "dt=1")
 
 
 def no_spark() -> Any:
@@ -40,8 +42,13 @@ class _ToyCase:
     format: FilesFormat
     engines: Sequence[Engine] = field(default_factory=lambda: (CopyRows(),))
     lacks: Mapping[Capability, str] = field(default_factory=dict)
+    parts: Sequence[str] = PARTS
     spark = staticmethod(no_spark)
     stored = staticmethod(stored)
+
+    def takes_at_most(self, span: timedelta) -> None:
+        """Say that commits take no longer."""
+        self.format.commit_takes = min(self.format.commit_takes, span)
 
     def append(self, table: TableRef, partition: str, low: int, high: int) -> bool:
         self.add(table, partition, rows(low, high))

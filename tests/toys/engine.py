@@ -3,10 +3,11 @@
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from pathlib import Path
+from io import BytesIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hdfs_paths import AnyPath, place
 
 from lake.engines import Task, Written
 from lake.errors import Conflict
@@ -35,13 +36,23 @@ class CopyRows:
     ) -> Iterator[Written]:
         for task in tasks:
             rows = pa.concat_tables([self._read(task, path) for path in task.inputs])
-            self.write(rows, task.outputs[0])
-            size = Path(task.outputs[0]).stat().st_size
+            self.put(rows, place(task.outputs[0]))
+            size = place(task.outputs[0]).stat().st_size
             yield Written(group=task.group, path=task.outputs[0], bytes=size, rows=rows.num_rows)
+
+    def rows_of(self, path: AnyPath) -> pa.Table:
+        """The rows of a file."""
+        return self.read(BytesIO(path.read_bytes()))
+
+    def put(self, rows: pa.Table, path: AnyPath) -> None:
+        """Write a file."""
+        sink = BytesIO()
+        self.write(rows, sink)
+        path.write_bytes(sink.getvalue())
 
     def _read(self, task: Task, path: str) -> pa.Table:
         try:
-            return self.read(Path(path))
+            return self.rows_of(place(path))
         except (pa.ArrowException, OSError) as error:
             bad = LeftOut(group=task.group, reason=f"{path}: {error}", quarantine=(path,))
             raise Conflict(f"{path} can't be read", (bad,)) from error

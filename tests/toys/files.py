@@ -196,17 +196,25 @@ class FilesWriter:
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         plan, outputs, done = prepared.plan, [], 0
+        cpu: dict[int, float | None] = {}
         choices = self.choices(plan, prepared.groups, prepared.instant)
         for task in self._tasks(plan, prepared.groups, prepared.instant):
             self._format.hook("rewrite")
             if self._cancelled.is_set():
                 raise Transient("the job was cancelled")
-            for file in self._written(choices[task.group].engine, task, plan, report):
+            cpu[task.group] = None
+
+            def told(progress: Progress, group: int = task.group) -> None:
+                cpu[group] = progress.cpu_seconds
+
+            for file in self._written(choices[task.group].engine, task, plan, told):
                 path = str(Path(file.path).relative_to(self._base))
                 partition = plan.groups[task.group].partition
                 outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
             done += task.bytes
-            report(Progress(bytes_done=done, bytes_total=plan.bytes))
+            counted = [seconds for seconds in cpu.values() if seconds is not None]
+            used = sum(counted) if len(counted) == len(cpu) else None
+            report(Progress(bytes_done=done, bytes_total=plan.bytes, cpu_seconds=used))
         self._format.hook("rewritten")
         return Rewrite(prepared=prepared, outputs=tuple(outputs))
 
@@ -288,8 +296,8 @@ def words(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def read(path: Path) -> pa.Table:
-    return pq.read_table(path, partitioning=None)
+def read(source: Any) -> pa.Table:
+    return pq.read_table(source, partitioning=None)
 
 
 def modified_at(path: Path) -> datetime:

@@ -5,6 +5,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from hive_case import HiveCase
 
 from toys.bench import Bench
 from toys.cases import CASES
@@ -17,15 +20,26 @@ def start(
     bench: Bench, how: str, *, lease: float = 1.0, failpoints: str = "", slots: int = 1, most: float = 60.0
 ) -> "subprocess.Popen[str]":
     """A worker on the tables of ``bench``, with what it prints."""
-    name = next(name for name, case in CASES.items() if isinstance(bench.case, case))
     return subprocess.Popen(
-        [sys.executable, "-m", "toys.worker", name, bench.url, str(lease), how, str(slots), str(most)],
+        [sys.executable, "-m", "toys.worker", _name_of(bench.case), bench.url, str(lease), how, str(slots), str(most)],
         env={**os.environ, "PYTHONPATH": PYTHONPATH, "LAKEFOLD_FAILPOINTS": failpoints},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
+
+
+def case_of(name: str) -> Any:
+    """The case of this name: one of the toys, or ``KIND@URI`` for tables of a Hive metastore."""
+    kind, at, uri = name.partition("@")
+    return HiveCase(uri=uri, kind=kind) if at else CASES[name]()
+
+
+def _name_of(case: object) -> str:
+    if isinstance(case, HiveCase):
+        return f"{case.kind}@{case.uri}"
+    return next(name for name, known in CASES.items() if isinstance(case, known))
 
 
 def wait(process: "subprocess.Popen[str]") -> str:

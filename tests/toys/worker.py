@@ -12,7 +12,7 @@ from executors.worker import Worker, WorkerSettings
 from service.daemon import signals
 from service.store import Store
 from service.store.views import StoreSettings
-from toys.cases import CASES
+from toys.processes import case_of
 
 
 def main() -> None:
@@ -20,8 +20,8 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     span = timedelta(seconds=float(lease))
     store = Store(url, StoreSettings(lease=span, backoff=timedelta(0), notify_events=frozenset({"plan.completed"})))
-    case = CASES[name]()
-    case.format.commit_takes = min(case.format.commit_takes, timedelta(seconds=float(most)))
+    case = case_of(name)
+    case.takes_at_most(timedelta(seconds=float(most)))
     worker = Worker(
         store=store,
         spark=case.spark,

@@ -14,7 +14,7 @@ from service.api.context import Context
 from service.http.app import create_app
 from service.http.server import HttpServer
 
-#: screenshots of every run
+#: where the long run keeps a picture of every page
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 WIDTHS = (400, 900, 1400)
 THEMES = ("light", "dark")
@@ -66,7 +66,8 @@ def opened(browser: Browser, address: str, forgive: str = "status of 404", **opt
         context.close()
 
 
-#: what is cut off or broken: regions to scroll in, and words of names and headings that go on in the next line
+#: what is cut off, broken or left behind: regions to scroll in, words of names and headings that go on in the next
+#: line, legends without their picture
 _BROKEN = """() => {
   const wrong = [...document.querySelectorAll(".scroll")]
     .filter(region => region.scrollWidth > region.clientWidth).map(region => `${region.ariaLabel} is cut off`);
@@ -76,6 +77,10 @@ _BROKEN = """() => {
     range.selectNodeContents(text);
     const named = text.parentElement.closest("table .name, h1, .state, button, th");
     if (named && /^[\\w.=/]+$/.test(text.data.trim()) && range.getClientRects().length > 1) wrong.push(text.data);
+  }
+  for (const legend of document.querySelectorAll(".legend")) {
+    const pictures = [...legend.parentElement.querySelectorAll("svg, .strip")];
+    if (legend.checkVisibility() && !pictures.some(one => one.checkVisibility())) wrong.push("a legend of nothing");
   }
   if (document.documentElement.scrollWidth > innerWidth) wrong.push("the page is wider than the window");
   return wrong;

@@ -3,7 +3,7 @@
 
 import pytest
 from api_toys import add_token, client_of, context_at
-from web_lake import RULES, fill, seven_day_lead
+from web_lake import RULES, fill, seven_day_lead, written
 
 
 @pytest.fixture(scope="session")
@@ -12,6 +12,7 @@ def lake(tmp_path_factory):
     home = tmp_path_factory.mktemp("lake")
     context = context_at(home, rules=RULES)
     plans = fill(context.store, f"sqlite:///{home}/lakefold.db")
+    plans["proposed"] = written(context.store, home)
     seven_day_lead(context.store)
     yield context, {name: plan.plan_id for name, plan in plans.items()}
     context.store.close()

@@ -4,9 +4,11 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from store_plans import sql
 from web_lake import MIB, add_plan, claim_of, completed, failed, layout, run_steps, scan, sizes, table
 
 from lake.plan import Plan, Progress, Step
+from planner.objectives import Judgement, Objective
 from service.planning.answer import Answer
 from service.store import ProcessFacts, ScanRecord, Store
 
@@ -25,6 +27,18 @@ NAMES = {
     "off": f"{_DATABASE}.archived_clickstream_before_migration_2019",
     "unscanned": f"{_DATABASE}.newly_registered_table_nobody_scanned_yet",
 }
+RULES = f"""
+[[tables]]
+match = "*"
+mode = "compact"
+concurrency = "single_writer"
+[[tables]]
+match = "{NAMES["observed"]}"
+mode = "observe"
+[[tables]]
+match = "{NAMES["off"]}"
+mode = "off"
+"""
 PARTITION = "region=europe-and-middle-east/customer_segment=enterprise_accounts/event_date=2026-11-{:02}"
 _LONG_HOST = "lakefold-executor-production-eu-central-1-7f9c8b6d5d-x2x7q.lakefold.svc.cluster.local"
 _ERROR = (
@@ -51,7 +65,11 @@ def crowd(store: Store) -> dict[str, Plan]:
             found = scan(name, sizes(123_456, 3 * MIB, 2.0), ago=minutes[2], reducible_files=98_765,
                          reducible_bytes=123 << 30, log_files=12_345, log_bytes=17 << 30)  # fmt: skip
             store.record_scan(replace(found, taken_at=found.taken_at - timedelta(days=3)))
-            store.record_scan(found, layout(days, lambda n: n + 3))
+            store.record_scan(found, layout(days, lambda n: n + 3), _judged() if kind == "solid" else ())
+    sql(store.url, "UPDATE table_objective SET judged_at_ms = judged_at_ms - :ms, changed_at_ms = changed_at_ms - :ms",
+        ms=4 * 3_600_000)  # fmt: skip
+    solid = store.last_scans([SOLID])[SOLID]
+    store.record_scan(solid, None, _judged())
     store.record_scan(ScanRecord(table=NAMES["failing"], taken_at=datetime.now(UTC), outcome="error", error=_ERROR))
     store.pause(NAMES["paused"], "customer-engagement-analytics@example.org", "the bucket is moved " * 6)
     partitions = [PARTITION.format(day) for day in range(1, 13)]
@@ -97,6 +115,15 @@ def queue(store: Store) -> None:
     store.register(table(NAMES["unscanned"]), "compact")
     for number in range(60):
         add_plan(store, _one_of_many(number), "dt=1")
+
+
+def _judged() -> list[Judgement]:
+    """An objective that is missed, with its error budget burning, and one that is met."""
+    held = {"goal": 0.99, "window": timedelta(days=28), "holds": timedelta(days=9)}
+    return [
+        Judgement(objective=Objective.SMALL_FILE_SHARE, value=0.61, bound=0.05, **held),
+        Judgement(objective=Objective.OLDEST_SMALL_FILE, value=600, bound=7200, **held),
+    ]
 
 
 def _one_of_many(number: int) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from api_toys import add_token, client_of, context_at
 from conftest import SAME_ORIGIN
-from web_lake import RULES, add_plan, failed, messages, register
+from web_lake import RULES, add_plan, failed, messages, proposed, register
 
 from lake.plan import PlanKind, PlanState
 from service.planning.answer import Answer
@@ -197,6 +197,31 @@ def test_failed_plans_are_requested_again_and_those_whose_partitions_are_taken_a
     assert "1 plan requested again, 1 left alone:" in told
     assert f"taken: dt=2 by plan {holder}" in told
     assert [fresh.store.plan_state(plan.plan_id) for plan in (again, taken)] == [PlanState.REQUESTED, PlanState.FAILED]
+
+
+def test_what_waits_for_a_yes_is_on_the_first_page_in_a_tab_and_decided_on_together(fresh, signed_in, desk):
+    assert "to approve" not in signed_in.get("/").text + signed_in.get("/plans").text
+    asked = [proposed(fresh.store, TABLE, partition).plan_id for partition in ("dt=2", "dt=3")]
+    fresh.lake_cache.changed()
+    first = signed_in.get("/").text
+    assert "2 plans to approve or decline." in first
+    assert 'href="/plans?proposed=true"' in first
+    listed = signed_in.get("/plans?proposed=true").text
+    assert all(plan in listed for plan in asked)
+    assert desk not in listed
+    assert set(re.findall(r'href="/bulk/(\w+)', listed)) == {"approve", "decline"}
+    [ask] = re.findall(r'href="(/bulk/approve[^"]*)"', listed)
+    question = signed_in.get(html.unescape(ask)).text
+    assert "Approve 2 plans</h1>" in question
+    [confirm] = re.findall(r'action="(/bulk/approve/confirm[^"]*)"', question)
+    later = proposed(fresh.store, TABLE, "dt=4").plan_id
+    answer = post(signed_in, html.unescape(confirm), reason="month end is over")
+    told = signed_in.get(answer.headers["Location"]).text
+    assert "2 plans approved." in told
+    assert [fresh.store.plan(plan).decision for plan in (*asked, later, desk)] == ["approved", "approved", None, None]
+    assert fresh.store.events(asked[0])[-1].reason == "approved: month end is over"
+    post(signed_in, "/bulk/decline/confirm?proposed=true")
+    assert fresh.store.plan(later).decision == "declined"
 
 
 def test_whoever_has_to_sign_in_first_comes_back_to_the_plans_that_were_meant(fresh, desk):

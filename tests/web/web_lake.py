@@ -4,15 +4,21 @@
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
+from hudi_by_hand import PROPERTIES, Written
 from store_plans import commit_of, figures_of, make_plan, sql
 
 from lake.model import HISTOGRAM_EDGES_BYTES, TableRef
 from lake.plan import Claim, LeftOut, Plan, Progress, Staged, Step
+from planner.cost import Prices, Terms, appraise
+from planner.objectives import Judgement, Objective
+from planner.policy import SizingPolicy
 from service.store import PARTITION_SCHEMA, ProcessFacts, ScanRecord, Store, StoreSettings
+from service.text import plain
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 #: the configuration that goes with it
@@ -27,6 +33,9 @@ mode = "observe"
 [[tables]]
 match = "archive.*"
 mode = "off"
+[[tables]]
+match = "sales.returns"
+mode = "propose"
 """
 MIB = 1 << 20
 
@@ -92,11 +101,21 @@ def _line(reason: str, text: str, knob: str, files: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def add_plan(store: Store, name: str, *partitions: str, files: int = 40) -> Plan:
+def add_plan(store: Store, name: str, *partitions: str, files: int = 40, proposed: bool = False) -> Plan:
     """A plan of a table, requested."""
     plan = make_plan(*partitions, table=table(name), files=files)
-    store.add_plan(plan, request_id=None, actor="scheduler host-1", estimate={"output_files": len(partitions)})
+    worth = appraise(plan, SizingPolicy(), Terms(prices=Prices(cpu_hour=0.05, currency="EUR")))
+    estimate = {"output_files": len(partitions), "worth": plain(asdict(worth))}
+    store.add_plan(
+        plan, request_id=None, actor="scheduler host-1", estimate=estimate, cpu_seconds=worth.cpu_seconds,
+        proposed=proposed,
+    )  # fmt: skip
     return plan
+
+
+def proposed(store: Store, name: str, *partitions: str, files: int = 40) -> Plan:
+    """A plan of a table that waits for a yes."""
+    return add_plan(store, name, *partitions, files=files, proposed=True)
 
 
 def claim_of(store: Store, plan: Plan, executor: str = "host-1.example.org:4711") -> Claim:
@@ -107,12 +126,25 @@ def claim_of(store: Store, plan: Plan, executor: str = "host-1.example.org:4711"
     return claim
 
 
+def written(store: Store, home: Path) -> Plan:
+    """A table in mode propose with four days of a bulk insert an hour on its timeline; what is proposed for it."""
+    name, now = "sales.returns", datetime.now(UTC).replace(microsecond=0)
+    history = Written(home / "sales/returns", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
+    for hour in range(96):
+        files = {f"dt={hour // 24}/f-{hour}-{number}": 2 * MIB for number in range(8)}
+        history.commit(now - timedelta(hours=95.5 - hour), files, "BULK_INSERT")
+    store.register(replace(table(name), location=str(history.base)), "propose")
+    store.record_scan(scan(name, sizes(768, 2 * MIB), ago=timedelta(minutes=3), reducible_files=760))
+    return proposed(store, name, *(f"dt={day}" for day in range(4)), files=192)
+
+
 def run_steps(store: Store, claim: Claim, milliseconds: Mapping[Step, int]) -> None:
     """Record these steps as done."""
     for step, spent in milliseconds.items():
         if step is Step.PREPARE:
             store.stage(claim, Staged(token="20261121223000001"))
-        store.step(claim, step, milliseconds=spent)
+        used = spent if step is Step.REWRITE else None
+        store.step(claim, step, milliseconds=spent, cpu_milliseconds=used)
 
 
 EVERY_STEP = {
@@ -143,6 +175,18 @@ def register(store: Store, name: str, mode: str, *scans: ScanRecord) -> None:
     store.register(table(name), mode)
     for record in scans:
         store.record_scan(record)
+
+
+#: what one of the tables is held to, each as a scan has found it
+HELD = tuple(
+    Judgement(
+        objective=objective, value=value, bound=bound, goal=0.995, window=timedelta(days=28), holds=timedelta(hours=1)
+    )
+    for objective, value, bound in (
+        (Objective.SMALL_FILE_SHARE, 0.113, 0.05), (Objective.FILES_PER_GIB, 2.41, 6),
+        (Objective.OLDEST_SMALL_FILE, 5040, 7200),
+    )
+)  # fmt: skip
 
 
 def fill(store: Store, url: str) -> dict[str, Plan]:
@@ -206,7 +250,8 @@ def fill(store: Store, url: str) -> dict[str, Plan]:
         ("events.clicks", clicks, layout(every_hour, lambda n: 40 * n // 504), 31_000, 212 << 30),
         (HOSTILE, sizes(300, 1 * MIB), layout([HOSTILE], lambda n: 40), 300, 300 * MIB),
     ):
-        store.record_scan(scan(name, histogram, ago=minutes(2), reducible_files=files, reducible_bytes=bytes_), parts)
+        found = scan(name, histogram, ago=minutes(2), reducible_files=files, reducible_bytes=bytes_)
+        store.record_scan(found, parts, HELD if name == "sales.orders" else ())
     store.pause("logs.app", "ada@host-2", "its disk is replaced")
     _messages(url)
     _spread_deletions(url)

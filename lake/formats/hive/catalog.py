@@ -1,21 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and their partitions as the metastore has them now, for a ``TableRef`` that was found there."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from lake.errors import Rejected, TableGone
 from lake.locations import canonical_location
 from lake.metastore import Metastore, Partition, Storage, Table, as_written
-from lake.model import CatalogRef, TableRef
+from lake.model import CatalogRef, TableRef, words_of
 
 KIND = "metastore"
 """What a ``CatalogRef`` of such a table says its catalog is."""
 
+HOME = "_lakefold"
+"""The directory in a table's own that holds versions; readers and ``MSCK REPAIR`` pass over its name."""
+
+WHOLE = "data"
+"""What holds the files of a table without partitions in a version."""
+
+_IN_VERSION = re.compile(rf"(?P<own>.+)/{HOME}/[^/]+-e\d+-\d+/{WHOLE}")
 _TABLES = frozenset({"MANAGED_TABLE", "EXTERNAL_TABLE"})
 #: what Spark says that it reads a table's files with, where they are nobody's but the table's own
 _PROVIDERS = frozenset({"", "hive", "parquet", "orc"})
+
+#: properties that say how much is in a partition: whoever writes or analyses it changes them
+_COUNTS = frozenset(
+    {"COLUMN_STATS_ACCURATE", "numFiles", "numRows", "rawDataSize", "totalSize", "transient_lastDdlTime"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +39,24 @@ class Place:
     storage: Storage
     parameters: Mapping[str, str]
     made_at: int
-    #: as it is to be written back; None for a table without partitions
-    partition: Partition | None = None
+    #: what the metastore has of it, for when it is written back
+    holder: Partition | Table
 
     @property
     def location(self) -> str:
         """Its directory, in the one spelling of ``lake.locations``."""
         return canonical_location(self.storage.location)
+
+    def moved(self, location: str) -> "Place":
+        """The same in another directory. Of a table Spark has a note of its own, which it goes by."""
+        storage = self.storage.moved(location)
+        if isinstance(self.holder, Table) and storage.noted is not None:
+            storage = storage.with_note(location)
+        return replace(self, storage=storage)
+
+    def changed(self, parameters: Mapping[str, str]) -> Partition | Table:
+        """As it is to be written back, where this is, with these properties."""
+        return self.holder.changed(self.storage, parameters)
 
 
 def found_in(uri: str, databases: str, tables: str) -> Iterator[TableRef]:
@@ -59,35 +83,71 @@ def table_of(metastore: Metastore, ref: TableRef) -> Table:
     if found is None:
         raise TableGone(f"{ref.name}: the metastore {metastore.uri} has no table {database}.{name}")
     # A view has no place of its own, and is refused as one.
-    if found.storage.location and canonical_location(found.storage.location) != ref.location:
+    if found.storage.location and own_directory(found) != ref.location:
         raise TableGone(f"{ref.name} is not at {ref.location} any more, but at {found.storage.location}")
     return found
 
 
 def identity_of(table: Table) -> str:
     """What tells the table from another one under its name: when it was made, and where."""
-    return f"{table.made_at} {canonical_location(table.storage.location)}"
+    return f"{table.made_at} {own_directory(table)}"
+
+
+def own_directory(table: Table) -> str:
+    """The directory that is the table's own: without partitions it may itself be read from a version in there."""
+    location = canonical_location(table.storage.location)
+    version = None if table.partition_columns else _IN_VERSION.fullmatch(location)
+    return version["own"] if version else location
 
 
 def places_of(metastore: Metastore, table: Table, partitions: Collection[str] | None = None) -> Iterator[Place]:
     """All partitions, or those of these names that there are; a table without partitions is one place itself."""
     if not table.partition_columns:
         if partitions is None or "" in partitions:
-            yield Place(name="", storage=table.storage, parameters=table.parameters, made_at=table.made_at)
+            yield _place("", table)
         return
     names = metastore.partition_names(table.database, table.name) if partitions is None else sorted(partitions)
     for name, partition in metastore.partitions(table.database, table.name, [name for name in names if name]):
         yield _place(name, partition)
 
 
-def _place(name: str, partition: Partition) -> Place:
-    return Place(
-        name=name,
-        storage=partition.storage,
-        parameters=partition.parameters,
-        made_at=partition.made_at,
-        partition=partition,
-    )
+def alter(metastore: Metastore, table: Table, changed: Collection[Partition | Table]) -> None:
+    """The call that puts partitions of the table, or the table itself, in the place of what is there."""
+    partitions = [one for one in changed if isinstance(one, Partition)]
+    if partitions:
+        metastore.alter_partitions(table.database, table.name, partitions)
+    for one in changed:
+        if isinstance(one, Table):
+            metastore.alter_table(table.database, table.name, one)
+
+
+def undone(metastore: Metastore, table: Table, made: Mapping[str, Partition | Table]) -> str | None:
+    """How a partition, by its name, differs from what a call has just made of it; None where none does."""
+    now = {place.name: place for place in places_of(metastore, table, made.keys())}
+    for name, one in made.items():
+        found, what = now.get(name), words_of(name)
+        if found is None:
+            return f"{what} is not in the metastore"
+        if found.location != canonical_location(one.storage.location):
+            return f"{what} is at {found.storage.location}"
+        if found.storage.moved("") != one.storage.moved("") or found.made_at != one.made_at:
+            return f"the columns or the format of {what} are others"
+        if without_counts(found.parameters) != without_counts(one.parameters):
+            return f"the properties of {what} are others"
+    return None
+
+
+def without_counts(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Properties but for those that say how much is in a partition."""
+    return {
+        name: value
+        for name, value in parameters.items()
+        if name not in _COUNTS and not name.startswith("spark.sql.statistics.")
+    }
+
+
+def _place(name: str, holder: Partition | Table) -> Place:
+    return Place(name=name, storage=holder.storage, parameters=holder.parameters, made_at=holder.made_at, holder=holder)
 
 
 def _reference(uri: str, table: Table) -> TableRef:
@@ -95,7 +155,7 @@ def _reference(uri: str, table: Table) -> TableRef:
     return TableRef(
         name=name,
         format="hive",
-        location=canonical_location(table.storage.location),
+        location=own_directory(table),
         catalog=CatalogRef(kind=KIND, name=uri, table=name),
     )
 

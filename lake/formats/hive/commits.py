@@ -8,29 +8,34 @@ partition takes that name away; before it does, it files what it finds there und
 """
 
 import json
-import os
-import shutil
+import logging
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from lake.errors import Integrity, Transient
-from lake.formats.hive.catalog import table_of
+from lake.filesystems import files_of
+from lake.formats.hive.catalog import HOME, WHOLE, places_of, table_of
 from lake.metastore import Metastore, Table
 from lake.model import TableRef
 from lake.plan import WATCHED_FOR, Commit, Move, OutputFile, PlacedFile, SupersededVersion
 
-HOME = "_lakefold"
-"""The directory in a table's own that holds versions; readers and ``MSCK REPAIR`` pass over its name."""
+log = logging.getLogger(__name__)
+
+_OUTPUT = re.compile(r"part-(?P<version>.+-e\d+-\d+)-\d+-\d+\.\w+")
 
 PLAN, EPOCH, VERSION = "lakefold.plan", "lakefold.epoch", "lakefold.version"
 """Properties of a partition that a commit has moved."""
 
 MOVED = "lakefold.moved"
 """The property, in place of those, of a partition that was moved since by no plan: back to where a writer was."""
+
+NAMES = frozenset({PLAN, EPOCH, VERSION, MOVED})
+#: what is called by ``new_version``
+_VERSION = re.compile(r"(?P<plan>.+)-e(?P<epoch>\d+)-\d+")
 
 #: properties that are wrong once files were added or replaced: readers answer counts from them
 UNKNOWN_NOW = frozenset({"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"})
@@ -52,15 +57,25 @@ class Record:
     partitions: tuple[str, ...]
 
 
-def home_of(ref: TableRef) -> Path:
+def home_of(ref: TableRef) -> str:
     """Where the versions of a table are."""
-    return Path(ref.location) / HOME
+    return f"{ref.location}/{HOME}"
+
+
+def place_in(version: str, partition: str) -> str:
+    """Where a partition, or '' a table without any, is in a version; relative to the table's own directory."""
+    return f"{HOME}/{version}/{partition or WHOLE}"
+
+
+def document_of(place: str) -> str:
+    """What says beside a place in a version what its commit did; relative as the place is."""
+    return "/".join([*place.split("/")[:2], _DOCUMENT])
 
 
 def versions_of(ref: TableRef, plan_id: str) -> Iterator[str]:
     """The versions in storage that attempts at a plan have made."""
     try:
-        names = sorted(os.listdir(home_of(ref)))
+        names = sorted(entry.name for entry in files_of(ref.location).list(home_of(ref)))
     except FileNotFoundError:
         return
     yield from (name for name in names if plan_of(name) == plan_id)
@@ -69,6 +84,23 @@ def versions_of(ref: TableRef, plan_id: str) -> Iterator[str]:
 def new_version(plan_id: str, epoch: int, nanoseconds: int) -> str:
     """The name of a version, which no other attempt has."""
     return f"{plan_id}-e{epoch}-{nanoseconds}"
+
+
+def naming(token: str) -> dict[str, str]:
+    """The properties by which a partition names a move as its last."""
+    version = _VERSION.fullmatch(token)
+    return {PLAN: version["plan"], EPOCH: version["epoch"], VERSION: token} if version else {MOVED: token}
+
+
+def output_name(version: str, group: int, number: int, suffix: str) -> str:
+    """The name of a file that a rewrite makes, which no writer's file has."""
+    return f"part-{version}-{group}-{number}.{suffix}"
+
+
+def version_of(name: str) -> str | None:
+    """The version whose rewrite made the file of this name; None for a writer's."""
+    found = _OUTPUT.fullmatch(name)
+    return found["version"] if found else None
 
 
 def plan_of(version: str) -> str:
@@ -90,38 +122,35 @@ def write(ref: TableRef, record: Record) -> None:
         ],
         "moves": [asdict(move) for move in commit.moves],
     }
-    path = home_of(ref) / commit.instant / _DOCUMENT
-    scratch = path.with_name(f".{_DOCUMENT}")
-    with scratch.open("w", encoding="utf-8") as file:
-        json.dump(document, file)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.rename(path)
-    sync_directory(path.parent)
+    files_of(ref.location).write(_document(ref, commit.instant), json.dumps(document).encode())
 
 
 def read(ref: TableRef, version: str) -> Record | None:
     """What is kept in a version's directory; None where nothing is."""
-    return _read(home_of(ref) / version / _DOCUMENT)
+    return _read(ref, _document(ref, version))
 
 
 def filed(ref: TableRef, plan_id: str) -> Record | None:
     """The commit that was filed under a plan's id; None where none was."""
-    return _read(home_of(ref) / _FILED / f"{plan_id}.json")
+    return _read(ref, _filed_at(ref, plan_id))
 
 
 def file_away(ref: TableRef, version: str) -> None:
     """Keep the commit of a version, which a partition names, under its plan's id."""
-    document = home_of(ref) / version / _DOCUMENT
-    target = home_of(ref) / _FILED / f"{plan_of(version)}.json"
-    target.parent.mkdir(exist_ok=True)
+    files, document = files_of(ref.location), _document(ref, version)
+    directory = f"{home_of(ref)}/{_FILED}"
     try:
-        os.link(document, target)
+        with suppress(FileExistsError):
+            files.make_directory(directory)
+            files.take_after(directory, ref.location)
+        files.second_name(document, _filed_at(ref, plan_of(version)))
     except FileExistsError:
         return
-    except FileNotFoundError as error:
-        raise Integrity(f"{ref.name}: a partition names version {version}, but {document} is gone") from error
-    sync_directory(target.parent)
+    except FileNotFoundError:
+        # An INSERT OVERWRITE of the whole table removed it with all that the commit was about.
+        log.warning("%s: a partition names version %s, but %s is gone", ref.name, version, document)
+        return
+    files.sync(f"{home_of(ref)}/{_FILED}")
 
 
 def find(metastore: Metastore, table: Table, ref: TableRef, plan_id: str) -> Commit | None:
@@ -133,13 +162,31 @@ def find(metastore: Metastore, table: Table, ref: TableRef, plan_id: str) -> Com
         record = read(ref, version)
         if record is not None and _is_named(metastore, table, record):
             return record.commit
+    if not table.partition_columns and table.parameters.get(PLAN) == plan_id:
+        raise Integrity(
+            f"{ref.name} names plan {plan_id} as its last, and what that did is gone: an overwrite of {ref.location}, "
+            f"where the table was before, removed it; if so, SET LOCATION to there, then lakefold resume {ref.name}"
+        )
     return None
 
 
 def withdrawable(metastore: Metastore, ref: TableRef, versions: Collection[str], now: float) -> set[str]:
-    """Those of ``versions`` that are in storage, of no commit, and of none that may be under way."""
-    there = {one for one in versions if (home_of(ref) / one).exists() and not begun(ref, one, now)}
-    return there - landed(metastore, table_of(metastore, ref), ref, there) if there else set()
+    """Those of ``versions`` that are in storage, of no commit, and of none that may be under way.
+
+    None that a partition is read from, either: an ``INSERT OVERWRITE`` of the whole table removes what says whose they
+    are, and its rows are in them.
+    """
+    files = files_of(ref.location)
+    there = {one for one in versions if files.exists(f"{home_of(ref)}/{one}") and not begun(ref, one, now)}
+    if not there:
+        return set()
+    table, below = table_of(metastore, ref), f"{home_of(ref)}/"
+    read_from = {
+        place.location.removeprefix(below).partition("/")[0]
+        for place in places_of(metastore, table)
+        if place.location.startswith(below)
+    }
+    return there - read_from - landed(metastore, table, ref, there)
 
 
 def landed(metastore: Metastore, table: Table, ref: TableRef, versions: Collection[str]) -> set[str]:
@@ -167,14 +214,15 @@ def begun(ref: TableRef, version: str, now: float) -> bool:
     Nothing can stop that call. What it makes the table's has to be there then; so such a version stays for days.
     """
     try:
-        return now - (home_of(ref) / version / _DOCUMENT).stat().st_mtime < _KEPT.total_seconds()
+        written = files_of(ref.location).status(_document(ref, version)).modified_ns
+        return now - written / 1e9 < _KEPT.total_seconds()
     except FileNotFoundError:
         return False
 
 
 def take_back(ref: TableRef, version: str) -> None:
     """Note that the call that commits a version has not been made, or was refused."""
-    (home_of(ref) / version / _DOCUMENT).unlink(missing_ok=True)
+    files_of(ref.location).remove(_document(ref, version))
 
 
 def forget(ref: TableRef, version: str, attempts: str) -> None:
@@ -182,33 +230,33 @@ def forget(ref: TableRef, version: str, attempts: str) -> None:
 
     ``attempts`` is the name of what tasks wrote into. A version with anything else in it stays.
     """
-    directory, old = home_of(ref) / version, filed(ref, plan_of(version))
+    directory, old = f"{home_of(ref)}/{version}", filed(ref, plan_of(version))
     if old is None or old.commit.instant != version:
         return
+    files = files_of(ref.location)
     with suppress(OSError):
-        if {one.name for one in directory.iterdir()} <= {attempts, _DOCUMENT}:
-            shutil.rmtree(directory / attempts, ignore_errors=True)
-            (directory / _DOCUMENT).unlink(missing_ok=True)
-            directory.rmdir()
+        if {entry.name for entry in files.list(directory)} <= {attempts, _DOCUMENT}:
+            files.remove_tree(f"{directory}/{attempts}")
+            files.remove(_document(ref, version))
+            files.remove_empty(directory)
 
 
-def sync_directory(path: Path) -> None:
-    """Have the names in a directory on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _document(ref: TableRef, version: str) -> str:
+    return f"{home_of(ref)}/{version}/{_DOCUMENT}"
+
+
+def _filed_at(ref: TableRef, plan_id: str) -> str:
+    return f"{home_of(ref)}/{_FILED}/{plan_id}.json"
 
 
 def _is_named(metastore: Metastore, table: Table, record: Record) -> bool:
-    partitions = metastore.partitions(table.database, table.name, record.partitions)
-    return any(one.parameters.get(VERSION) == record.commit.instant for _, one in partitions)
+    places = places_of(metastore, table, record.partitions)
+    return any(place.parameters.get(VERSION) == record.commit.instant for place in places)
 
 
-def _read(path: Path) -> Record | None:
+def _read(ref: TableRef, path: str) -> Record | None:
     try:
-        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        document: Mapping[str, Any] = json.loads(files_of(ref.location).read(path))
         return Record(
             commit=Commit(
                 plan_id=document["plan"],

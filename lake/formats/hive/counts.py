@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from lake.errors import Rejected
+from lake.filesystems import filesystem_of
 from lake.formats.hive.refusals import FileKind
 
 _FOOTERS_AT_ONCE = 8
@@ -19,9 +20,9 @@ def rows_of(paths: Sequence[str], kind: FileKind) -> int:
 
     def count(path: str) -> int:
         try:
-            if kind is FileKind.ORC:
-                return int(orc.ORCFile(path).nrows)
-            return int(pq.read_metadata(path).num_rows)
+            filesystem, place = filesystem_of(path)
+            with filesystem.open_input_file(place) as file:
+                return int(orc.ORCFile(file).nrows if kind is FileKind.ORC else pq.read_metadata(file).num_rows)
         except (pa.ArrowException, OSError) as error:
             raise Rejected(f"{path} can't be read as {kind}: {error}; put it back from a backup") from error
 

@@ -5,18 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lake.engines import Choice, Task
-from lake.formats.hive.catalog import Place, places_of, table_of
+from lake.formats.hive.catalog import Place, places_of, table_of, without_counts
 from lake.formats.hive.refusals import left_alone
 from lake.formats.hive.slices import Listing, list_places
-from lake.locations import canonical_location
-from lake.metastore import Metastore, Partition, Table
-from lake.model import TableRef
+from lake.locations import path_in
+from lake.metastore import Metastore, Table
+from lake.model import TableRef, words_of
 from lake.plan import LeftOut, Plan
-
-#: properties that say how much is in a partition: whoever writes or analyses it changes them
-_COUNTS = frozenset(
-    {"COLUMN_STATS_ACCURATE", "numFiles", "numRows", "rawDataSize", "totalSize", "transient_lastDdlTime"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +36,7 @@ class Seen:
             return f"it was moved to {after.location}"
         if before.storage.raw != after.storage.raw:
             return "its columns or its format changed"
-        if _without_counts(before.parameters) != _without_counts(after.parameters):
+        if without_counts(before.parameters) != without_counts(after.parameters):
             return "its properties changed"
         if gone := self.files.keys() - now.files.keys():
             return f"{min(gone)} is gone"
@@ -58,21 +53,6 @@ class Evidence:
     choices: Mapping[int, Choice]
 
 
-def undone(made: Sequence[Partition], now: Mapping[tuple[str, ...], Partition]) -> str | None:
-    """How a partition, by its values, differs from what a call has just made of it; None where none does."""
-    for one in made:
-        name, found = "/".join(one.values), now.get(one.values)
-        if found is None:
-            return f"partition {name} is not in the metastore"
-        if canonical_location(found.storage.location) != canonical_location(one.storage.location):
-            return f"partition {name} is at {found.storage.location}"
-        if found.storage.moved("") != one.storage.moved("") or found.made_at != one.made_at:
-            return f"the columns or the format of partition {name} are others"
-        if _without_counts(found.parameters) != _without_counts(one.parameters):
-            return f"the properties of partition {name} are others"
-    return None
-
-
 def look(metastore: Metastore, ref: TableRef, partitions: Collection[str]) -> tuple[Table, Mapping[str, Seen]]:
     """The table and those of the named partitions that there are, as they are now. Raises TableGone."""
     table = table_of(metastore, ref)
@@ -81,7 +61,7 @@ def look(metastore: Metastore, ref: TableRef, partitions: Collection[str]) -> tu
     wanted = list(places_of(metastore, table, partitions))
     return table, {
         listing.place.name: Seen(
-            place=listing.place, files=_identities(listing), left_alone=alone.get(listing.place.name)
+            place=listing.place, files=identities(listing), left_alone=alone.get(listing.place.name)
         )
         for listing in list_places(ref.name, wanted)
     }
@@ -96,11 +76,11 @@ def still_there(plan: Plan, seen: Mapping[str, Seen]) -> tuple[tuple[int, ...], 
     for group in plan.groups:
         now = seen.get(group.partition)
         if now is None:
-            stale[group.partition] = f"partition {group.partition} is not in the metastore any more"
+            stale[group.partition] = f"{words_of(group.partition)} is not in the metastore any more"
         elif now.left_alone is not None:
-            stale[group.partition] = f"partition {group.partition} is left alone: {now.left_alone}"
+            stale[group.partition] = f"{words_of(group.partition)} is left alone: {now.left_alone}"
         else:
-            sizes = {_relative(path, plan.table): size for path, (size, _) in now.files.items()}
+            sizes = {path_in(plan.table.location, path): size for path, (size, _) in now.files.items()}
             for item in group.slices:
                 if sizes.get(str(item.path)) != item.bytes:
                     stale.setdefault(group.partition, f"{item.path} changed since the plan was made")
@@ -113,17 +93,6 @@ def still_there(plan: Plan, seen: Mapping[str, Seen]) -> tuple[tuple[int, ...], 
     return tuple(index for index in range(len(plan.groups)) if index not in left), left_out
 
 
-def _identities(listing: Listing) -> dict[str, tuple[int, int]]:
+def identities(listing: Listing) -> dict[str, tuple[int, int]]:
+    """The bytes of each file and when it was written, by its path."""
     return {file.path: (file.bytes, file.modified_ns) for file in listing.files}
-
-
-def _relative(path: str, ref: TableRef) -> str:
-    return path.removeprefix(f"{ref.location}/")
-
-
-def _without_counts(parameters: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in parameters.items()
-        if name not in _COUNTS and not name.startswith("spark.sql.statistics.")
-    }

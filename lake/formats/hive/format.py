@@ -11,11 +11,13 @@ from lake.formats.hive import commits, refusals
 from lake.formats.hive.catalog import Place, found_in, identity_of, open_metastore, places_of, table_of
 from lake.formats.hive.counts import rows_of
 from lake.formats.hive.neighbours import shared
+from lake.formats.hive.past import past
 from lake.formats.hive.refusals import FileKind
 from lake.formats.hive.slices import File, list_places, slices_of
 from lake.formats.hive.standing import standing
 from lake.formats.hive.superseded import in_use, live_again
 from lake.formats.hive.writer import HiveWriter
+from lake.history import History
 from lake.locations import file_at
 from lake.metastore import Table
 from lake.model import Snapshot, TableRef
@@ -25,10 +27,10 @@ from lake.ports import Capability, SessionNeeds, SparkProvider, TableWriter, Ver
 
 
 class HiveFormat:
-    """Tables of a Hive metastore with Parquet or ORC files on local file systems, partitioned or not.
+    """Tables of a Hive metastore with Parquet or ORC files, partitioned or not.
 
     Implements ``lake.ports.TableFormat``, ``FoundInMetastore``, ``FindsStaged``, ``HasIdentity``,
-    ``SeenThroughCatalog`` and ``LeavesPlaces``.
+    ``SeenThroughCatalog``, ``LeavesPlaces`` and ``KeepsHistory``.
     """
 
     name = "hive"
@@ -67,7 +69,8 @@ class HiveFormat:
         found, places = _look(table, partitions)
         taken_at = datetime.now(UTC)
         listings = list_places(table.name, places)
-        slices = slices_of(table.location, listings, refusals.left_alone(found, places))
+        alone = {} if table.sessions_refresh else refusals.cached(found)
+        slices = slices_of(table.location, listings, {**alone, **refusals.left_alone(found, places)})
         return Snapshot(table=table, instant="", taken_at=taken_at, slices=slices)
 
     def committed(self, table: TableRef, plan_id: str) -> Commit | None:
@@ -117,6 +120,13 @@ class HiveFormat:
             resurrected=tuple(sorted(replaced)),
             rows=_rows(found, files) if rows else None,
         )
+
+    def history(
+        self, table: TableRef, since: datetime, until: datetime, superseded: Sequence[SupersededVersion]
+    ) -> History:
+        """See ``KeepsHistory``."""
+        _, places = _look(table)
+        return past(table.location, list_places(table.name, places), superseded, since, until)
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""

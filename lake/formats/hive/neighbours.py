@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from lake.locations import canonical_location
+from lake.formats.hive.catalog import own_directory
 from lake.metastore import Metastore, Table
 
 _KEPT = timedelta(minutes=10)
@@ -35,7 +35,7 @@ def shared(metastore: Metastore, table: Table) -> str | None:
 
 
 def _directory(table: Table) -> str:
-    return f"{canonical_location(table.storage.location)}/"
+    return f"{own_directory(table)}/"
 
 
 class _Roots:

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a version's partitions will be read as: the files that were written, and those that come along."""
 
-import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from posixpath import basename
 
 from lake.errors import Conflict, Integrity
-from lake.formats.hive.commits import home_of, sync_directory
+from lake.filesystems import files_of
+from lake.formats.hive.commits import place_in
 from lake.formats.hive.evidence import Seen
-from lake.formats.hive.owners import take_after
 from lake.formats.hive.slices import File, list_places
-from lake.locations import file_at
+from lake.locations import file_at, uri_of
+from lake.model import words_of
 from lake.ports import Rewrite
 
 
@@ -21,7 +19,7 @@ class Publication:
 
     def __init__(self, rewrite: Rewrite, seen: Mapping[str, Seen]) -> None:
         self._rewrite, self._ref = rewrite, rewrite.prepared.plan.table
-        self._version = home_of(self._ref) / rewrite.prepared.instant
+        self._files = files_of(self._ref.location)
         #: by partition: what has to be there, paths with bytes
         self._expected: dict[str, dict[str, int]] = {name: {} for name in seen}
         #: the partitions as they were when everything in them had come along
@@ -40,15 +38,15 @@ class Publication:
         for name, seen in self.seen.items():
             self._bring_along(name, seen, seen.files.keys() - rewritten)
         for output in self._rewrite.outputs:
-            source = Path(file_at(self._ref.location, output.path))
-            target = self._version / output.partition / source.name
+            source = file_at(self._ref.location, output.path)
+            target = f"{self._place(output.partition)}/{basename(source)}"
             try:
-                take_after(source, next(iter(self.seen[output.partition].files)))
-                _sync(source)
-                source.rename(target)
+                self._files.take_after(source, next(iter(self.seen[output.partition].files)))
+                self._files.sync(source)
+                self._files.rename(source, target)
             except FileNotFoundError as error:
                 raise Conflict(f"what was written of {prepared.instant} was taken back") from error
-            self._expected[output.partition][str(target)] = output.bytes
+            self._expected[output.partition][target] = output.bytes
 
     def follows(self, now: Mapping[str, Seen]) -> bool:
         """Leave out what has changed, and bring along what was only added to; whether there was nothing to bring.
@@ -59,8 +57,8 @@ class Publication:
         for name, before in list(self.seen.items()):
             difference = before.difference(now.get(name))
             if difference is not None:
-                self.left_out[name] = f"partition {name} changed before the commit: {difference}"
-                shutil.rmtree(self._version / name)
+                self.left_out[name] = f"{words_of(name)} changed before the commit: {difference}"
+                self._files.remove_tree(self._place(name))
                 del self.seen[name], self._expected[name]
             elif now[name].files.keys() != before.files.keys():
                 self._bring_along(name, now[name], now[name].files.keys() - before.files.keys())
@@ -72,39 +70,25 @@ class Publication:
 
     def files(self) -> Mapping[str, Sequence[File]]:
         """What is in each of the partitions. Raises Integrity where that is not exactly what has to be there."""
-        places = [
-            replace(seen.place, storage=seen.place.storage.moved(f"file:{self._version}/{name}"))
-            for name, seen in self.seen.items()
-        ]
+        places = [seen.place.moved(uri_of(self._place(name))) for name, seen in self.seen.items()]
         found = {listing.place.name: listing.files for listing in list_places(self._ref.name, places)}
         for name, files in found.items():
             if {file.path: file.bytes for file in files} != self._expected[name]:
-                raise Integrity(f"{self._version}/{name} does not hold exactly what was written for it")
-            sync_directory(self._version / name)
+                raise Integrity(f"{self._place(name)} does not hold exactly what was written for it")
+            self._files.sync(self._place(name))
         return found
 
+    def _place(self, name: str) -> str:
+        return file_at(self._ref.location, place_in(self._rewrite.prepared.instant, name))
+
     def _bring_along(self, name: str, seen: Seen, paths: Iterable[str]) -> None:
+        """Files that are not rewritten, under a second name."""
         for path in paths:
-            target = self._version / name / os.path.basename(path)
-            _bring_along(path, target)
-            self._expected[name][str(target)] = seen.files[path][0]
-
-
-def _bring_along(path: str, target: Path) -> None:
-    """A file that is not rewritten, under a second name; copied where the file system can't."""
-    try:
-        os.link(path, target)
-    except FileNotFoundError as error:
-        raise Conflict(f"{path} or the version is gone") from error
-    except FileExistsError as error:
-        raise Conflict(f"{target} is there already") from error
-    except OSError:
-        scratch = target.with_name(f".{target.name}")
-        shutil.copy2(path, scratch)
-        _sync(scratch)
-        scratch.rename(target)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+            target = f"{self._place(name)}/{basename(path)}"
+            try:
+                self._files.second_name(path, target)
+            except FileNotFoundError as error:
+                raise Conflict(f"{path} or the version is gone") from error
+            except FileExistsError as error:
+                raise Conflict(f"{target} is there already") from error
+            self._expected[name][target] = seen.files[path][0]

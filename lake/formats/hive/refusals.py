@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from lake.errors import Rejected
 from lake.formats.hive.catalog import Place
-from lake.locations import is_local
+from lake.locations import canonical_location, file_system_of, is_hdfs, is_local
 from lake.metastore import Storage, Table
 
 
@@ -22,10 +22,15 @@ _KINDS = {
     ("ParquetHiveSerDe", "MapredParquetInputFormat"): FileKind.PARQUET,
     ("OrcSerde", "OrcInputFormat"): FileKind.ORC,
 }
-_WITHOUT_PARTITIONS = (
-    "the table has no partitions: sessions that have it in their cache would go on with the old files, so that it is "
-    "not compacted so far"
+_MANAGED = (
+    "the table has no partitions and is managed: a rewrite would move the table itself, and then DROP TABLE deletes "
+    "only where it is, so that it could not be made anew, and RENAME may leave its rows behind; make it external"
 )
+_CACHED = (
+    "the table has no partitions and is Spark's (USING): a session that has read it goes on with the directory that it "
+    "knows until it ends or says REFRESH TABLE; if all sessions do, set sessions_refresh = true in a rule"
+)
+_PROVIDER = "spark.sql.sources.provider"
 _PROVIDED = {"parquet": FileKind.PARQUET, "orc": FileKind.ORC}
 _VIEWS = frozenset({"VIRTUAL_VIEW", "MATERIALIZED_VIEW"})
 
@@ -39,7 +44,7 @@ def kind_of(table: Table) -> FileKind | None:
 
 
 def _provided(table: Table) -> FileKind | None:
-    return _PROVIDED.get(table.parameters.get("spark.sql.sources.provider", "").lower())
+    return _PROVIDED.get(table.parameters.get(_PROVIDER, "").lower())
 
 
 def _kind(storage: Storage) -> FileKind | None:
@@ -71,7 +76,7 @@ def check(name: str, table: Table) -> None:
             f"{name}: its files are read by {_last(storage.serde) or 'no SerDe'} from {_last(storage.input_format)} "
             f"but must be {' or '.join(FileKind)}; leave it out"
         )
-    provider = properties.get("spark.sql.sources.provider", "").lower()
+    provider = properties.get(_PROVIDER, "").lower()
     by_catalog = properties.get("spark.sql.partitionProvider") == "catalog"
     if provider not in ("", "hive") and table.partition_columns and not by_catalog:
         raise Rejected(
@@ -83,14 +88,17 @@ def check(name: str, table: Table) -> None:
 
 def check_location(name: str, location: str) -> None:
     """Raise Rejected where a directory is on a file system that is not served."""
-    if not is_local(location):
-        raise Rejected(f"{name}: it is at {location}, but Hive tables must be on a local or mounted file system so far")
+    if not (is_local(location) or is_hdfs(location)):
+        raise Rejected(
+            f"{name}: it is at {location}, but Hive tables must be on HDFS, or on a local or mounted file system so far"
+        )
 
 
 def left_alone(table: Table, places: Sequence[Place]) -> Mapping[str, str]:
     """Partitions whose files are not planned, by name, each with the reason."""
     if not table.partition_columns:
-        return {"": _WITHOUT_PARTITIONS}
+        why = _moves_not(table)
+        return {} if why is None else {"": why}
     kind = _kind(table.storage)
     others = {
         place.name: f"its files are read by {_last(place.storage.serde)}, those of the table by "
@@ -98,7 +106,29 @@ def left_alone(table: Table, places: Sequence[Place]) -> Mapping[str, str]:
         for place in places
         if _kind(place.storage) != kind and _provided(table) is None
     }
-    return _overlapping(places) | others
+    home = file_system_of(table.storage.location)
+    elsewhere = {
+        place.name: f"it is at {place.location}, on another file system than its table: write it anew"
+        for place in places
+        if file_system_of(place.location) != home
+    }
+    return _overlapping(places) | others | elsewhere
+
+
+def cached(table: Table) -> Mapping[str, str]:
+    """What is left alone, as by ``left_alone``, unless it is said that sessions refresh what they have cached."""
+    is_by_name = not table.partition_columns and table.parameters.get(_PROVIDER, "hive").lower() != "hive"
+    return {"": _CACHED} if is_by_name else {}
+
+
+def _moves_not(table: Table) -> str | None:
+    """Why a table without partitions can't be moved; None where it can."""
+    if table.kind != "EXTERNAL_TABLE" or table.parameters.get("external.table.purge", "").lower() == "true":
+        return _MANAGED
+    noted, location = table.storage.noted, table.storage.location
+    if noted is not None and canonical_location(noted) != canonical_location(location):
+        return f"Spark has the table at {noted}, the metastore at {location}: give both one directory"
+    return None
 
 
 def _overlapping(places: Sequence[Place]) -> dict[str, str]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data files of a table, listed where the metastore says that they are."""
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,12 +9,14 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from lake.errors import Rejected, Transient
+from lake.filesystems import files_of
 from lake.formats.hive.catalog import Place
 from lake.formats.hive.refusals import check_location
-from lake.model import SLICES_SCHEMA
+from lake.locations import path_in
+from lake.model import SLICES_SCHEMA, words_of
 from lake.plan import PlacedFile, milliseconds_of
 
-#: listing a directory of a mounted file system is waiting for it
+#: listing a directory over a network is waiting for it
 _LISTINGS_AT_ONCE = 8
 
 
@@ -31,7 +32,7 @@ class File:
 def placed(location: str, path: str, size: int, modified_ns: int) -> PlacedFile:
     """A file as moves of a table at ``location`` and superseded versions know it."""
     at = datetime.fromtimestamp(modified_ns / 1e9, UTC)
-    return PlacedFile(path=path.removeprefix(f"{location}/"), bytes=size, modified_ms=milliseconds_of(at))
+    return PlacedFile(path=path_in(location, path), bytes=size, modified_ms=milliseconds_of(at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class Listing:
 def list_places(name: str, places: Sequence[Place]) -> list[Listing]:
     """What is in each of the directories now. Raises Rejected for one that may not be listed, Transient on errors."""
     for place in places:
-        check_location(f"{name}, partition {place.name}" if place.name else name, place.storage.location)
+        check_location(f"{name}, {words_of(place.name)}" if place.name else name, place.storage.location)
     with ThreadPoolExecutor(_LISTINGS_AT_ONCE) as pool:
         return list(pool.map(_listing, places, chunksize=64))
 
@@ -91,19 +92,18 @@ def slices_of(location: str, listings: Sequence[Listing], left_alone: Mapping[st
 def _listing(place: Place) -> Listing:
     files: list[File] = []
     directories: list[str] = []
+    storage = files_of(place.location)
     try:
-        with os.scandir(place.location) as entries:
-            for entry in entries:
-                # Hive and Spark both take every other file for data, whatever it is called.
-                if entry.name.startswith(("_", ".")):
-                    continue
-                if entry.is_dir():
-                    directories.append(entry.name)
-                    continue
-                status = entry.stat()
-                files.append(File(entry.path, status.st_size, status.st_mtime_ns))
+        for entry in storage.list(place.location):
+            # Hive and Spark both take every other file for data, whatever it is called.
+            if entry.name.startswith(("_", ".")):
+                continue
+            if entry.is_directory:
+                directories.append(entry.name)
+                continue
+            files.append(File(entry.path, entry.bytes, entry.modified_ns))
     except FileNotFoundError:
-        if os.path.isdir(place.location):
+        if storage.exists(place.location):
             raise Transient(f"{place.location} changed while it was listed") from None
         return Listing(place=place)  # readers take it for empty
     except PermissionError as error:
@@ -116,6 +116,6 @@ def _listing(place: Place) -> Listing:
 
 def _nested(listing: Listing) -> str | None:
     """Why the files of a partition with directories in it are left alone; None where there are none."""
-    if not listing.place.name or not listing.directories:
+    if not listing.directories:
         return None
     return f"there is a directory in its own, {listing.directories[0]}: readers differ in whether they look into it"

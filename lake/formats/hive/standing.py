@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is in the places that moved partitions have left, and in those where they are."""
 
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 
 from lake.errors import Transient
-from lake.formats.hive.catalog import Place
-from lake.formats.hive.commits import token_of
+from lake.files import Entry, Files
+from lake.filesystems import files_of
+from lake.formats.hive.catalog import HOME, Place
+from lake.formats.hive.commits import document_of, token_of
 from lake.formats.hive.slices import placed
-from lake.locations import file_at
+from lake.locations import file_at, path_in
 from lake.model import TableRef
 from lake.places import WRITER_GRACE, Moved, PartitionSeen, PlaceSeen
 from lake.plan import PlacedFile
@@ -30,7 +31,7 @@ def standing(ref: TableRef, moved: Sequence[Moved], places: Sequence[Place], now
     seen = {place: there for (_, place), there in zip(listed, found, strict=True)}
     return {
         one.partition: PartitionSeen(
-            place=None if (at := by_name.get(one.partition)) is None else at.location.removeprefix(f"{ref.location}/"),
+            place=None if (at := by_name.get(one.partition)) is None else path_in(ref.location, at.location),
             token=None if at is None else token_of(at.parameters),
             made_at=0 if at is None else at.made_at,
             places={place: seen[place] for place in one.places},
@@ -39,37 +40,45 @@ def standing(ref: TableRef, moved: Sequence[Moved], places: Sequence[Place], now
     }
 
 
-def _seen(location: str, place: str, recorded: Collection[PlacedFile], now: float) -> PlaceSeen:
+def _seen(location: str, place: str, recorded: Set[PlacedFile], now: float) -> PlaceSeen:
     files: dict[PlacedFile, int] = {}
     unfinished = set()
+    storage, directory, changed_ms = files_of(location), file_at(location, place), None
     try:
-        with os.scandir(file_at(location, place)) as entries:
-            for entry in entries:
-                if entry.name.startswith(("_", ".")):
-                    continue
-                status = entry.stat()
-                file = placed(location, entry.path, status.st_size, status.st_mtime_ns)
-                # A file that is renamed into a directory keeps the time at which it was written, but not this one.
-                files[file] = max(file.modified_ms, status.st_ctime_ns // 1_000_000)
-                if file not in recorded and (entry.is_dir() or _is_being_written(entry.path, status, now)):
-                    unfinished.add(file.path)
+        for entry in storage.list(directory):
+            if entry.name.startswith(("_", ".")):
+                continue
+            file = placed(location, entry.path, entry.bytes, entry.modified_ns)
+            # A file that is renamed into a directory keeps the time at which it was written, but not this one.
+            files[file] = max(file.modified_ms, entry.came_ns // 1_000_000)
+            if file not in recorded and (entry.is_directory or _is_being_written(storage, entry, now)):
+                unfinished.add(file.path)
+        if not storage.tells_arrivals:
+            # After the listing: no file in it came later.
+            changed_ms = storage.status(directory).modified_ns // 1_000_000
     except FileNotFoundError:
         # The directory is gone, or a file while it was looked at: then the next look tells.
         if files:
             raise Transient(f"{place} changed while it was listed") from None
     except OSError as error:
         raise Transient(f"{place} can't be listed: {error.strerror}") from error
-    return PlaceSeen(files=files, unfinished=frozenset(unfinished))
+    is_uprooted = not files.keys() & recorded and _is_uprooted(storage, location, place)
+    return PlaceSeen(files=files, unfinished=frozenset(unfinished), changed_ms=changed_ms, is_uprooted=is_uprooted)
 
 
-def _is_being_written(path: str, status: os.stat_result, now: float) -> bool:
+def _is_uprooted(storage: Files, location: str, place: str) -> bool:
+    try:
+        return place.startswith(f"{HOME}/") and not storage.exists(file_at(location, document_of(place)))
+    except OSError as error:
+        raise Transient(f"what is beside {place} can't be looked at: {error.strerror}") from error
+
+
+def _is_being_written(storage: Files, entry: Entry, now: float) -> bool:
     """Whether a young file has no end yet. An old one without is what its writer left, and readers see it so."""
-    if now - status.st_mtime > WRITER_GRACE.total_seconds():
+    if now - entry.modified_ns / 1e9 > WRITER_GRACE.total_seconds():
         return False
     try:
-        with open(path, "rb") as file:
-            file.seek(max(0, status.st_size - 4))
-            end = file.read(4)
+        end = storage.end(entry.path, 4)
     except FileNotFoundError:
         return True
     return not (end in _PARQUET or end[:3] == _ORC)

@@ -3,11 +3,11 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePath
+from posixpath import dirname
 
-from lake.formats.hive.catalog import Place
+from lake.formats.hive.catalog import HOME, Place
 from lake.locations import file_at
-from lake.model import TableRef
+from lake.model import TableRef, words_of
 from lake.plan import SupersededVersion
 
 
@@ -15,14 +15,15 @@ def in_use(ref: TableRef, versions: Sequence[SupersededVersion], places: Sequenc
     """Why a file may not be deleted, by its path, for those that a partition may be read from."""
     names = {place.location: place.name for place in places}
     sorted_locations = sorted(names)
-    reasons: dict[PurePath, str | None] = {}
+    reasons: dict[str, str | None] = {}
     found = {}
     for version in versions:
-        directory = PurePath(file_at(ref.location, version.path)).parent
+        directory = dirname(file_at(ref.location, version.path))
         if directory not in reasons:
-            used = next(_at_under_or_over(str(directory), names, sorted_locations), None)
+            around = _at_under_or_over(directory, names, sorted_locations)
+            used = next((one for one in around if not _passed_over(ref, directory, one)), None)
             reasons[directory] = (
-                None if used is None else f"{version.path}: partition {names[used]} is read from {used}"
+                None if used is None else f"{version.path}: {words_of(names[used])} is read from {used}"
             )
         reason = reasons[directory]
         if reason is not None:
@@ -34,14 +35,28 @@ def live_again(ref: TableRef, versions: Sequence[SupersededVersion], places: Seq
     """Those, by index, whose partition is at their place again, each with that as the reason."""
     locations = {place.name: place.location for place in places}
     return {
-        index: f"partition {version.partition} is at {locations[version.partition]} again"
+        index: f"{words_of(version.partition)} is at {locations[version.partition]} again"
         for index, version in enumerate(versions)
-        if str(PurePath(file_at(ref.location, version.path)).parent) == locations.get(version.partition)
+        if dirname(file_at(ref.location, version.path)) == locations.get(version.partition)
     }
 
 
+def _passed_over(ref: TableRef, directory: str, location: str) -> bool:
+    """Whether readers of one of two directories pass over the other, since it is among the versions and they are not.
+
+    Only a table without partitions is read from its own directory, and only then is anything above the versions.
+    """
+    home = f"{ref.location}/{HOME}/"
+    return ref.location in (directory, location) and directory.startswith(home) != location.startswith(home)
+
+
 def _at_under_or_over(directory: str, names: Mapping[str, str], locations: Sequence[str]) -> Iterator[str]:
-    yield from (str(one) for one in (PurePath(directory), *PurePath(directory).parents) if str(one) in names)
-    start = bisect_left(locations, f"{directory}/")
-    if start < len(locations) and locations[start].startswith(f"{directory}/"):
-        yield locations[start]
+    over = directory
+    while over.strip("/"):
+        if over in names:
+            yield over
+        over = dirname(over)
+    for index in range(bisect_left(locations, f"{directory}/"), len(locations)):
+        if not locations[index].startswith(f"{directory}/"):
+            return
+        yield locations[index]

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes one Hive table: new files beside the old ones, then one call of the metastore that moves the partitions."""
 
-import os
-import shutil
 import threading
 import time
 from collections import defaultdict
@@ -10,32 +8,32 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
+from posixpath import basename, dirname
 from types import TracebackType
 from typing import cast
 
 from lake.engines import Engine, Task, choose, notes
-from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
-from lake.failpoints import failpoint
-from lake.formats.hive import commits, late, refusals
-from lake.formats.hive.catalog import identity_of, open_metastore, places_of, table_of
+from lake.errors import Conflict, Transient
+from lake.filesystems import files_of
+from lake.formats.hive import call, commits, late, refusals
+from lake.formats.hive.catalog import HOME, identity_of, open_metastore, places_of, table_of
 from lake.formats.hive.columns import schema_of
-from lake.formats.hive.commits import EPOCH, LOOK, PLAN, VERSION, Record, home_of, new_version
-from lake.formats.hive.evidence import Evidence, Seen, look, still_there, undone
+from lake.formats.hive.commits import LOOK, VERSION, Record, home_of, new_version, output_name
+from lake.formats.hive.evidence import Evidence, Seen, look, still_there
 from lake.formats.hive.neighbours import shared
-from lake.formats.hive.owners import check_owner, take_after
 from lake.formats.hive.publication import Publication
 from lake.formats.hive.slices import File, placed
 from lake.formats.hive.superseded import in_use
-from lake.locations import file_at
+from lake.locations import file_at, path_in, uri_of
 from lake.metastore import TIMEOUT, Metastore, Partition, Table
-from lake.model import TableRef
+from lake.model import TableRef, words_of
 from lake.optional import made_anew
 from lake.plan import Commit, LeftOut, Move, OutputFile, PlacedFile, Plan, Progress, Staged, SupersededVersion
 from lake.ports import Deletion, Journal, Prepared, Report, Rewrite
 
 _LOOKS = 5
-"""How often partitions are looked at before a commit while writers add files."""
+"""How often partitions are looked at before a commit, and the commit is put off, while writers add files."""
 
 ATTEMPTS = "_attempts"
 """Where in a version engines write: a task that outlives its attempt never reaches what readers read."""
@@ -48,6 +46,7 @@ class HiveWriter:
 
     def __init__(self, table: TableRef, engines: Sequence[Engine]) -> None:
         self._ref, self._engines = table, engines
+        self._files = files_of(table.location)
         self._cancelled = threading.Event()
         self.journal: Journal = lambda staged: None
         self.fence: Callable[[], None] = lambda: None
@@ -73,23 +72,23 @@ class HiveWriter:
             table, seen = look(metastore, self._ref, plan.partitions)
         self._same_table(table)
         refusals.check(self._ref.name, table)
-        if not table.partition_columns:
-            raise Rejected(f"{self._ref.name} has no partitions: only partitioned Hive tables can be compacted so far")
         groups, left_out = still_there(plan, seen)
         if not groups:
-            raise Conflict(f"no group is left: {left_out[0].reason}", left_out)
+            changed = f"every group of the plan was changed after planning; the first: {left_out[0].reason}"
+            raise Conflict(f"{self._ref.name}: {changed}", left_out)
         partitions = sorted({plan.groups[index].partition for index in groups})
-        check_owner(self._ref.name, self._ref.location)
+        self._files.check_owner(self._ref.name, self._ref.location)
         for name in partitions:
-            check_owner(f"{self._ref.name}, partition {name}", seen[name].place.location)
+            self._files.check_owner(f"{self._ref.name}, {words_of(name)}", seen[name].place.location)
         version = new_version(plan.plan_id, epoch, time.time_ns())
         tasks = self._tasks(plan, groups, version, table)
         with self._told_by_slices(plan, tasks):
             choices = choose(tasks, self._engines, plan.options, self._ref.name)
         evidence = Evidence(seen={name: seen[name] for name in partitions}, tasks=tasks, choices=choices)
         self.fence()
-        self.journal(Staged(token=version, paths=(f"{commits.HOME}/{version}/",)))
-        self._make_version(version, evidence.seen)
+        self.journal(Staged(token=version, paths=(f"{HOME}/{version}/",)))
+        with self._storage():
+            self._make_version(version, evidence.seen)
         return Prepared(
             plan=plan, epoch=epoch, instant=version, groups=groups, left_out=left_out, notes=notes(choices),
             evidence=evidence,
@@ -103,15 +102,23 @@ class HiveWriter:
         for task in evidence.tasks:
             by_engine[choices[task.group].engine.name].append(task)
         outputs, done = [], 0
+        cpu: dict[str, float | None] = {}
         for one in by_engine.values():
             engine = choices[one[0].group].engine
+            cpu[engine.name] = None
 
-            def told(progress: Progress, before: int = done) -> None:
-                report(replace(progress, bytes_done=before + progress.bytes_done, bytes_total=plan.bytes))
+            def told(progress: Progress, before: int = done, name: str = engine.name) -> None:
+                cpu[name] = progress.cpu_seconds
+                report(
+                    replace(
+                        progress, bytes_done=before + progress.bytes_done, bytes_total=plan.bytes,
+                        cpu_seconds=_added(cpu.values()),
+                    )
+                )  # fmt: skip
 
             with self._told_by_slices(plan, one):
                 for file in engine.rewrite(one, plan.options, told, self._cancelled):
-                    path = os.path.relpath(file.path, self._ref.location)
+                    path = path_in(self._ref.location, file.path)
                     partition = plan.groups[file.group].partition
                     outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
             done += sum(task.bytes for task in one)
@@ -124,30 +131,33 @@ class HiveWriter:
     def commit(self, rewrite: Rewrite) -> Commit:
         """See ``TableWriter``."""
         publication = Publication(rewrite, cast(Evidence, rewrite.prepared.evidence).seen)
-        publication.fill()
+        with self._storage():
+            publication.fill()
         refused: Transient | None = None
+        now: Mapping[str, Seen] = {}
         with open_metastore(self._ref) as metastore:
-            while True:
-                begun, partitions = time.monotonic(), set(publication.seen)
+            for turn in range(2 * _LOOKS):
+                begun, before = time.monotonic(), now
                 table, now = self._last_look(metastore, publication)
-                if refused is not None and partitions == set(now):
-                    raise Conflict(f"the metastore refused the commit: {refused}") from refused
-                files = publication.files()
-                for version in {
-                    seen.place.parameters[VERSION] for seen in now.values() if VERSION in seen.place.parameters
-                }:
-                    commits.file_away(self._ref, version)
-                commit = self._commit_of(rewrite, now, files, publication.left_out)
-                commits.write(self._ref, Record(commit=commit, partitions=tuple(now)))
-                changed = [self._moved(seen, rewrite.prepared, files[name]) for name, seen in now.items()]
-                if time.monotonic() - begun > LOOK.total_seconds():
-                    commits.take_back(self._ref, commit.instant)
-                    raise Transient("looking at the partitions took too long for a safe commit")
-                failpoint("in_commit")
-                refused = self._refused(metastore, table, changed, commit)
+                if refused is not None and before == now:
+                    break
+                with self._storage():
+                    files = publication.files()
+                    for version in {
+                        seen.place.parameters[VERSION] for seen in now.values() if VERSION in seen.place.parameters
+                    }:
+                        commits.file_away(self._ref, version)
+                    commit = self._commit_of(rewrite, now, files, publication.left_out)
+                    commits.write(self._ref, Record(commit=commit, partitions=tuple(now)))
+                changed = {name: self._moved(seen, rewrite.prepared, files[name]) for name, seen in now.items()}
+                refused = call.make(
+                    metastore, table, self._ref, now, changed, commit, partial(self._in_time, begun),
+                    brings_more=turn < _LOOKS,
+                )  # fmt: skip
                 if refused is None:
-                    self._look_again(metastore, table, now, changed)
+                    call.check(metastore, table, self._ref, changed)
                     return commit
+        raise Conflict(f"the metastore refused the commit: {refused}") from refused
 
     def discard(
         self,
@@ -162,7 +172,7 @@ class HiveWriter:
         with open_metastore(self._ref) as metastore:
             left = commits.withdrawable(metastore, self._ref, wanted, time.time())
         for version in left:
-            shutil.rmtree(home_of(self._ref) / version, ignore_errors=True)
+            self._files.remove_tree(f"{home_of(self._ref)}/{version}")
         return len(left)
 
     # What late writers left.
@@ -175,12 +185,12 @@ class HiveWriter:
         """See ``CarriesLateFiles``."""
         return late.copy(self._ref, pairs, self.fence)
 
-    def tell(self, last: Move, move: Move | None = None) -> None:
+    def tell(self, last: Move, move: Move | None = None, *, before: tuple[str, str | None] | None = None) -> None:
         """See ``CarriesLateFiles``."""
         with open_metastore(self._ref) as metastore:
             table = table_of(metastore, self._ref)
             self._same_table(table)
-            late.tell(metastore, table, self._ref, last, move, self.fence)
+            late.tell(metastore, table, self._ref, last, move, before or (last.place, last.token), self.fence)
 
     def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
         """See ``CarriesLateFiles``."""
@@ -201,28 +211,42 @@ class HiveWriter:
             raise Conflict(reason)
         freed, left = 0, {}
         for index, version in enumerate(versions):
-            path = Path(file_at(self._ref.location, version.path))
+            path = file_at(self._ref.location, version.path)
             try:
-                status = path.stat()
+                there = self._files.status(path)
             except FileNotFoundError:
                 continue
-            other = version.differs(status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+            other = version.differs(there.bytes, datetime.fromtimestamp(there.modified_ns / 1e9, UTC))
             if other is not None:
                 left[index] = other
                 continue
-            path.unlink()
-            # What Hadoop writes beside every file of a local file system.
-            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-            freed += status.st_size
+            self._files.delete(path)
+            freed += there.bytes
         # Also of files that are gone already: whoever deleted them may have died before he came here.
-        for directory in {Path(file_at(self._ref.location, version.path)).parent for version in versions}:
+        below = f"{home_of(self._ref)}/"
+        for directory in {dirname(file_at(self._ref.location, version.path)) for version in versions}:
             # A partition's own directory stays, for whoever drops the partition and adds it again.
-            if directory.is_relative_to(home_of(self._ref)):
-                _remove_empty(directory, home_of(self._ref))
-                commits.forget(self._ref, directory.relative_to(home_of(self._ref)).parts[0], ATTEMPTS)
+            if directory.startswith(below):
+                self._remove_empty(directory)
+                commits.forget(self._ref, directory.removeprefix(below).partition("/")[0], ATTEMPTS)
         return Deletion(bytes_freed=freed, left=left)
 
     # Its parts.
+
+    @contextmanager
+    def _storage(self) -> Iterator[None]:
+        """What storage fails at in the block, before the metastore is called, can be tried again."""
+        try:
+            yield
+        except OSError as error:
+            raise Transient(f"{self._ref.name}: {error.strerror or error}") from error
+
+    def _remove_empty(self, directory: str) -> None:
+        """Remove a directory of a version, and those above it in the version, as far as they are empty."""
+        with suppress(OSError):
+            while dirname(directory) != home_of(self._ref):
+                self._files.remove_empty(directory)
+                directory = dirname(directory)
 
     def _same_table(self, table: Table) -> None:
         another = made_anew(replace(self._ref, identity=identity_of(table)), self._ref.identity)
@@ -230,14 +254,14 @@ class HiveWriter:
             raise Conflict(another)
 
     def _tasks(self, plan: Plan, groups: Sequence[int], version: str, table: Table) -> list[Task]:
-        attempts, schema = home_of(self._ref) / version / ATTEMPTS, schema_of(table)
+        attempts, schema = f"{home_of(self._ref)}/{version}/{ATTEMPTS}", schema_of(table)
         suffix = str(refusals.kind_of(table)).lower()
         return [
             Task(
                 group=index,
                 inputs=tuple(file_at(self._ref.location, str(item.path)) for item in plan.groups[index].slices),
                 outputs=tuple(
-                    str(attempts / f"part-{version}-{index}-{number}.{suffix}")
+                    f"{attempts}/{output_name(version, index, number, suffix)}"
                     for number in range(plan.groups[index].output_files)
                 ),
                 bytes=plan.groups[index].bytes,
@@ -249,16 +273,19 @@ class HiveWriter:
     def _make_version(self, version: str, seen: Mapping[str, Seen]) -> None:
         """Make the directories of a version; they belong to whom the partitions' own belong to."""
         home = home_of(self._ref)
-        for directory in (home, home / version, home / version / ATTEMPTS):
-            directory.mkdir(exist_ok=directory == home)
-            take_after(directory, self._ref.location)
+        with suppress(FileExistsError):
+            self._files.make_directory(home)
+        self._files.take_after(home, self._ref.location)
+        for directory in (f"{home}/{version}", f"{home}/{version}/{ATTEMPTS}"):
+            self._files.make_directory(directory)
+            self._files.take_after(directory, self._ref.location)
         for name, one in seen.items():
-            directory = home / version / name
-            for parent in reversed([directory, *directory.parents]):
-                if not parent.is_relative_to(home / version) or parent.exists():
-                    continue
-                parent.mkdir()
-                take_after(parent, one.place.location)
+            directory = f"{home}/{version}"
+            for part in commits.place_in(version, name).split("/")[2:]:
+                directory = f"{directory}/{part}"
+                with suppress(FileExistsError):
+                    self._files.make_directory(directory)
+                    self._files.take_after(directory, one.place.location)
 
     @contextmanager
     def _told_by_slices(self, plan: Plan, tasks: Sequence[Task]) -> Iterator[None]:
@@ -288,9 +315,17 @@ class HiveWriter:
             self.fence()
             table, now = look(metastore, self._ref, publication.seen.keys())
             self._same_table(table)
-            if publication.follows(now):
+            with self._storage():
+                is_still = publication.follows(now)
+            if is_still:
                 return table, {name: now[name] for name in publication.seen}
         raise Transient("files are added to the partitions faster than they can be brought along")
+
+    def _in_time(self, begun: float) -> None:
+        """Raise where a call that follows a look of then could come too late, or the plan is somebody else's."""
+        if time.monotonic() - begun > LOOK.total_seconds():
+            raise Transient("looking at the partitions took too long for a safe commit")
+        self.fence()
 
     def _commit_of(
         self,
@@ -311,7 +346,7 @@ class HiveWriter:
             superseded=tuple(
                 SupersededVersion(
                     partition=name,
-                    path=path.removeprefix(f"{self._ref.location}/"),
+                    path=path_in(self._ref.location, path),
                     bytes=size,
                     instant=prepared.instant,
                     modified_at=datetime.fromtimestamp(nanoseconds / 1e9, UTC),
@@ -323,8 +358,8 @@ class HiveWriter:
                 Move(
                     partition=name,
                     token=prepared.instant,
-                    left=seen.place.location.removeprefix(f"{self._ref.location}/"),
-                    place=f"{commits.HOME}/{prepared.instant}/{name}",
+                    left=path_in(self._ref.location, seen.place.location),
+                    place=commits.place_in(prepared.instant, name),
                     made_at=seen.place.made_at,
                     files=tuple(
                         placed(self._ref.location, file.path, file.bytes, file.modified_ns) for file in published[name]
@@ -337,61 +372,24 @@ class HiveWriter:
             ),
         )
 
-    def _moved(self, seen: Seen, prepared: Prepared, files: Sequence[File]) -> Partition:
+    def _moved(self, seen: Seen, prepared: Prepared, files: Sequence[File]) -> Partition | Table:
         """The partition at its new place, with the commit's name and true counts; others are not told what they had."""
         place = seen.place
-        assert place.partition is not None, "tables without partitions are refused"
-        kept = {
-            name: value for name, value in place.parameters.items() if name not in commits.UNKNOWN_NOW | {commits.MOVED}
-        }
-        location = f"file:{home_of(self._ref)}/{prepared.instant}/{place.name}"
-        return place.partition.changed(
-            place.storage.moved(location),
+        gone = commits.UNKNOWN_NOW | commits.NAMES
+        kept = {name: value for name, value in place.parameters.items() if name not in gone}
+        location = uri_of(file_at(self._ref.location, commits.place_in(prepared.instant, place.name)))
+        return place.moved(location).changed(
             kept
-            | {PLAN: prepared.plan.plan_id, EPOCH: str(prepared.epoch), VERSION: prepared.instant}
+            | commits.naming(prepared.instant)
             | {"numFiles": str(len(files)), "totalSize": str(sum(file.bytes for file in files))},
         )
 
-    def _refused(
-        self, metastore: Metastore, table: Table, changed: Sequence[Partition], commit: Commit
-    ) -> Transient | None:
-        """Make the call; why it was refused, or None. Where it answers an error, the metastore is asked what it did."""
-        try:
-            metastore.alter_partitions(table.database, table.name, changed)
-        except CommitUnknown:
-            raise
-        except Transient as error:
-            try:
-                made = commits.landed(metastore, table, self._ref, [commit.instant])
-            except Transient as unknown:
-                raise CommitUnknown(f"{error}; and then: {unknown}") from error
-            if not made:
-                commits.take_back(self._ref, commit.instant)
-                return error
-        return None
-
-    def _look_again(
-        self, metastore: Metastore, table: Table, seen: Mapping[str, Seen], changed: Sequence[Partition]
-    ) -> None:
-        """Raise Integrity where somebody else has written the same at the same time: nothing kept the two apart."""
-        found = {one.values: one for _, one in metastore.partitions(table.database, table.name, list(seen))}
-        difference = undone(changed, found)
-        if difference is None and table_of(metastore, self._ref).storage.columns != table.storage.columns:
-            difference = "the columns of the table are others"
-        if difference is not None:
-            raise Integrity(
-                f"somebody changed {self._ref.name} in the metastore while a commit did, and one of the two may have "
-                f"undone the other: {difference}; compare with what was intended, then lakefold resume"
-            )
-
 
 def _final(output: OutputFile, version: str) -> str:
-    return f"{commits.HOME}/{version}/{output.partition}/{os.path.basename(output.path)}"
+    return f"{commits.place_in(version, output.partition)}/{basename(output.path)}"
 
 
-def _remove_empty(directory: Path, home: Path) -> None:
-    """Remove a version's directory, and those above it in the version, as far as they are empty."""
-    with suppress(OSError):
-        while directory.parent != home:
-            directory.rmdir()
-            directory = directory.parent
+def _added(parts: Collection[float | None]) -> float | None:
+    """The sum of ``parts``; None where one of them is not known."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None

@@ -3,6 +3,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 from pyarrow import fs as pafs
@@ -17,10 +18,12 @@ from lake.formats.hudi.pending.unfinished import unfinished
 from lake.formats.hudi.read.commits import find_commit, landed, pending_plan_ids, reasons_to_close, reasons_to_keep
 from lake.formats.hudi.read.describe import describe_table
 from lake.formats.hudi.read.overlaps import overlaps
+from lake.formats.hudi.read.past import past
 from lake.formats.hudi.read.refusals import check_table
 from lake.formats.hudi.read.slices import busy_groups, delta_commits, slices_table
 from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
+from lake.history import History
 from lake.locations import canonical_location
 from lake.model import Snapshot, TableRef
 from lake.optional import Resurrected, Unfinished
@@ -37,7 +40,7 @@ SEARCH_DEPTH = 4
 class HudiFormat:
     """Apache Hudi tables of version 6, 8 and 9 on local file systems and S3.
 
-    Implements ``lake.ports.TableFormat``, ``FindsResurrected`` and ``FindsLateFiles``.
+    Implements ``lake.ports.TableFormat``, ``FindsResurrected``, ``FindsLateFiles`` and ``KeepsHistory``.
     """
 
     name = "hudi"
@@ -151,6 +154,17 @@ class HudiFormat:
         def look() -> Collection[str]:
             storage = Storage(table.location)
             return find_late(storage, Timeline(storage))
+
+        return _twice(table, look)
+
+    def history(
+        self, table: TableRef, since: datetime, until: datetime, superseded: Sequence[SupersededVersion]
+    ) -> History:
+        """See ``KeepsHistory``."""
+
+        def look() -> History:
+            storage = Storage(table.location)
+            return past(Timeline(storage), since, until)
 
         return _twice(table, look)
 

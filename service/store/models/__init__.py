@@ -5,6 +5,7 @@ Times are integers, milliseconds since 1970 in UTC: the same arithmetic on SQLit
 from the database's own clock (``clock.db_now``).
 """
 
+from service.store.models.charges import ChargeRow
 from service.store.models.columns import Base
 from service.store.models.people import AuditRow, BulkRow, LeaderRow, NotificationRow, ProcessRow, RequestRow, TokenRow
 from service.store.models.places import CarryRow, PlaceMoveRow
@@ -20,6 +21,7 @@ from service.store.models.plans import (
 from service.store.models.tables import (
     ALL_PARTITIONS,
     ALL_TABLES,
+    ObjectiveRow,
     PartitionLayoutRow,
     ScanRow,
     TableRow,
@@ -34,11 +36,13 @@ __all__ = [
     "Base",
     "BulkRow",
     "CarryRow",
+    "ChargeRow",
     "EventRow",
     "GroupRow",
     "LeaderRow",
     "LivePartitionRow",
     "NotificationRow",
+    "ObjectiveRow",
     "PartitionLayoutRow",
     "PlaceMoveRow",
     "PlanRow",

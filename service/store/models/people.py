@@ -41,7 +41,7 @@ class BulkRow(Base):
 
     __tablename__ = "bulk_action"
     __table_args__ = (
-        CheckConstraint(one_of("action", ("cancel", "retry")), name="action_known"),
+        CheckConstraint(one_of("action", ("cancel", "retry", "approve", "decline")), name="action_known"),
         UniqueConstraint("idempotency_key"),
     )
 

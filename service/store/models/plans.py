@@ -17,11 +17,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from lake.plan import LIVE_STATES, KeeperKind, PlanKind, PlanState
+from lake.plan import LIVE_STATES, Decision, KeeperKind, PlanKind, PlanState
 from service.store.models.columns import Base, Json, RowId, one_of
 
 _IS_LIVE = one_of("state", sorted(LIVE_STATES))
 _BY_PLAN = "holder_kind = 'plan'"
+_PROPOSED = "proposed_at_ms IS NOT NULL AND decision IS NULL AND state = 'requested'"
 
 
 class PlanRow(Base):
@@ -39,6 +40,15 @@ class PlanRow(Base):
         CheckConstraint(
             "(cancel_requested_at_ms IS NULL) = (cancel_requested_by IS NULL)", name="cancel_asked_by_somebody"
         ),
+        CheckConstraint(one_of("decision", Decision), name="decision_known"),
+        CheckConstraint("(decision IS NULL) = (decided_by IS NULL)", name="decided_by_somebody"),
+        CheckConstraint("(decision IS NULL) = (decided_at_ms IS NULL)", name="decided_at_some_time"),
+        CheckConstraint("decision IS NULL OR proposed_at_ms IS NOT NULL", name="decided_of_proposals"),
+        CheckConstraint(
+            "proposed_at_ms IS NULL OR state IN ('requested', 'cancelled') OR COALESCE(decision, '') = 'approved'",
+            name="runs_once_approved",
+        ),
+        CheckConstraint("COALESCE(decision, '') <> 'declined' OR state = 'cancelled'", name="declined_iff_ended"),
         Index(None, "state", "id"),
         Index(None, "table_name", "id"),
         Index(None, "table_name", "state", "id"),
@@ -51,6 +61,13 @@ class PlanRow(Base):
         Index("ix_plan_live_adopted", "table_name", "adopted", unique=True,
               sqlite_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}"),
               postgresql_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}")),
+        Index("ix_plan_rank", "rank_ms", "id", sqlite_where=text("state = 'requested'"),
+              postgresql_where=text("state = 'requested'")),
+        Index("ix_plan_proposed", "table_name", sqlite_where=text(_PROPOSED), postgresql_where=text(_PROPOSED)),
+        Index("ix_plan_declined", "table_name", sqlite_where=text("decision = 'declined'"),
+              postgresql_where=text("decision = 'declined'")),
+        Index("ix_plan_used", "format", "engine", "finalized_at_ms",
+              sqlite_where=text("used_cpu_ms IS NOT NULL"), postgresql_where=text("used_cpu_ms IS NOT NULL")),
         # Everything figures() sums, so that it reads an index and not the wide rows.
         Index("ix_plan_figures", "table_name", "kind", "state", "created_at_ms", "input_files", "input_bytes",
               "files_before", "bytes_before", "files_after", "bytes_after"),
@@ -74,6 +91,13 @@ class PlanRow(Base):
     input_files: Mapped[int] = mapped_column(BigInteger)
     input_bytes: Mapped[int] = mapped_column(BigInteger)
     output_files: Mapped[int] = mapped_column(BigInteger)
+    #: the engine of the policy, which ``options`` have as well; None of plans from before predictions were made
+    engine: Mapped[str | None] = mapped_column(String)
+    predicted_cpu_ms: Mapped[int | None] = mapped_column(BigInteger)
+    #: what the tasks that rewrote used in the last attempt, as they or Spark count; None where nobody did
+    rewrite_cpu_ms: Mapped[int | None] = mapped_column(BigInteger)
+    #: of a completed plan: that, and the time of its other steps
+    used_cpu_ms: Mapped[int | None] = mapped_column(BigInteger)
     #: the instant on the table's timeline that another process scheduled and this plan executes
     adopted: Mapped[str | None] = mapped_column(String)
     #: W3C trace context of the plan's trace, where tracing is on
@@ -87,6 +111,10 @@ class PlanRow(Base):
     grace_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     heartbeat_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     not_before_ms: Mapped[int] = mapped_column(BigInteger)
+    #: when it counts as made: the plan with the least goes first
+    rank_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    #: how much of that is for an objective that its table misses
+    urgency_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     step: Mapped[str | None] = mapped_column(String)
     progress_bytes_done: Mapped[int] = mapped_column(BigInteger, server_default="0")
     progress_bytes_total: Mapped[int] = mapped_column(BigInteger, server_default="0")
@@ -103,6 +131,13 @@ class PlanRow(Base):
     settings: Mapped[str | None] = mapped_column(String)
     #: why its slices are left alone under the same settings (``Failure``); None unless it failed, and after a resume
     failure: Mapped[str | None] = mapped_column(String)
+
+    #: when it was stored to wait for a yes; None of a plan that never had to
+    proposed_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    decided_by: Mapped[str | None] = mapped_column(String)
+    decided_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    #: what became of a proposal (``Decision``); None until somebody says so
+    decision: Mapped[str | None] = mapped_column(String)
 
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
     claimed_at_ms: Mapped[int | None] = mapped_column(BigInteger)
@@ -153,7 +188,11 @@ class GroupRow(Base):
 
 
 class LivePartitionRow(Base):
-    """A partition and its one holder: a plan for as long as it lives, or for some minutes a ``lake.plan.Keeper``."""
+    """A partition and its one holder: a plan for as long as it lives, or for some minutes a ``lake.plan.Keeper``.
+
+    ``guest`` is who may change where the partition is beside the plan that holds it: a round of the sweep, for some
+    minutes, or the plan itself, by its id, from its commit on.
+    """
 
     __tablename__ = "live_partition"
     __table_args__ = (
@@ -170,6 +209,8 @@ class LivePartitionRow(Base):
     plan_id: Mapped[str | None] = mapped_column(ForeignKey("plan.id"))
     keeper: Mapped[str | None] = mapped_column(String)
     expires_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    guest: Mapped[str | None] = mapped_column(String)
+    guest_until_ms: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class StagedRow(Base):

@@ -3,9 +3,10 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, LargeBinary, String, Text
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Float, ForeignKey, Index, LargeBinary, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from service.modes import MODES
 from service.store.models.columns import Base, Json, RowId, one_of
 
 #: the row of ``table_state`` whose pause holds every table
@@ -19,7 +20,7 @@ class TableRow(Base):
 
     __tablename__ = "table_state"
     __table_args__ = (
-        CheckConstraint(one_of("mode", ("observe", "compact", "off")), name="mode_known"),
+        CheckConstraint(one_of("mode", MODES), name="mode_known"),
         CheckConstraint("(halted_at_ms IS NULL) = (halted_reason IS NULL)", name="halted_with_reason"),
         CheckConstraint("(paused_at_ms IS NULL) = (paused_by IS NULL)", name="paused_by_somebody"),
     )
@@ -50,6 +51,14 @@ class TableRow(Base):
     last_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
     #: the oldest scan that succeeded: what the table was like before; it is never forgotten
     first_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
+    #: what the last good scan found, written with the pointer to it: lists go by it, and need not open the scan for it
+    good_scanned_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    good_files: Mapped[int | None] = mapped_column(BigInteger)
+    good_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    good_small_files: Mapped[int | None] = mapped_column(BigInteger)
+    good_reducible_files: Mapped[int | None] = mapped_column(BigInteger)
+    good_reducible_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    good_median_bytes: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class ScanRow(Base):
@@ -85,6 +94,39 @@ class TrendRow(Base):
     #: totals, which only grow: two of them tell what was done in between
     rewritten_bytes: Mapped[int] = mapped_column(BigInteger)
     freed_bytes: Mapped[int] = mapped_column(BigInteger)
+
+
+class ObjectiveRow(Base):
+    """An objective of a table as its last good scan judged it, with its past: ``planner.error_budget.Compliance``."""
+
+    __tablename__ = "table_objective"
+    __table_args__ = (
+        CheckConstraint("goal > 0 AND goal < 1", name="goal_sane"),
+        CheckConstraint("met_ms >= 0 AND missed_ms >= 0", name="totals_sane"),
+        CheckConstraint("changed_at_ms <= judged_at_ms", name="changed_before_judged"),
+    )
+
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"), primary_key=True)
+    objective: Mapped[str] = mapped_column(String, primary_key=True)
+    judged_at_ms: Mapped[int] = mapped_column(BigInteger)
+    met: Mapped[bool] = mapped_column(Boolean)
+    #: since when it is met, or missed
+    changed_at_ms: Mapped[int] = mapped_column(BigInteger)
+    #: how long the judgement stands when no scan follows; 0: the table is not held to it any more
+    holds_ms: Mapped[int] = mapped_column(BigInteger)
+    value: Mapped[float] = mapped_column(Float)
+    bound: Mapped[float] = mapped_column(Float)
+    goal: Mapped[float] = mapped_column(Float)
+    window_ms: Mapped[int] = mapped_column(BigInteger)
+    #: totals, which only grow
+    met_ms: Mapped[int] = mapped_column(BigInteger)
+    missed_ms: Mapped[int] = mapped_column(BigInteger)
+    #: shares within the window, and burn rates by their windows, at the judgement
+    share_met: Mapped[float] = mapped_column(Float)
+    budget_left: Mapped[float] = mapped_column(Float)
+    burn: Mapped[Any] = mapped_column(Json)
+    #: begin, step, met and missed of each bucket
+    past: Mapped[Any] = mapped_column(Json)
 
 
 class PartitionLayoutRow(Base):

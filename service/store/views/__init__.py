@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the store hands out and takes in besides the nouns of ``lake``: frozen, timezone-aware, units in names."""
 
-from service.store.views.figures import DeletionDay, Figures, PlanFigures, SupersededFigures
+from service.store.views.figures import DeletionDay, Figures, PlanFigures, ProposalFigures, SupersededFigures
+from service.store.views.objectives import TableObjective
 from service.store.views.people import (
     AuditEntry,
     Bearer,
@@ -15,9 +16,20 @@ from service.store.views.people import (
     Request,
     Token,
 )
-from service.store.views.plans import Contest, ErrorClass, Failure, GroupView, PlanEvent, PlanTerms, PlanView
+from service.store.views.plans import (
+    Contest,
+    ErrorClass,
+    Failure,
+    GroupView,
+    NewestPlan,
+    PlanEvent,
+    PlanTerms,
+    PlanView,
+    Proposal,
+)
 from service.store.views.settings import StoreSettings
 from service.store.views.tables import (
+    MORE_STATES,
     TABLE_STATES,
     DatabaseSum,
     PartitionLayout,
@@ -30,8 +42,10 @@ from service.store.views.tables import (
     TableTerms,
     WrittenPartition,
 )
+from service.store.views.work import HeldPlan, Limits, NoLimits, WorkBudget
 
 __all__ = [
+    "MORE_STATES",
     "TABLE_STATES",
     "AuditEntry",
     "Bearer",
@@ -44,7 +58,11 @@ __all__ = [
     "Failure",
     "Figures",
     "GroupView",
+    "HeldPlan",
     "Leader",
+    "Limits",
+    "NewestPlan",
+    "NoLimits",
     "Notification",
     "NotificationState",
     "PartitionLayout",
@@ -56,14 +74,18 @@ __all__ = [
     "PointedScans",
     "ProcessFacts",
     "ProcessView",
+    "Proposal",
+    "ProposalFigures",
     "Request",
     "ScanRecord",
     "StoreSettings",
     "SupersededFigures",
+    "TableObjective",
     "TableOrder",
     "TablePage",
     "TableState",
     "TableTerms",
     "Token",
+    "WorkBudget",
     "WrittenPartition",
 ]

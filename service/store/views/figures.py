@@ -30,6 +30,17 @@ class PlanFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalFigures:
+    """Plans of one table and kind that wait for a yes; they are among its requested ones."""
+
+    table: str
+    kind: PlanKind
+    plans: int
+    input_bytes: int
+    oldest_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SupersededFigures:
     """Files of one table that completed plans replaced and that are not deleted yet."""
 
@@ -58,6 +69,7 @@ class Figures:
     superseded: tuple[SupersededFigures, ...]
     tables: tuple[TableState, ...]
     pause: Pause | None
+    proposals: tuple[ProposalFigures, ...] = ()
     notifications_waiting: int = 0
     notifications_dead: int = 0
     #: all plans of each state added up, once and not again for each figure that somebody looks at
@@ -77,6 +89,7 @@ class Figures:
             self,
             plans=tuple(entry for entry in self.plans if reach.sees(entry.table)),
             superseded=tuple(entry for entry in self.superseded if reach.sees(entry.table)),
+            proposals=tuple(entry for entry in self.proposals if reach.sees(entry.table)),
             tables=tuple(table for table in self.tables if reach.sees(table.name)),
             notifications_waiting=0,
             notifications_dead=0,
@@ -91,13 +104,27 @@ class Figures:
 
     @property
     def backlog_bytes(self) -> int:
-        """Input bytes of all requested and inflight plans."""
-        return self._sum("input_bytes", PlanState.REQUESTED, PlanState.INFLIGHT)
+        """Input bytes of all requested and inflight plans, without those that wait for a yes."""
+        proposed = sum(entry.input_bytes for entry in self.proposals)
+        return self._sum("input_bytes", PlanState.REQUESTED, PlanState.INFLIGHT) - proposed
+
+    @property
+    def proposed(self) -> int:
+        """Plans that wait for a yes."""
+        return sum(entry.plans for entry in self.proposals)
+
+    @property
+    def oldest_proposed_at(self) -> datetime | None:
+        """Since when somebody has been asked for a yes; None when nobody is."""
+        return min((entry.oldest_at for entry in self.proposals), default=None)
 
     @property
     def oldest_requested_at(self) -> datetime | None:
-        """When the oldest requested plan was stored; None when none is requested."""
-        return min((f.oldest_created_at for f in self.plans if f.state is PlanState.REQUESTED), default=None)
+        """Since when the oldest requested plan may run; None when none is requested but those that wait for a yes."""
+        proposed = {(entry.table, entry.kind): entry.plans for entry in self.proposals}
+        requested = (f for f in self.plans if f.state is PlanState.REQUESTED)
+        runnable = (f for f in requested if f.plans > proposed.get((f.table, f.kind), 0))
+        return min((f.oldest_created_at for f in runnable), default=None)
 
     @property
     def halted(self) -> tuple[str, ...]:

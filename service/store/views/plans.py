@@ -7,7 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypedDict
 
-from lake.plan import PartitionFigures, PlanKind, PlanState
+from lake.model import FileSlice
+from lake.plan import Decision, PartitionFigures, PlanKind, PlanState
 
 
 class Failure(StrEnum):
@@ -30,16 +31,27 @@ class ErrorClass(StrEnum):
 class PlanTerms(TypedDict, total=False):
     """Which plans are meant; all of them where nothing is said.
 
-    ``name`` is a part of the table's name in any case, ``since`` and ``until`` are when plans were made.
+    ``name`` is a part of the table's name in any case, ``since`` and ``until`` are when plans were made, ``proposed``
+    is whether they wait for a yes.
     """
 
     table: str | None
     name: str | None
     state: PlanState | None
+    proposed: bool | None
     error_class: ErrorClass | None
     since: datetime | None
     until: datetime | None
     request_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestPlan:
+    """The newest plan of a table; ``at`` is when it ended, of a live one when it was made."""
+
+    plan_id: str
+    state: PlanState
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +74,9 @@ class PlanView:
     ``groups``, ``partitions`` and ``figures`` are filled by ``plan()``; a listing leaves them empty and has the counts.
     ``instants`` are those published on the table's timeline, the committed one last; ``instant`` is the committed one;
     ``adopted`` is the instant that another process scheduled, None for a plan of our own; ``spark_ui`` the address of
-    the Spark UI that shows the jobs of an inflight plan, where its executor has one.
+    the Spark UI that shows the jobs of an inflight plan, where its executor has one; ``used_cpu_seconds`` is what a
+    completed plan took, ``cpu_measured`` whether the tasks that rewrote were counted. ``proposed_at`` is when it began
+    to wait for a yes, None of a plan that never had to.
     """
 
     plan_id: str
@@ -81,6 +95,9 @@ class PlanView:
     input_files: int
     input_bytes: int
     output_files: int
+    predicted_cpu_seconds: float | None
+    used_cpu_seconds: float | None
+    cpu_measured: bool
     adopted: str | None
     epoch: int
     attempts: int
@@ -97,6 +114,10 @@ class PlanView:
     cancel_reason: str | None
     error: str | None
     error_class: ErrorClass | None
+    proposed_at: datetime | None
+    decision: Decision | None
+    decided_by: str | None
+    decided_at: datetime | None
     created_at: datetime
     claimed_at: datetime | None
     finalized_at: datetime | None
@@ -112,9 +133,28 @@ class PlanView:
     figures: tuple[PartitionFigures, ...] = ()
 
     @property
+    def waits_for_approval(self) -> bool:
+        """Whether no executor gets it until somebody says yes."""
+        return self.proposed_at is not None and self.decision is None and self.state is PlanState.REQUESTED
+
+    @property
     def left_out(self) -> tuple[GroupView, ...]:
         """The groups that are not part of the commit, with their reasons."""
         return tuple(group for group in self.groups if group.left_out is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A plan that waits for a yes; ``settings`` as in ``Planning.add_plan``, None of one that was adopted."""
+
+    plan_id: str
+    settings: str | None
+    slices: tuple[FileSlice, ...]
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """The partitions that it holds."""
+        return frozenset(item.partition for item in self.slices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the store itself obeys."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+
+from service.store.views.work import Limits, NoLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +16,9 @@ class StoreSettings:
     backoff: timedelta = timedelta(seconds=30)
     backoff_max: timedelta = timedelta(minutes=30)
     max_inflight_per_table: int = 1
+    limits: Limits = field(default_factory=NoLimits)
+    #: how many cores a plan keeps busy
+    cores_per_plan: float = 1.0
     #: scans remembered for each table; a day of them at the default interval
     scans_kept: int = 288
     #: events of which a webhook is told; without one none

@@ -11,7 +11,11 @@ from typing import Any, TypedDict
 from lake.model import CatalogRef, TableRef
 
 #: states of a table, the ones that need somebody first
-TABLE_STATES = ("halted", "paused", "compact", "observe", "off")
+TABLE_STATES = ("halted", "paused", "compact", "propose", "observe", "off")
+
+
+#: what else tables are looked for by in place of their state
+MORE_STATES = ("unreadable", "missed")
 
 
 class TableOrder(StrEnum):
@@ -30,13 +34,15 @@ class TableOrder(StrEnum):
     REWRITE = "rewrite"  #: bytes that plans would read
     PLAN = "plan"  #: when the newest plan was made
     SCANNED = "scanned"
+    BUDGET = "budget"  #: least left of an error budget, of the tables that are held to anything
 
 
 class TableTerms(TypedDict, total=False):
     """Which tables are meant; all of them where nothing is said.
 
     ``name`` is a part of the name in any case, ``database`` what it has before its last dot. A ``state`` is one of
-    ``TABLE_STATES``, or ``unreadable`` where the last scan failed.
+    ``TABLE_STATES``, or ``unreadable`` where the last scan failed, or ``missed`` where the last good one found that the
+    table misses an objective.
     """
 
     name: str | None

@@ -78,7 +78,7 @@ async function refresh() {
       exchange(part, next);
     }
     root.removeAttribute("data-stale");
-    told.textContent = `Updated ${new Date().toLocaleTimeString()}`;
+    told.textContent = `Updated ${new Date().toISOString().slice(11, 19)} UTC`;
   } catch {
     root.setAttribute("data-stale", "");
     told.textContent = "No answer; trying again";

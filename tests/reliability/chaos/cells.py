@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from service.demo.writer import LOCK_OPTIONS
+from service.demo.hudi import LOCK_OPTIONS
 
 #: a write whose heartbeat was silent this long counts as dead: one of a writer that was killed, or stopped for longer
 HEARTBEAT_SECONDS = 4.5

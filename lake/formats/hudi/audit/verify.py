@@ -153,7 +153,7 @@ def _count_rows(storage: Storage, slices: Sequence[Slice], history: History, who
             continue
         logs = [path for name in entry.logs if (path := join(entry.partition, name)) in whole]
         try:
-            read = sum(batch.num_rows for batch in reader.rows(base, logs))
+            read = reader.count(base, logs)
         except NotMerged as complaint:
             raise Rejected(
                 f"{storage.location}: rows can't be counted, hudi-rs does not merge {base} with its log files "

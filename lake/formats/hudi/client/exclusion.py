@@ -5,7 +5,7 @@ Hudi's lock is the table's writers' lock, and where there is a single writer the
 processes: executors, cleaner, sweep and commands, on several hosts, by mistake even with two databases. So what keeps
 them apart is in the table, at ``.hoodie/.lakefold/exclusive``, and is taken in every concurrency mode, before Hudi's.
 
-What it is depends on where the table is: see ``exclusive_file`` and ``exclusive_object``.
+What it is depends on where the table is: see ``exclusive_file``, ``exclusive_object`` and ``exclusive_hdfs``.
 """
 
 import json

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.client.exclusion import Exclusion
 from lake.formats.hudi.client.exclusive_file import FileExclusion
+from lake.formats.hudi.client.exclusive_hdfs import HdfsExclusion
 from lake.formats.hudi.client.exclusive_object import ObjectExclusion
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.jvm.bundle import Bundle
@@ -48,6 +49,13 @@ def concurrency_options(table: TableRef) -> dict[str, str]:
     }
 
 
+def exclusion_of(table: TableRef, storage: Storage, jvm: Any) -> Exclusion:
+    """lakefold's own lock, as it is where the table lies."""
+    if storage.is_local:
+        return FileExclusion(table, storage.base, jvm)
+    return HdfsExclusion(table, storage, jvm) if storage.has_directories else ObjectExclusion(table, storage.base, jvm)
+
+
 class TableLock:
     """The locks of one table; Hudi's is taken through a Java write client that has the table's own lock settings.
 
@@ -64,8 +72,7 @@ class TableLock:
         self._storage = Storage(table.location)
         path = lock_file(table)
         self._journal = None if path is None else Journal(self._storage.base, path)
-        place = FileExclusion if self._storage.is_local else ObjectExclusion
-        self._exclusion: Exclusion = place(table, self._storage.base, self._jvm)
+        self._exclusion = exclusion_of(table, self._storage, self._jvm)
         self._entry: OpenEntry | None = None
         self._is_held = False
         self._was_busy = False
@@ -163,7 +170,7 @@ class TableLock:
     def _refuse_a_full_disk(self, doing: str) -> None:
         """Hudi's lock-file provider leaves an empty lock file for ever where there is no room to write into it."""
         if not self._storage.is_local:
-            return  # an object store is never full
+            return  # an object store is never full, and a NameNode says so before it creates a file
         path = self._jvm.org.apache.hadoop.fs.Path(self._storage.base)
         remaining = (
             path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()).getStatus(path).getRemaining()

@@ -19,7 +19,7 @@ from pyarrow import fs as pafs
 from lake import s3
 from lake.errors import Rejected, TableGone, Transient
 from lake.filesystems import filesystem_of
-from lake.locations import canonical_location, is_local
+from lake.locations import canonical_location, file_system_of, is_hdfs, is_local, is_s3
 
 PROPERTIES = ".hoodie/hoodie.properties"
 #: a text file, or since Hudi 0.11 one in the format of base files with its extension
@@ -61,7 +61,7 @@ class Storage:
     """Files below one directory; every path given and returned is relative to it, '' being the directory itself.
 
     ``location`` is where it is in the canonical spelling, ``uri`` what Hadoop's file systems call it. On S3 a directory
-    is there as long as something is below it.
+    is there as long as something is below it; elsewhere it is one by itself, which ``has_directories`` says.
 
     Raises Rejected where the location can't be opened or read at all, Transient for I/O that may work later;
     ``FileNotFoundError`` passes, because a listing and a read race with writers and cleaners by nature.
@@ -71,7 +71,11 @@ class Storage:
         self.location = location if is_local(location) else canonical_location(location)
         self.is_local = is_local(location)
         self.fs, self.base = filesystem_of(location)
-        self.uri = location if self.is_local else f"s3a://{self.base}"
+        self.has_directories = not is_s3(location)
+        #: whether hudi-rs knows the file system
+        self.is_for_hudi_rs = not is_hdfs(location)
+        self._root = "" if self.is_local else file_system_of(self.location) if is_hdfs(location) else "s3://"
+        self.uri = location if self.has_directories else f"s3a://{self.base}"
 
     def below(self, relative: str) -> "Storage":
         """The directory ``relative`` by itself."""
@@ -103,13 +107,13 @@ class Storage:
         except OSError as error:
             line = f"{self.shown(relative)}: {str(error).splitlines()[0]}"
             refused = next((remedy for code, remedy in _REFUSED.items() if code in line), None)
-            if refused is not None and not self.is_local:
+            if refused is not None and not self.has_directories:
                 raise Rejected(f"{line}; {refused}") from error
             raise Transient(line) from error
 
     def shown(self, relative: str) -> str:
         """The path as a person finds it."""
-        return self.path(relative) if self.is_local else f"s3://{self.path(relative)}"
+        return f"{self._root}{self.path(relative)}"
 
     def read(self, relative: str) -> bytes:
         """The whole file. Raises FileNotFoundError, Rejected or Transient."""
@@ -131,7 +135,7 @@ class Storage:
         return bool(self.info(relative).type == pafs.FileType.File)
 
     def is_writable(self, relative: str) -> bool:
-        """Whether files can be created in a directory, as far as that can be seen without doing it: not on S3."""
+        """Whether files can be created in a directory, as far as that can be seen without doing it: here only."""
         return not self.is_local or os.access(self.path(relative), os.W_OK, effective_ids=True)
 
     def size(self, relative: str) -> int | None:
@@ -187,15 +191,15 @@ class Storage:
         """Write a small file of lakefold's own as a whole: a reader sees all of it or none."""
         with self._outcomes(relative):
             draft = self.path(relative)
-            if self.is_local:
+            if self.has_directories:
                 # Not the table's directory: one that was dropped must not come back.
                 for parent in reversed(Path(draft).relative_to(self.base).parents[:-2]):
-                    (Path(self.base) / parent).mkdir(exist_ok=True)
+                    self.fs.create_dir(f"{self.base}/{parent}", recursive=False)
                 draft += ".draft"
             with self.fs.open_output_stream(draft) as stream:
                 stream.write(content)
-            if self.is_local:
-                os.replace(draft, self.path(relative))
+            if self.has_directories:
+                self.fs.move(draft, self.path(relative))
 
     def touch(self, relative: str) -> None:
         """Renew the time of a file's last modification. Raises FileNotFoundError where it is gone."""
@@ -219,7 +223,7 @@ class Storage:
         if self.info("").type != pafs.FileType.NotFound:
             return bool(self.children(""))
         with self._outcomes(""):
-            if self.is_local:
+            if self.has_directories:
                 beside = pafs.FileSelector(str(Path(self.base).parent), allow_not_found=True)
                 return bool(self.fs.get_file_info(beside))
             return bool(self.fs.get_file_info(self.base.partition("/")[0]).type != pafs.FileType.NotFound)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lake import s3
 from lake.errors import Transient
@@ -59,6 +60,8 @@ class HudiRsReader:
 
         Raises NotMerged before the first of them, Transient where a file can't be read.
         """
+        if not self._storage.is_for_hudi_rs:
+            raise NotMerged("it does not know HDFS")
         begun = False
         try:
             if self._reader is None:
@@ -75,6 +78,13 @@ class HudiRsReader:
             if logs and not begun and all(self._is_whole(path) for path in logs):
                 raise NotMerged(complaint) from error
             raise Transient(f"{self._storage.path(base)}: hudi-rs can't read it ({complaint})") from error
+
+    def count(self, base: str, logs: Sequence[str]) -> int:
+        """The number of rows of a slice. Raises as ``rows`` does, and what pyarrow does of a footer."""
+        if logs or self._storage.is_for_hudi_rs:
+            return sum(batch.num_rows for batch in self.rows(base, logs))
+        with self._storage.open(base) as source:
+            return int(pq.read_metadata(source).num_rows)
 
     def _is_whole(self, path: str) -> bool:
         try:

@@ -4,7 +4,8 @@
 Readers take the files from the table's metadata table, where hudi-rs looks for us. It leaves out file groups of logs
 only, which are added here. Without a metadata table (or of version 6, whose metadata table hudi-rs does not read)
 readers list the partitions: the directories that Hudi has marked as one, whatever else is in them. hudi-rs takes every
-directory without directories in it for a partition, and no other one; so these are listed here.
+directory without directories in it for a partition, and no other one; so these are listed here. So are tables on HDFS,
+which hudi-rs does not know, metadata table or not.
 """
 
 import posixpath
@@ -102,11 +103,12 @@ def latest_slices(
         partitions = possible_partitions(partitions)
         if not partitions:
             return []
-    by_metadata = lists_by_metadata(timeline)
+    by_metadata = storage.is_for_hudi_rs and lists_by_metadata(timeline)
     if on_disk is None and (is_merge_on_read(timeline) or not by_metadata):
         on_disk = storage.on_disk(partitions)
     if not by_metadata:
-        _ask_hudi_rs(storage, lambda table: table.get_schema())
+        if storage.is_for_hudi_rs:
+            _ask_hudi_rs(storage, lambda table: table.get_schema())
         return list(_slices_in_storage(timeline, on_disk)) if on_disk is not None else []
     slices = _slices_by_metadata(storage, timeline, partitions)
     if on_disk is not None and is_merge_on_read(timeline):

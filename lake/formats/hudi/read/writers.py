@@ -42,7 +42,7 @@ def _concurrency(storage: Storage) -> Iterator[str]:
     """Hudi's client keeps heartbeats where failed writes are cleaned lazily, which more than one writer needs."""
     if storage.info(HEARTBEATS).type == pafs.FileType.Directory:
         yield "heartbeats, which writers under optimistic concurrency keep"
-    elif storage.is_local:  # elsewhere a directory goes with its last file
+    elif storage.has_directories:  # elsewhere one goes with its last file
         yield "no heartbeats, which writers under optimistic concurrency keep"
 
 

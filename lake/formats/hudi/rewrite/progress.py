@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lake.plan import Progress
 from lake.ports import Report
+from lake.spark_jobs import cpu_seconds, stages_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +44,13 @@ class ProgressReporter:
         """Everything is read and written."""
         self._stop.set()
         self._thread.join()
-        total = self._last.bytes_total
-        self._report(replace(self._last, bytes_done=total, rows_done=max(rows, self._last.rows_done)))
+        last = self._last
+        self._report(
+            replace(
+                last, bytes_done=last.bytes_total, rows_done=max(rows, last.rows_done),
+                cpu_seconds=cpu_seconds(self._spark.sparkContext, self._tag),
+            )
+        )  # fmt: skip
 
     def _run(self) -> None:
         while not self._stop.wait(_REPORT_SECONDS):
@@ -53,16 +59,13 @@ class ProgressReporter:
                 self._report(self._next())
 
     def _next(self) -> Progress:
-        context = self._spark.sparkContext._jsc.sc()
-        tracker, store = context.statusTracker(), context.statusStore()
-        bytes_read = rows_read = 0
-        for job in tracker.getJobIdsForTag(self._tag):
-            info = tracker.getJobInfo(job)
-            for stage in info.get().stageIds() if info.isDefined() else ():
-                with contextlib.suppress(Exception):
-                    data = store.lastStageAttempt(stage)
-                    bytes_read += data.inputBytes()
-                    rows_read += data.inputRecords()
+        context, bytes_read, rows_read = self._spark.sparkContext, 0, 0
+        store = context._jsc.sc().statusStore()
+        for stage in stages_of(context, self._tag):
+            with contextlib.suppress(Exception):
+                data = store.lastStageAttempt(stage)
+                bytes_read += data.inputBytes()
+                rows_read += data.inputRecords()
         self._last = replace(
             self._last,
             bytes_done=min(self._last.bytes_total, max(self._last.bytes_done, bytes_read)),

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HDFS without a JVM: the Hadoop configuration that Spark reads too, and its files for ``pyarrow.fs``.
+
+Name services, Kerberos and the rest are what the directory of ``HADOOP_CONF_DIR`` (or ``$HADOOP_HOME/etc/hadoop``)
+says, and over it Spark's settings that begin with ``spark.hadoop.``. ``configure`` is told those once a process.
+
+``hdfs-native`` has a bridge to ``pyarrow`` of its own, by way of fsspec. It takes paths apart as URLs, so that one with
+a ``#`` or a ``?`` names another file, and its errors have no numbers; so there is one of ours.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import pyarrow as pa
+from pyarrow import fs as pafs
+
+from lake.errors import Rejected
+
+if TYPE_CHECKING:
+    from hdfs_native import Client, FileStatus
+
+PREFIX = "spark.hadoop."
+"""What Hadoop's settings begin with among Spark's."""
+
+_FILES = ("core-site.xml", "hdfs-site.xml")
+#: other settings of Spark's are not about HDFS, and may be secrets of other stores
+_OURS = ("dfs.", "hadoop.", "fs.defaultFS", "fs.trash.", "fs.viewfs.")
+#: hdfs-native would try for minutes, ever longer apart; whoever asks tries again by himself
+_DEFAULTS = {"dfs.client.failover.max.attempts": "5", "dfs.client.failover.sleep.max.millis": "3000"}
+#: the class of Java that an error names, and what the error is called here
+_NUMBERS = {
+    "AccessControlException": errno.EACCES,
+    "AuthorizationException": errno.EACCES,
+    "PathIsNotEmptyDirectoryException": errno.ENOTEMPTY,
+    "DSQuotaExceededException": errno.EDQUOT,
+    "NSQuotaExceededException": errno.EDQUOT,
+    "QuotaByStorageTypeExceededException": errno.EDQUOT,
+    "ParentNotDirectoryException": errno.ENOTDIR,
+    "FileNotFoundException": errno.ENOENT,
+    "FileAlreadyExistsException": errno.EEXIST,
+}
+_REMOTE = re.compile(r'RPCError\("[\w.$]*?(\w+)", "(.*)"\)', re.DOTALL)
+
+_settings: Mapping[str, str] = {}
+_shipped: Mapping[str, str] | None = None
+
+
+def configure(spark_settings: Mapping[str, str]) -> None:
+    """Take Hadoop's settings among Spark's for this process; they replace those of an earlier call."""
+    global _settings, _shipped
+    _shipped = None
+    named = {key.removeprefix(PREFIX): value for key, value in spark_settings.items() if key.startswith(PREFIX)}
+    _settings = {key: value for key, value in named.items() if key.startswith(_OURS)}
+    _client.cache_clear()
+
+
+def take(configuration: Mapping[str, str]) -> None:
+    """Take all of Hadoop's settings as another process was ``configured``, where no configuration directory is."""
+    global _shipped
+    if configuration != _shipped:
+        _shipped = dict(configuration)
+        _client.cache_clear()
+
+
+def configured() -> dict[str, str]:
+    """What to tell ``take`` in another process: what the configuration directory says, and the settings over that."""
+    found = dict(_DEFAULTS)
+    directory = configuration_directory()
+    for name in _FILES if directory else ():
+        found |= _properties(Path(directory) / name)
+    return found | dict(_settings)
+
+
+def configuration_directory() -> str:
+    """Where Hadoop's configuration is, by the environment; '' where that does not say."""
+    given = os.environ.get("HADOOP_CONF_DIR")
+    home = os.environ.get("HADOOP_HOME")
+    return given or (f"{home}/etc/hadoop" if home else "")
+
+
+def _properties(path: Path) -> dict[str, str]:
+    try:
+        root = ElementTree.fromstring(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ElementTree.ParseError) as error:
+        raise Rejected(f"{path} can't be read: {error}; correct HADOOP_CONF_DIR, or the file") from error
+    pairs = ((one.findtext("name"), one.findtext("value")) for one in root.iter("property"))
+    return {name.strip(): value.strip() for name, value in pairs if name and value is not None}
+
+
+def client(location: str) -> "Client":
+    """The client of the name service or NameNode that ``location`` names. Raises Rejected where it names none."""
+    authority = location.partition("://")[2].partition("/")[0]
+    if not authority:
+        raise Rejected(f"{location} names no name service; write it as hdfs://NAMESERVICE/…, as tables' locations do")
+    return _client(authority)
+
+
+@cache
+def _client(authority: str) -> "Client":
+    from hdfs_native import Client
+
+    settings = configured() if _shipped is None else dict(_shipped)
+    try:
+        with outcomes():
+            return Client(f"hdfs://{authority}", settings)
+    except OSError as error:
+        raise Rejected(
+            f"hdfs://{authority}: {error.strerror or error}; name the name service in hdfs-site.xml of "
+            f"HADOOP_CONF_DIR ({configuration_directory() or 'which is not set'})"
+        ) from error
+
+
+def path_of(location: str) -> str:
+    """The path of a location in its name service."""
+    return "/" + location.partition("://")[2].partition("/")[2]
+
+
+@contextmanager
+def outcomes() -> Iterator[None]:
+    """Turn what ``hdfs-native`` raises in the block into OSError with a number."""
+    try:
+        yield
+    except OSError as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        number = error.errno or next(
+            (known for kind, known in _OF_PYTHON.items() if isinstance(error, kind)), errno.EIO
+        )
+        raise OSError(number, text) from error
+    except RuntimeError as error:
+        told = _REMOTE.match(str(error))
+        kind, text = (told[1], told[2].replace("\\n", "\n").replace('\\"', '"')) if told else ("", str(error))
+        raise OSError(_NUMBERS.get(kind, errno.EIO), (text.splitlines() or [kind])[0]) from error
+
+
+_OF_PYTHON = {FileNotFoundError: errno.ENOENT, FileExistsError: errno.EEXIST, PermissionError: errno.EACCES}
+
+
+def filesystem(location: str) -> pafs.FileSystem:
+    """The name service that ``location`` names, for pyarrow. Raises Rejected."""
+    return pafs.PyFileSystem(_Handler(location.partition("://")[2].partition("/")[0], client(location)))
+
+
+class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]
+    """A name service as pyarrow asks for it."""
+
+    def __init__(self, authority: str, files: "Client") -> None:
+        self._authority, self._files = authority, files
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Handler) and other._authority == self._authority
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get_type_name(self) -> str:
+        return "hdfs"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
+        return [self._info(path) for path in paths]
+
+    def _info(self, path: str) -> pafs.FileInfo:
+        try:
+            with outcomes():
+                return _info(self._files.get_file_info(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return pafs.FileInfo(path, pafs.FileType.NotFound)
+
+    def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
+        try:
+            with outcomes():
+                found = list(self._files.list_status(selector.base_dir, selector.recursive))
+        except FileNotFoundError:
+            if selector.allow_not_found:
+                return []
+            raise
+        return [_info(one) for one in found]
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        with outcomes():
+            self._files.mkdirs(path, create_parent=recursive)
+
+    def delete_dir(self, path: str) -> None:
+        with outcomes():
+            if not self._files.delete(path, True):
+                raise FileNotFoundError(path)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool) -> None:
+        selector = pafs.FileSelector(path, allow_not_found=missing_dir_ok)
+        for one in self.get_file_info_selector(selector):
+            with outcomes():
+                self._files.delete(one.path, True)
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError("nobody empties a whole name service")
+
+    def delete_file(self, path: str) -> None:
+        with outcomes():
+            if not self._files.delete(path, False):
+                raise FileNotFoundError(path)
+
+    def move(self, src: str, dest: str) -> None:
+        with outcomes():
+            self._files.rename(src, dst=dest, overwrite=True)
+
+    def copy_file(self, src: str, dest: str) -> None:
+        copy(self._files, src, dest)
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        return self.open_input_file(path)
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        with outcomes():
+            return pa.PythonFile(_Translated(self._files.read(path)), mode="r")
+
+    def open_output_stream(self, path: str, metadata: Mapping[str, str]) -> pa.NativeFile:
+        from hdfs_native import WriteOptions
+
+        with outcomes():
+            opened = self._files.create(path, WriteOptions(overwrite=True, create_parent=False))
+        return pa.PythonFile(_Translated(opened), mode="w")
+
+    def open_append_stream(self, path: str, metadata: Mapping[str, str]) -> pa.NativeFile:
+        raise NotImplementedError("nothing is appended to")
+
+
+class _Translated:
+    """An open file whose errors have numbers."""
+
+    def __init__(self, opened: Any) -> None:
+        self._opened = opened
+        self.closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._opened, name)
+
+    def read(self, size: int = -1) -> bytes:
+        with outcomes():
+            return bytes(self._opened.read(size))
+
+    def write(self, data: Any) -> int:
+        with outcomes():
+            return int(self._opened.write(bytes(data)))
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            with outcomes():
+                self._opened.close()
+
+
+def _info(status: "FileStatus") -> pafs.FileInfo:
+    kind = pafs.FileType.Directory if status.isdir else pafs.FileType.File
+    size = None if status.isdir else status.length
+    return pafs.FileInfo(status.path, kind, size=size, mtime_ns=status.modification_time * 1_000_000)
+
+
+_CHUNK_BYTES = 8 << 20
+
+
+def copy(files: "Client", source: str, target: str) -> None:
+    """Copy a file to ``target``, where nothing is yet. Raises FileNotFoundError, FileExistsError, OSError."""
+    from hdfs_native import WriteOptions
+
+    with outcomes():
+        read, status = files.read(source), files.get_file_info(source)
+        options = WriteOptions(block_size=status.blocksize, replication=status.replication, create_parent=False)
+        with files.create(target, options) as written:
+            while chunk := read.read(_CHUNK_BYTES):
+                written.write(chunk)

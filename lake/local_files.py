@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of this machine's own and mounted file systems, as ``lake.files`` asks for them."""
+
+import errno
+import os
+import pwd
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from lake.errors import Rejected
+from lake.files import Entry
+
+_ACCESS_LISTS = ("system.posix_acl_access", "system.posix_acl_default")
+
+
+class LocalFiles:
+    """See ``lake.files.Files``."""
+
+    tells_arrivals = True
+
+    def list(self, directory: str) -> Sequence[Entry]:
+        """See ``Files``."""
+        with os.scandir(directory) as entries:
+            return [_entry(entry.path, entry.stat(), is_directory=entry.is_dir()) for entry in entries]
+
+    def status(self, path: str) -> Entry:
+        """See ``Files``."""
+        return _entry(path, os.stat(path), is_directory=os.path.isdir(path))
+
+    def exists(self, path: str) -> bool:
+        """See ``Files``."""
+        return os.path.exists(path)
+
+    def end(self, path: str, count: int) -> bytes:
+        """See ``Files``."""
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - count))
+            return file.read(count)
+
+    def read(self, path: str) -> bytes:
+        """See ``Files``."""
+        return Path(path).read_bytes()
+
+    def write(self, path: str, content: bytes) -> None:
+        """See ``Files``."""
+        scratch = _scratch(path)
+        with scratch.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.rename(path)
+        self.sync(os.path.dirname(path))
+
+    def make_directory(self, path: str) -> None:
+        """See ``Files``."""
+        os.mkdir(path)
+
+    def make_directories(self, path: str) -> None:
+        """See ``Files``."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """See ``Files``."""
+        os.rename(source, target)
+
+    def second_name(self, source: str, target: str) -> None:
+        """See ``Files``."""
+        try:
+            os.link(source, target)
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except OSError:
+            if os.path.exists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from None
+            scratch = _scratch(target)
+            shutil.copy2(source, scratch)
+            self.sync(str(scratch))
+            scratch.rename(target)
+
+    def sync(self, path: str) -> None:
+        """See ``Files``."""
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def delete(self, path: str) -> None:
+        """See ``Files``."""
+        self.remove(path)
+        # What Hadoop writes beside every file of a local file system.
+        directory, _, name = path.rpartition("/")
+        self.remove(f"{directory}/.{name}.crc")
+
+    def remove(self, path: str) -> None:
+        """See ``Files``."""
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_empty(self, directory: str) -> None:
+        """See ``Files``."""
+        os.rmdir(directory)
+
+    def remove_tree(self, directory: str) -> None:
+        """See ``Files``."""
+        shutil.rmtree(directory, ignore_errors=True)
+
+    def check_owner(self, what: str, path: str) -> None:
+        """See ``Files``."""
+        owner, me = os.stat(path).st_uid, os.geteuid()
+        if me not in (0, owner):
+            raise Rejected(
+                f"{what}: {path} belongs to {_name(owner)}, and lakefold runs as {_name(me)}: what it writes could not "
+                f"be overwritten by its owner; run lakefold's executors as {_name(owner)}"
+            )
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise Rejected(f"{what}: lakefold may not write to {path}; allow {_name(me)} to")
+
+    def take_after(self, path: str, model: str) -> None:
+        """See ``Files``."""
+        status, now = os.stat(model), os.stat(path)
+        if (now.st_uid, now.st_gid) != (status.st_uid, status.st_gid):
+            try:
+                os.chown(path, status.st_uid if os.geteuid() == 0 else -1, status.st_gid)
+            except PermissionError as error:
+                raise Rejected(
+                    f"{path} can't be given the group of {model} ({status.st_gid}): make {_name(os.geteuid())} a member"
+                ) from error
+        for name in _ACCESS_LISTS:
+            try:
+                _take_list(path, name, _attribute(model, name))
+            except OSError as error:
+                raise Rejected(
+                    f"{path} can't be given the access list of {model} ({error.strerror}): run lakefold's executors as "
+                    f"{_name(status.st_uid)}"
+                ) from error
+        os.chmod(path, status.st_mode & 0o7777)
+
+
+def _entry(path: str, status: os.stat_result, *, is_directory: bool) -> Entry:
+    return Entry(
+        path=path,
+        bytes=status.st_size,
+        modified_ns=status.st_mtime_ns,
+        came_ns=max(status.st_mtime_ns, status.st_ctime_ns),
+        is_directory=is_directory,
+    )
+
+
+def _scratch(path: str) -> Path:
+    target = Path(path)
+    return target.with_name(f".{target.name}")
+
+
+def _take_list(path: str, name: str, wanted: bytes | None) -> None:
+    """Give it the access list; or none, where it has one of the directory that it was made in."""
+    if wanted is not None:
+        os.setxattr(path, name, wanted)
+    elif _attribute(path, name) is not None:
+        os.removexattr(path, name)
+
+
+def _attribute(path: str, name: str) -> bytes | None:
+    try:
+        return os.getxattr(path, name)
+    except OSError:  # it has none, or the file system knows none
+        return None
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may change where a partition is beside the plan that holds it."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0019"
+down_revision = "0018"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply."""
+    op.add_column("live_partition", sa.Column("guest", sa.String(), nullable=True))
+    op.add_column("live_partition", sa.Column("guest_until_ms", sa.BigInteger(), nullable=True))
+
+
+def downgrade() -> None:
+    """Take back; what plans hold is theirs alone again."""
+    op.drop_column("live_partition", "guest_until_ms")
+    op.drop_column("live_partition", "guest")

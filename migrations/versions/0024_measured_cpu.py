@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tasks of a rewrite used, where they count it."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0024"
+down_revision = "0023"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply."""
+    op.add_column("plan", sa.Column("rewrite_cpu_ms", sa.BigInteger(), nullable=True))
+
+
+def downgrade() -> None:
+    """Take back."""
+    op.drop_column("plan", "rewrite_cpu_ms")

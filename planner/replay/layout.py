@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a replayed table, as the arrays that planning reads, and what writers and plans do to them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.candidates import NEVER_US, UNDECIDED, Candidates, Ints, Mask
+from planner.replay.script import Grown, Logged, Merged, Removed, Script, Strand
+from planner.writers.settings import BASE_FROM_LOGS
+
+_COLUMNS = ("bytes", "rows", "log_files", "log_bytes", "modified_us", "oldest_log_us", "partition", "parent")
+
+
+@dataclass(slots=True)
+class Sums:
+    """What a layout adds up to at one moment."""
+
+    files: int = 0
+    small_files: int = 0
+    bytes: int = 0
+    rows: int = 0
+
+
+class Layout:
+    """Files by number, of which those below ``script.strands`` are of writers and the others of rewrites.
+
+    A file that was rewritten points to its successor, so that what a writer does to a strand is done to the file that
+    has its rows now. ``open`` has by partition the files that planning has to look at.
+    """
+
+    def __init__(self, script: Script, small_file_limit_bytes: int) -> None:
+        self._limit = small_file_limit_bytes
+        self._next = script.strands
+        self._columns = {name: np.zeros(max(64, 2 * script.strands), dtype=np.int64) for name in _COLUMNS}
+        self.parent[:] = np.arange(len(self.parent))
+        self.live = np.zeros(len(self.parent), dtype=np.bool_)
+        self.open: list[set[int]] = [set() for _ in script.partitions]
+        #: files by partition, and how often a partition appeared or vanished
+        self.files_in = [0] * len(script.partitions)
+        self.turns = 0
+        self.sums = Sums()
+        self.uncompacted_commits = 0
+
+    @property
+    def bytes(self) -> Ints:
+        """Bytes of base files."""
+        return self._columns["bytes"]
+
+    @property
+    def parent(self) -> Ints:
+        """The file that has the rows of each now; itself while it is live, -1 where its rows are gone."""
+        return self._columns["parent"]
+
+    def partition_of(self, file: int) -> int:
+        """The partition that a file is in."""
+        return int(self._columns["partition"][file])
+
+    def add(self, strand: Strand) -> int:
+        """A file that a writer made; its partition."""
+        self._make(
+            strand.number,
+            strand.partition,
+            size=strand.bytes,
+            rows=strand.rows,
+            at_us=strand.at_us,
+            logs=(strand.log_files, strand.log_bytes, strand.oldest_log_us or NEVER_US),
+        )
+        return strand.partition
+
+    def grow(self, step: Grown, at_us: int) -> tuple[list[int], int]:
+        """Files that a writer wrote anew, and the bytes that it wrote for that."""
+        files = self._holding(step.strands)
+        whole = int(sum(self.bytes[file] for file in files))
+        written = given = rows_given = before = 0
+        for file in files:
+            before += int(self.bytes[file]) if whole else 1
+            more = step.bytes * before // (whole or len(files)) - given
+            more_rows = step.rows * before // (whole or len(files)) - rows_given
+            given, rows_given = given + more, rows_given + more_rows
+            size = int(self.bytes[file]) + more
+            written += self._write_anew(file, max(0, size), more_rows, at_us)
+        return files, written
+
+    def log(self, step: Logged, at_us: int) -> list[int]:
+        """Files that a writer added logs to."""
+        files = self._holding(step.strands)
+        columns = self._columns
+        for place, file in enumerate(files):
+            columns["log_files"][file] += max(1, step.files // len(files))
+            share = step.bytes * (place + 1) // len(files) - step.bytes * place // len(files)
+            columns["log_bytes"][file] += share
+            columns["modified_us"][file] = at_us
+            columns["oldest_log_us"][file] = min(int(columns["oldest_log_us"][file]), at_us)
+            self.open[self.partition_of(file)].add(file)
+        return files
+
+    def remove(self, step: Removed) -> list[int]:
+        """Files that a writer took out."""
+        files = self._holding(step.strands)
+        for file in files:
+            self._end(file)
+            self.parent[file] = -1
+        return files
+
+    def merge(self, step: Merged, at_us: int) -> list[int]:
+        """Files that somebody else wrote into fewer; none where they are no more than that already."""
+        files = self._holding(step.strands)
+        return self.rewrite(files, step.files, at_us) if len(files) > step.files else []
+
+    def rewrite(self, files: Sequence[int], outputs: int, at_us: int) -> list[int]:
+        """``files`` of one partition written into ``outputs`` equally large ones; these."""
+        partition, count = self.partition_of(files[0]), len(files)
+        whole, rows = sum(map(self._folded, files)), sum(int(self._columns["rows"][file]) for file in files)
+        made = list(range(self._next, self._next + outputs))
+        self._next += outputs
+        for file in files:
+            self._end(file)
+        for place, file in enumerate(made):
+            size, part = (amount * (place + 1) // outputs - amount * place // outputs for amount in (whole, rows))
+            self._make(file, partition, size=size, rows=part, at_us=at_us)
+        for place, file in enumerate(files):
+            self.parent[file] = made[place * outputs // count]
+        return made
+
+    def compact(self, files: Iterable[int], at_us: int) -> None:
+        """The logs of ``files`` merged into new base files."""
+        for file in files:
+            self._write_anew(file, self._folded(file), 0, at_us)
+        self.uncompacted_commits = 0
+
+    def settle(self, files: Iterable[int], partition: int) -> None:
+        """Planning need not look at ``files`` of ``partition`` again before they change."""
+        self.open[partition].difference_update(files)
+
+    def candidates(self, names: Sequence[str], files: npt.NDArray[np.int64], partition: Ints) -> Candidates:
+        """``files``, of the partitions ``names`` at the places ``partition``, all undecided."""
+        columns = self._columns
+        return Candidates(
+            partitions=list(names),
+            order=np.arange(len(names), dtype=np.int64),
+            partition=partition.astype(np.int32),
+            cell=partition.astype(np.int32),
+            bytes=columns["bytes"][files],
+            log_files=columns["log_files"][files],
+            log_bytes=columns["log_bytes"][files],
+            rewritable=np.ones(len(files), dtype=np.bool_),
+            modified_us=columns["modified_us"][files],
+            codes=np.full(len(files), UNDECIDED, dtype=np.int8),
+            numbers=np.zeros(len(files), dtype=np.int64),
+            details=_Details(self, files),
+        )
+
+    def column(self, name: str, files: npt.NDArray[np.int64]) -> Ints:
+        """One column of ``files``."""
+        return self._columns[name][files]
+
+    @property
+    def log_files(self) -> Ints:
+        """Log files of each file."""
+        return self._columns["log_files"]
+
+    def _holding(self, strands: Iterable[int]) -> list[int]:
+        """The live files that have the rows of ``strands``, each once."""
+        return list(dict.fromkeys(file for strand in strands if (file := self._holder(strand)) >= 0))
+
+    def _holder(self, strand: int) -> int:
+        parent, path = self.parent, []
+        file = strand
+        while file >= 0 and parent[file] != file:
+            path.append(file)
+            file = int(parent[file])
+        parent[path] = file
+        return file
+
+    def _folded(self, file: int) -> int:
+        """The size of a file's base once its logs are merged into it."""
+        size = int(self.bytes[file])
+        return size or int(BASE_FROM_LOGS * int(self._columns["log_bytes"][file]))
+
+    def _make(
+        self,
+        file: int,
+        partition: int,
+        *,
+        size: int,
+        rows: int,
+        at_us: int,
+        logs: tuple[int, int, int] = (0, 0, NEVER_US),
+    ) -> None:
+        if file >= len(self.live):
+            self._enlarge(file)
+        columns = self._columns
+        columns["bytes"][file], columns["rows"][file] = size, rows
+        columns["modified_us"][file], columns["partition"][file], columns["parent"][file] = at_us, partition, file
+        columns["log_files"][file], columns["log_bytes"][file], columns["oldest_log_us"][file] = logs
+        self.live[file] = True
+        self.open[partition].add(file)
+        self._inhabit(partition, 1)
+        self._count(size, rows, 1)
+
+    def _write_anew(self, file: int, size: int, more_rows: int, at_us: int) -> int:
+        """A new base file without logs in the place of the old one; its bytes."""
+        columns = self._columns
+        self._count(int(columns["bytes"][file]), int(columns["rows"][file]), -1)
+        columns["bytes"][file] = size
+        columns["rows"][file] += more_rows
+        columns["log_files"][file] = columns["log_bytes"][file] = 0
+        columns["oldest_log_us"][file] = NEVER_US
+        columns["modified_us"][file] = at_us
+        self.open[self.partition_of(file)].add(file)
+        self._count(size, int(columns["rows"][file]), 1)
+        return size
+
+    def _end(self, file: int) -> None:
+        self.live[file] = False
+        partition = self.partition_of(file)
+        self.open[partition].discard(file)
+        self._inhabit(partition, -1)
+        self._count(int(self.bytes[file]), int(self._columns["rows"][file]), -1)
+
+    def _inhabit(self, partition: int, more: int) -> None:
+        before = self.files_in[partition]
+        self.files_in[partition] = before + more
+        self.turns += not before or not before + more
+
+    def _count(self, size: int, rows: int, sign: int) -> None:
+        sums = self.sums
+        sums.files += sign
+        sums.bytes += sign * size
+        sums.rows += sign * rows
+        if size < self._limit:
+            sums.small_files += sign
+
+    def _enlarge(self, file: int) -> None:
+        room = max(2 * len(self.live), file + 1)
+        self._columns = {name: np.resize(column, room) for name, column in self._columns.items()}
+        self.live = np.concatenate([self.live, np.zeros(room - len(self.live), dtype=np.bool_)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Details:
+    """``planner.candidates.Details`` of files of a layout; a file's number takes the place of its id."""
+
+    layout: Layout
+    files: npt.NDArray[np.int64]
+
+    @property
+    def uncompacted_commits(self) -> int:
+        return self.layout.uncompacted_commits
+
+    def without_base(self, rows: Ints) -> Mask | None:
+        missing: Mask = self.layout.bytes[self.files[rows]] == 0
+        return missing
+
+    def written_order(self, rows: Ints) -> Ints:
+        return self.layout.column("modified_us", self.files[rows])
+
+    def oldest_log_us(self, rows: Ints) -> Ints:
+        return self.layout.column("oldest_log_us", self.files[rows])
+
+    def by_file_id(self, run: Ints, rows: Ints) -> Ints:
+        return np.lexsort((self.files[rows], run))

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Off-peak windows: the hours of the week in which plans may start, in a time zone."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_DAY_MINUTES = 24 * 60
+_DAYS_OF = r"(?P<first>[a-z]{3})(?:-(?P<last>[a-z]{3}))?"
+_TIMES_OF = r"(?P<begin>\d{2}:\d{2})-(?P<end>\d{2}:\d{2})"
+_WINDOW = re.compile(rf"(?:{_DAYS_OF})?\s*(?:{_TIMES_OF})?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """So many minutes from a minute of each of ``days`` on; Monday is 0. It may end on the next day."""
+
+    days: frozenset[int]
+    begins: int
+    minutes: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Window":
+        """``mon-fri 20:00-06:00``, ``sat-sun`` for whole days, ``22:00-06:00`` for each day. Raises ValueError."""
+        found = _WINDOW.fullmatch(text.strip())
+        if found is None or not text.strip():
+            raise ValueError(f"{text!r} is no window; write mon-fri 20:00-06:00, sat-sun or 22:00-06:00")
+        first, last = found["first"], found["last"] or found["first"]
+        for day in filter(None, (first, last)):
+            if day.lower() not in _DAYS:
+                raise ValueError(f"{text!r}: {day!r} is no day; write {', '.join(_DAYS)}")
+        days = frozenset(range(7))
+        if first is not None:
+            start, stop = _DAYS.index(first.lower()), _DAYS.index(last.lower())
+            days = frozenset((start + n) % 7 for n in range((stop - start) % 7 + 1))
+        if found["begin"] is None:
+            return cls(days=days, begins=0, minutes=_DAY_MINUTES)
+        begins, ends = _minute(found["begin"]) % _DAY_MINUTES, _minute(found["end"])
+        return cls(days=days, begins=begins, minutes=(ends - begins) % _DAY_MINUTES or _DAY_MINUTES)
+
+    def has(self, local: datetime) -> bool:
+        """Whether this moment of the zone's clock is in it."""
+        minute = local.hour * 60 + local.minute
+        today = local.weekday() in self.days and 0 <= minute - self.begins < self.minutes
+        since_yesterday = minute + _DAY_MINUTES - self.begins
+        return today or ((local.weekday() - 1) % 7 in self.days and since_yesterday < self.minutes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hours:
+    """When plans may start: in one of ``windows``, or at any time where there is none."""
+
+    windows: tuple[Window, ...] = ()
+    zone: str = "UTC"
+
+    @classmethod
+    def parse(cls, windows: Sequence[str], zone: str) -> "Hours":
+        """Hours from settings. Raises ValueError for what is no window, and for a zone that is not known here."""
+        try:
+            ZoneInfo(zone)
+        except (OSError, ValueError, LookupError):
+            raise ValueError(f"{zone!r} is no time zone known here, such as Europe/Berlin") from None
+        return cls(windows=tuple(map(Window.parse, windows)), zone=zone)
+
+    def are_open(self, now: datetime) -> bool:
+        """Whether a plan may start now."""
+        local = now.astimezone(ZoneInfo(self.zone))
+        return not self.windows or any(window.has(local) for window in self.windows)
+
+    def open_at(self, now: datetime) -> datetime:
+        """When a plan may start, ``now`` or later."""
+        if self.are_open(now):
+            return now
+        zone = ZoneInfo(self.zone)
+        today = now.astimezone(zone).date()
+        begins = (
+            datetime.combine(today + timedelta(days=n), time(*divmod(window.begins, 60)), zone).astimezone(now.tzinfo)
+            for n in range(9)
+            for window in self.windows
+            if (today + timedelta(days=n)).weekday() in window.days
+        )
+        return min(moment for moment in begins if moment > now)
+
+
+def _minute(text: str) -> int:
+    hour, minute = int(text[:2]), int(text[3:])
+    if hour > 24 or minute > 59 or (hour == 24 and minute):
+        raise ValueError(f"{text!r} is no time of day")
+    return hour * 60 + minute

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The document of advice: which writes made small files, and what to change at the writer."""
+
+from typing import TYPE_CHECKING, Any
+
+from lake.units import format_bytes
+from service.text import plural, share_of
+
+if TYPE_CHECKING:
+    from lake.history import History
+    from planner.replay.advice import Advice, Source, Trial
+
+
+def advice(table: str, history: "History", found: "Advice") -> dict[str, Any]:
+    """Everything about the advice for ``table``; figures of savings are of a month."""
+    return {
+        "table": table,
+        "since": history.since,
+        "until": history.until,
+        "days": found.days,
+        "notes": list(history.notes),
+        "sources": [_source(source) for source in found.sources],
+        "rewritten_bytes_a_month": found.rewritten_bytes,
+        "cpu_hours_a_month": found.cpu_hours,
+        "tried": [_trial(trial) for trial in found.trials],
+        "change": None if found.best is None else _trial(found.best),
+        "text": _text(found),
+    }
+
+
+def _source(source: "Source") -> dict[str, Any]:
+    from planner.replay.advice import busiest
+
+    return {
+        "operation": source.operation,
+        "application": source.application,
+        "commits": source.commits,
+        "files": source.files,
+        "small_files": source.small_files,
+        "small_share": share_of(source.small_files, source.files),
+        "bytes": source.bytes,
+        "by_hour": list(source.by_hour),
+        "busiest_hours": list(busiest(source.by_hour)),
+    }
+
+
+def _trial(trial: "Trial") -> dict[str, Any]:
+    saving = trial.saving
+    return {
+        "setting": trial.remedy.setting,
+        "value": trial.remedy.value,
+        "worth": trial.worth,
+        "saves": {
+            "files": saving.files,
+            "small_files": saving.small_files,
+            "rewritten_bytes": saving.rewritten_bytes,
+            "cpu_hours": saving.cpu_hours,
+        },
+        "writer_bytes": saving.writer_bytes,
+    }
+
+
+def _text(found: "Advice") -> str:
+    small = sum(source.small_files for source in found.sources)
+    if not small:
+        return "writers made no small file; there is nothing to change"
+    best = found.best
+    if best is None:
+        tried = ", ".join(f"{trial.remedy.setting} = {trial.remedy.value}" for trial in found.trials)
+        tried = f" ({tried} would not pay)" if tried else ""
+        return f"nothing is worth changing at the writer{tried}"
+    saving = best.saving
+    more = "more" if saving.writer_bytes >= 0 else "less"
+    return (
+        f"set {best.remedy.setting} = {best.remedy.value} at the writer: each month it would make "
+        f"{plural(round(saving.files), 'file')} fewer, and lakefold would rewrite {_fewer(saving.rewritten_bytes)} and "
+        f"save {saving.cpu_hours:,.1f} CPU hours; the writer itself would write "
+        f"{format_bytes(abs(round(saving.writer_bytes)))} {more}"
+    )
+
+
+def _fewer(size: float) -> str:
+    return f"{format_bytes(abs(round(size)))} {'less' if size >= 0 else 'more'}"

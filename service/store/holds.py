@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds a partition besides a plan, and who may change where it is beside the plan that holds it.
+
+A round of the sweep may bring late files in while a plan rewrites a partition: to the plan they are what a writer has
+added. Only at its commit the plan has to be alone, or what a round copies then would be left where the partition was.
+"""
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement, Connection, delete, select, update
+
+from lake.model import TableRef
+from lake.plan import Claim, Keeper, KeeperKind
+from service.store.base import StorePart, hold, insert_if_absent
+from service.store.clock import db_now, milliseconds
+from service.store.models import LivePartitionRow, TableRow
+from service.store.tables import table_values
+
+#: how long a keeper that gives no sign of life any more holds its partitions; a call to a catalog takes less
+_KEPT_FOR = {KeeperKind.CLEANER: timedelta(minutes=10), KeeperKind.SWEEP: timedelta(minutes=2)}
+
+
+class Holds(StorePart):
+    """Partitions held for a while."""
+
+    def keep(
+        self, table: TableRef, partitions: Collection[str], keeper: Keeper, *, beside_plans: bool = False
+    ) -> Collection[str]:
+        """Hold, or go on holding, ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
+
+        With ``beside_plans`` also those of plans that are not at their commit.
+        """
+        row = LivePartitionRow
+        mine = (row.holder_kind == keeper.kind) & (row.keeper == keeper.name)
+        these = row.table_name == table.name, row.partition_path.in_(partitions)
+        until = db_now() + milliseconds(_KEPT_FOR[keeper.kind])
+        with self._database.write() as connection:
+            insert_if_absent(connection, TableRow, **table_values(table, "observe"))
+            forget_expired(connection, table.name)
+            # Sorted, so that two that want the same partitions never wait for each other in a circle.
+            for partition in sorted(partitions):
+                key = {"table_name": table.name, "partition_path": partition}
+                insert_if_absent(
+                    connection, row, **key, holder_kind=keeper.kind, keeper=keeper.name, expires_at_ms=until
+                )
+            connection.execute(update(row).where(*these, mine).values(expires_at_ms=until))
+            if beside_plans:
+                beside = update(row).where(*these, row.plan_id.is_not(None), _open_to(keeper.name))
+                connection.execute(beside.values(guest=keeper.name, guest_until_ms=until))
+            held = select(row.partition_path).where(*these, mine | (row.guest == keeper.name))
+            return frozenset(connection.execute(held).scalars())
+
+    def release(self, keeper: Keeper) -> None:
+        """Give up all that ``keeper`` holds."""
+        row = LivePartitionRow
+        with self._database.write() as connection:
+            connection.execute(delete(row).where(row.holder_kind == keeper.kind, row.keeper == keeper.name))
+            beside = update(row).where(row.guest == keeper.name)
+            connection.execute(beside.values(guest=None, guest_until_ms=None))
+
+    def begin_commit(self, claim: Claim) -> Collection[str]:
+        """Have nobody but the plan change its partitions; those that a round of the sweep is in, and then none is had.
+
+        Raises LeaseLost.
+        """
+        row, plan_id = LivePartitionRow, claim.plan.plan_id
+        with self._database.write() as connection:
+            hold(connection, claim)
+            own = update(row).where(row.plan_id == plan_id, _open_to(plan_id))
+            connection.execute(own.values(guest=plan_id, guest_until_ms=None))
+            others = select(row.partition_path).where(row.plan_id == plan_id, row.guest != plan_id)
+            taken = frozenset(connection.execute(others).scalars())
+            if taken:
+                open_again(connection, plan_id)
+            return taken
+
+
+def open_again(connection: Connection, plan_id: str) -> None:
+    """Let rounds of the sweep into the partitions of a plan that is not at its commit any more."""
+    row = LivePartitionRow
+    own = update(row).where(row.plan_id == plan_id, row.guest == plan_id)
+    connection.execute(own.values(guest=None, guest_until_ms=None))
+
+
+def free(connection: Connection, plan_id: str) -> None:
+    """Give up the partitions of a plan that has ended; those with a round of the sweep in them are held by that one."""
+    row = LivePartitionRow
+    kept = {"holder_kind": KeeperKind.SWEEP, "plan_id": None, "keeper": row.guest, "expires_at_ms": row.guest_until_ms}
+    busy = update(row).where(row.plan_id == plan_id, row.guest_until_ms > db_now())
+    connection.execute(busy.values(**kept, guest=None, guest_until_ms=None))
+    connection.execute(delete(row).where(row.plan_id == plan_id))
+
+
+def forget_expired(connection: Connection, table: str) -> None:
+    """Delete what keepers that died left; the time is compared in the same statement."""
+    expired = LivePartitionRow.table_name == table, LivePartitionRow.expires_at_ms <= db_now()
+    connection.execute(delete(LivePartitionRow).where(*expired))
+
+
+def _open_to(guest: str) -> ColumnElement[bool]:
+    """Whether nobody else is in a plan's partition."""
+    row = LivePartitionRow
+    return row.guest.is_(None) | (row.guest == guest) | (row.guest_until_ms <= db_now())

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What work is held to: budgets and hours, what was used of them, and what waits for it."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Literal, Protocol
+
+from planner.budgets import Budget, TableLimits, Used
+from service.store.reach import Reach
+
+
+class Limits(Protocol):
+    """What claims are held to."""
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is limited at all."""
+
+    @property
+    def budget(self) -> Budget:
+        """The budget of all tables together."""
+
+    def of(self, table: str) -> TableLimits:
+        """The limits of the table of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoLimits:
+    """Limits where none are set."""
+
+    any: bool = False
+    budget: Budget = field(default_factory=Budget)
+
+    def of(self, table: str) -> TableLimits:
+        """None either."""
+        return TableLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPlan:
+    """A plan that an executor could take but for a budget, its table's ``own`` or that of all, or its table's hours.
+
+    One that is larger than a whole budget ``never`` starts. ``until`` is when that may be over, or when the next charge
+    is no longer counted; None where nobody knows.
+    """
+
+    plan_id: str
+    table: str
+    kind: Literal["budget", "window", "never"]
+    own: bool
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkBudget:
+    """The budget of all tables, what was used of it, and the plans that are held."""
+
+    budget: Budget = field(default_factory=Budget)
+    used: Used = field(default_factory=Used)
+    held: tuple[HeldPlan, ...] = ()
+
+    def within(self, reach: Reach) -> "WorkBudget":
+        """What of it whoever sees only the tables within ``reach`` may know: the sum of all is not theirs."""
+        if reach.everything:
+            return self
+        held = tuple(plan for plan in self.held if reach.sees(plan.table))
+        return replace(self, budget=Budget(), used=Used(), held=held)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executors of Hive tables in processes of their own: killed, stopped, and left without a metastore, at every point.
+
+All points are met by one process, with a plan of another table at each.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from contract.processes import FAILPOINTS, KillContract
+from contract.run import ended
+from hive_case import DATABASE, HiveCase, Owner, table_name
+from hive_metastore import MetastoreServer
+from support import SOAK, record_figure
+from toys.bench import Bench, bench_on
+from toys.processes import start, wait
+from waiting import wait_for
+
+from executors.outcome import Result
+from lake.formats.hive import call
+from lake.model import TableRef
+from lake.plan import Plan
+
+pytestmark = [pytest.mark.slow, *([pytest.mark.soak] if SOAK else [])]
+
+PAIRS = [f"{kind}-{database}" for kind in ("parquet", "orc") for database in ("sqlite", "postgresql")]
+POINTS = [*FAILPOINTS[: FAILPOINTS.index("after_commit")], "in_commit", *FAILPOINTS[FAILPOINTS.index("after_commit") :]]
+
+
+def on(*pairs: str) -> pytest.MarkDecorator:
+    """On these kinds of files and databases, paired off, in the short run; on all in the long one."""
+    return pytest.mark.parametrize("bench", PAIRS if SOAK else pairs, indirect=True)
+
+
+@pytest.fixture
+def bench(metastore: MetastoreServer, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    kind, database = request.param.split("-")
+    with bench_on(database, HiveCase(uri=metastore.uri, kind=kind), request, tmp_path) as made:
+        yield made
+
+
+def figure(bench: Bench, what: str, result: str) -> None:
+    database = "postgresql" if bench.url.startswith("postgresql") else "sqlite"
+    record_figure(f"{what}, Hive {bench.case.kind} on {database}", result)  # type: ignore[attr-defined]
+
+
+@on("parquet-postgresql")
+@pytest.mark.shown_by("tests/reliability/test_crashes.py::test_a_plan_killed_at_any_step_lands_exactly_once")
+class TestKills(KillContract):
+    """Killed at every point. What a commit that was begun would make the table's stays for days, so that is apart."""
+
+
+@on("parquet-postgresql")
+def test_a_plan_killed_right_before_its_call_lands_once(bench: Bench):
+    before, plan = bench.rows(), bench.request()
+    killed = start(bench, "once", lease=60, failpoints="in_commit=kill")
+    wait(killed)
+    assert killed.returncode == -signal.SIGKILL
+    assert bench.rows() == before
+    bench.expire()
+    output = wait(start(bench, "once"))
+    bench.sweep()
+    assert (bench.state(plan), bench.commits(plan), bench.rows()) == ("completed", 1, before), output
+
+
+class Held:
+    """An executor with a plan at each of the points, which all wait there."""
+
+    def __init__(self, bench: Bench, points: list[str]) -> None:
+        self._bench, self._points = bench, points
+        self.tables = [bench.add_table(f"at {name}") for name in points]
+        self.before = bench.rows()
+        self.plans = [bench.request(table) for table in self.tables]
+        self._gates = {name: bench.home / "gates" / name for name in points}
+        (bench.home / "gates").mkdir()
+        failpoints = ",".join(f"{name}=hold:{gate}" for name, gate in self._gates.items())
+        self.process = start(bench, "once", lease=60, failpoints=failpoints, slots=len(points), most=0.5)
+        wait_for(self._all_wait, self._missing, 60)
+
+    def open(self) -> None:
+        """Let all of them go on."""
+        for gate in self._gates.values():
+            gate.touch()
+
+    def check(self, output: str) -> None:
+        """Each plan has landed once, no row is another, nothing is left behind, no table is halted."""
+        for table, plan in zip(self.tables, self.plans, strict=True):
+            self._bench.table = table
+            assert self._bench.state(plan) == "completed", output
+            ended(self._bench, plan, self.before)
+            assert self._bench.store.table_state(table.name).halted_reason is None
+            assert len(self._bench.store.superseded(table)) == 6
+
+    def _all_wait(self) -> bool:
+        assert self.process.poll() is None, wait(self.process)
+        return not self._missing()
+
+    def _missing(self) -> str:
+        return ", ".join(name for name, gate in self._gates.items() if not gate.with_name(f"{name}.reached").exists())
+
+
+@on("orc-sqlite")
+def test_executors_stopped_at_every_point_for_longer_than_their_leases_change_nothing_when_they_wake(bench: Bench):
+    held = Held(bench, POINTS)
+    try:
+        os.killpg(held.process.pid, signal.SIGSTOP)
+        bench.expire()
+        successor = start(bench, "once", lease=60)
+        output = wait(successor)
+        assert successor.returncode == 0, output
+        states = {bench.state(plan) for plan in held.plans}
+        assert states == {"completed"}, output
+        held.open()
+        os.killpg(held.process.pid, signal.SIGCONT)
+        woken = wait(held.process)
+    finally:
+        held.process.kill()
+    held.check(output + woken)
+    figure(
+        bench, f"SIGSTOP at {len(POINTS)} points, take-over, SIGCONT", "one commit each; the sleepers changed nothing"
+    )
+
+
+@on("parquet-sqlite")
+def test_plans_whose_metastore_is_killed_at_every_point_land_once_when_it_is_back(
+    bench: Bench, metastore: MetastoreServer
+):
+    held = Held(bench, POINTS)
+    try:
+        metastore.stop()
+        held.process.send_signal(signal.SIGTERM)  # what is under way ends, and is not begun again
+        held.open()
+        time.sleep(1)
+    finally:
+        metastore.start()
+    try:
+        lost = wait(held.process)
+    finally:
+        held.process.kill()
+    bench.expire()
+    successor = start(bench, "once", lease=60)
+    output = wait(successor)
+    assert successor.returncode == 0, output
+    held.check(lost + output)
+    figure(bench, f"metastore killed with plans at {len(POINTS)} points", "each committed once when it was back")
+
+
+# What its owner does to a partition after the last listing.
+
+PARTITION = "dt=0"
+
+
+def dropped(owner: Owner, table: TableRef, elsewhere: Path) -> None:
+    owner.drop(table_name(table), "0")
+
+
+def added_again(owner: Owner, table: TableRef, elsewhere: Path) -> None:
+    owner.drop(table_name(table), "0")
+    owner.add(table_name(table), "0", elsewhere)
+
+
+def relocated(owner: Owner, table: TableRef, elsewhere: Path) -> None:
+    ((_, partition),) = owner.partitions(DATABASE, table_name(table), [PARTITION])
+    moved = partition.changed(partition.storage.moved(f"file:{elsewhere}"), partition.parameters)
+    owner.alter_partitions(DATABASE, table_name(table), [moved])
+
+
+@pytest.mark.parametrize("change", [dropped, added_again, relocated])
+@on("orc-postgresql")
+def test_what_its_owner_does_to_a_partition_in_the_gap_before_the_move_stays(
+    bench: Bench, tmp_path: Path, change: Callable[[Owner, TableRef, Path], None]
+):
+    case: Any = bench.case
+    plan: Plan = bench.request()
+    elsewhere, acted = tmp_path / "elsewhere", list[bool]()
+    elsewhere.mkdir()
+
+    def act(name: str) -> None:
+        if name == "in_commit" and not acted:
+            acted.append(True)
+            with Owner(case.uri) as owner:
+                change(owner, bench.table, elsewhere)
+
+    with mock.patch.object(call, "failpoint", act):
+        assert bench.run().result is Result.COMPLETED, "the other partition is moved"
+    assert [group.left_out is None for group in bench.store.plan(plan.plan_id).groups] == [False, True]
+    places = case.places(bench.table)
+    assert places.get(PARTITION) == (None if change is dropped else elsewhere)
+    assert "_lakefold" in str(places["dt=1"])
+    bench.sweep()
+    assert case.places(bench.table) == places
+    assert bench.store.table_state(bench.table.name).halted_reason is None
+    assert bench.clean(timedelta()).files == 3, "of the partition that was moved"
+    assert len(list((Path(bench.table.location) / PARTITION).glob("*.*"))) == 3

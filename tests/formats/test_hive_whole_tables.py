@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hive tables without partitions, which a commit moves as a whole: what is refused, and writers that spanned a move."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from contract.plans import plan_all
+from contract.port import attempt, found_again, run
+from databases import sqlite_at
+from hive_case import DATABASE, Owner, WholeCase, table_name, uri
+from hive_metastore import MetastoreServer
+from toys.bench import Bench
+from toys.files import rows, told
+from waiting import wait_for
+
+from executors.late import LateReport, bring_home, resolve_places, sweep_places
+from executors.outcome import Result
+from lake.errors import Conflict, Integrity
+from lake.formats.hive import neighbours
+from lake.metastore import Metastore, Table
+from lake.model import CatalogRef, TableRef
+from lake.places import Take
+from service.store.views import StoreSettings
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=[False, True], ids=["by Hive", "by Spark"])
+def case(metastore: MetastoreServer, request: pytest.FixtureRequest) -> WholeCase:
+    return WholeCase(uri=metastore.uri, by_spark=request.param)
+
+
+@pytest.fixture
+def bench(case: WholeCase, tmp_path: Path) -> Iterator[Bench]:
+    """A table that a completed plan has moved."""
+    made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+    made.request()
+    assert made.run().result is Result.COMPLETED
+    yield made
+    made.store.close()
+
+
+def own(bench: Bench) -> Path:
+    return Path(bench.table.location)
+
+
+def here(bench: Bench) -> Path:
+    return bench.case.places(bench.table)[""]  # type: ignore[attr-defined]
+
+
+def found(bench: Bench) -> Table:
+    return bench.case.partitions(bench.table)[""]  # type: ignore[attr-defined]
+
+
+def write(place: Path, low: int, high: int, name: str = "part-late.parquet") -> list[str]:
+    pq.write_table(rows(low, high), place / name)
+    return list(told(rows(low, high)))
+
+
+def overwrite_by_spark(place: Path) -> list[str]:
+    """What a session does that goes on with the directory it knows: nothing is left in there."""
+    shutil.rmtree(place)
+    place.mkdir()
+    return write(place, 500, 520, "part-anew.parquet")
+
+
+def overwrite_by_hive(place: Path) -> list[str]:
+    """What is hidden stays."""
+    for path in place.glob("*.parquet"):
+        path.unlink()
+    return write(place, 500, 520, "part-anew.parquet")
+
+
+def swept(bench: Bench) -> LateReport:
+    return sweep_places(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark)
+
+
+def homeward(bench: Bench) -> LateReport:
+    return bring_home(
+        bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta()
+    )
+
+
+def resolved(bench: Bench, take: Take) -> LateReport:
+    return resolve_places(bench.table, take, format=bench.format, store=bench.store, spark=bench.case.spark)
+
+
+def halted(bench: Bench) -> str | None:
+    return bench.store.table_state(bench.table.name).halted_reason
+
+
+def test_rule_2_a_late_append_is_carried_once_and_its_file_waits_for_its_deletion(bench: Bench):
+    before, place = bench.rows(), here(bench)
+    late = write(own(bench), 900, 910)
+    assert swept(bench).carried == 1
+    assert (bench.rows(), here(bench), swept(bench)) == (sorted([*before, *late]), place, LateReport())
+    files = [path.stat().st_size for path in place.iterdir()]
+    counts = found(bench).parameters
+    assert (int(counts["numFiles"]), int(counts["totalSize"])) == (len(files), sum(files))
+    bench.clean()
+    assert (list(own(bench).glob("*.parquet")), bench.rows()) == ([], sorted([*before, *late]))
+
+
+@pytest.mark.parametrize("overwrite", [overwrite_by_spark, overwrite_by_hive])
+def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_table_back_and_what_came_later_along(
+    bench: Bench, overwrite: Any
+):
+    first = here(bench)
+    bench.case.append(bench.table, "", 800, 810)
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    anew = overwrite(own(bench))
+    assert (swept(bench).moved_back, here(bench), bench.rows()) == (1, own(bench), sorted(anew))
+    assert swept(bench) == LateReport()
+    bench.clean()
+    assert (bench.rows(), halted(bench), first.exists()) == (sorted(anew), None, False)
+    bench.case.append(bench.table, "", 800, 810)
+    expected = bench.rows()
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    late = write(own(bench), 900, 910)
+    assert (swept(bench).carried, bench.rows()) == (1, sorted([*expected, *late]))
+
+
+def test_rule_2_what_is_written_after_an_overwrite_has_removed_all_versions_halts_the_table_and_both_stay(bench: Bench):
+    """It may have been added to that overwrite's rows, or have replaced them."""
+    place = here(bench)
+    shutil.rmtree(own(bench))
+    own(bench).mkdir()
+    assert (swept(bench).waiting, bench.rows()) == (1, [])
+    pq.write_table(rows(500, 520), own(bench) / "part-anew.parquet")
+    newest = (own(bench) / "part-anew.parquet").stat().st_ctime_ns // 1_000_000
+    wait_for(lambda: time.time_ns() // 1_000_000 > newest + 20, "time stands still", every=0.005)
+    place.mkdir(parents=True)
+    late = write(place, 900, 910)
+    assert swept(bench).halted
+    assert "both overwritten" in str(halted(bench))
+    assert (bench.rows(), len(list(own(bench).glob("*.parquet")))) == (sorted(late), 1)
+    assert resolved(bench, Take.OLD).moved_back == 1
+    assert (bench.rows(), len(list(place.iterdir()))) == (sorted(told(rows(500, 520))), 1)
+
+
+def test_rule_4_an_overwrite_by_nothing_that_removed_all_versions_is_asked_about_after_the_grace(bench: Bench):
+    shutil.rmtree(own(bench))
+    own(bench).mkdir()
+    assert (swept(bench).waiting, halted(bench)) == (1, None)
+    bench.execute("UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
+    assert swept(bench).halted
+    assert "the table's own directory are gone" in str(halted(bench))
+
+
+def test_rule_6_a_table_goes_home_when_what_was_replaced_there_is_gone(bench: Bench):
+    before, place = bench.rows(), here(bench)
+    assert homeward(bench).waiting == 1
+    bench.clean()
+    assert (homeward(bench).moved_back, here(bench), bench.rows()) == (1, own(bench), before)
+    assert (homeward(bench), swept(bench)) == (LateReport(), LateReport())
+    late = write(place, 900, 910)
+    assert (swept(bench).carried, bench.rows()) == (1, sorted([*before, *late]))
+    bench.clean()
+    assert (place.exists(), bench.rows()) == (False, sorted([*before, *late]))
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert (swept(bench), bench.rows()) == (LateReport(), sorted([*before, *late]))
+    assert {path.name for path in own(bench).iterdir() if path.is_dir()} == {"_lakefold"}
+
+
+def test_rule_1_a_table_that_names_a_plan_of_which_nothing_is_left_is_not_taken_for_one_without_that_commit(
+    case: WholeCase, tmp_path: Path
+):
+    table = case.create(tmp_path / "t", name="t")
+    run(case, plan_all(case.format, table, "p"))
+    overwrite_by_spark(Path(table.location))
+    with pytest.raises(Integrity, match="names plan p as its last, and what that did is gone"):
+        case.format.committed(table, "p")
+    assert case.format.committed(table, "q") is None
+
+
+def test_rule_7_a_table_that_is_read_from_a_version_shares_its_own_directory_with_no_other(bench: Bench):
+    for place in (own(bench), here(bench), own(bench) / "inner"):
+        with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+            owner.make_table("other", place)
+        neighbours.forget()
+        due = [one.version for one in bench.store.superseded(bench.table)]
+        assert all("contract.other" in str(why) for why in bench.format.superseded_deletable(bench.table, due).values())
+        with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+            owner.drop_table("other")
+    neighbours.forget()
+
+
+def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(bench: Bench):
+    replaced = {path.name for path in own(bench).glob("*.parquet")}
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.make_table(table_name(bench.table), own(bench), partitioned=False)
+    bench.clean()
+    assert (here(bench), {path.name for path in own(bench).glob("*.parquet")}) == (own(bench), replaced)
+
+
+def test_rule_11_a_column_that_is_added_while_the_table_is_moved_stays_or_keeps_the_commit_away(
+    case: WholeCase, tmp_path: Path
+):
+    table = case.create(tmp_path / "t", name="t")
+    before = case.rows(table)
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        rewrite = one.rewritten()
+        with Owner(case.uri) as owner:
+            there = case.partitions(table)[""]
+            assert isinstance(there, Table)
+            Metastore.alter_table(
+                owner, DATABASE, table_name(table), there.changed(there.storage, {**there.parameters, "owner": "says"})
+            )
+        with pytest.raises(Conflict, match="the table changed before the commit: its properties changed"):
+            one.writer.commit(rewrite)
+        one.discarded(None)
+    assert (case.partitions(table)[""].parameters["owner"], case.rows(table)) == ("says", before)
+
+
+def test_rule_11_a_table_that_is_written_back_as_it_was_before_a_move_is_moved_again(bench: Bench):
+    """As Hive does at the end of an INSERT, and Spark where it counts what a table has."""
+    before, then = found(bench), here(bench)
+    bench.case.append(bench.table, "", 800, 810)
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    place = here(bench)
+    bench.case.append(bench.table, "", 810, 820)
+    expected = bench.rows()
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        Metastore.alter_table(owner, DATABASE, table_name(bench.table), before)
+    assert here(bench) == then
+    late = write(then, 900, 910)
+    assert swept(bench).carried == 1
+    assert (here(bench), bench.rows(), swept(bench)) == (place, sorted([*expected, *late]), LateReport())
+
+
+def test_a_table_below_a_directory_of_the_name_of_that_for_versions_is_where_it_is(case: WholeCase, tmp_path: Path):
+    table = case.create(tmp_path / "_lakefold" / "t", name="t")
+    rows_before = case.rows(table)
+    run(case, plan_all(case.format, table, "p"))
+    assert case.places(table)[""].relative_to(table.location).parts[0] == "_lakefold"
+    assert (case.rows(table), [one.location for one in found_again(case, table)]) == (rows_before, [table.location])
+
+
+# What is left alone.
+
+
+def left_alone(case: WholeCase, table: TableRef) -> set[str | None]:
+    return set(case.format.snapshot(table).slices["busy_reason"].to_pylist())
+
+
+def test_rule_8_a_table_of_sparks_is_left_alone_until_somebody_says_that_sessions_refresh(
+    metastore: MetastoreServer, tmp_path: Path
+):
+    case = WholeCase(uri=metastore.uri, by_spark=True)
+    table = case.create(tmp_path / "t", name="t")
+    (reason,) = left_alone(case, TableRef(name="t", format="hive", location=table.location, catalog=table.catalog))
+    assert reason is not None
+    assert "set sessions_refresh = true in a rule" in reason
+    assert left_alone(case, table) == {None}
+
+
+@pytest.mark.parametrize(
+    ("managed", "noted", "why"),
+    [
+        (True, False, "the table has no partitions and is managed"),
+        (False, True, "give both one directory"),
+    ],
+)
+def test_a_table_that_can_not_be_moved_is_left_alone_with_the_reason_and_no_plan_touches_it(
+    metastore: MetastoreServer, tmp_path: Path, managed: bool, noted: bool, why: str
+):
+    case, place = WholeCase(uri=metastore.uri), tmp_path / "t"
+    place.mkdir()
+    with Owner(case.uri) as owner:
+        owner.make_table("still", place, partitioned=False, managed=managed, noted=uri(tmp_path) if noted else None)
+        before = owner.table(DATABASE, "still")
+    assert before is not None
+    catalog = CatalogRef(kind="metastore", name=case.uri, table=f"{DATABASE}.still")
+    table = TableRef(
+        name="t", format="hive", location=str(place), catalog=catalog, sessions_refresh=True
+    )  # fmt: skip
+    write(place, 0, 5)
+    (reason,) = left_alone(case, table)
+    assert why in str(reason)
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        with pytest.raises(Conflict, match=why):
+            one.prepared()
+        assert one.journal == []
+    with Owner(case.uri) as owner:
+        now = owner.table(DATABASE, "still")
+        assert now is not None
+        assert now.raw == before.raw
+        owner.drop_table("still")

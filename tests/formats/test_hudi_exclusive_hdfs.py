@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lakefold's own lock on HDFS: a file a version, of which one process gets the next number."""
+
+import json
+import uuid
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hadoop import HadoopCluster
+from hdfs_paths import place
+from racing import winners
+
+from lake.errors import Transient
+from lake.formats.hudi.client import exclusion, exclusive_renewed
+from lake.formats.hudi.client.exclusion import FILE
+from lake.formats.hudi.client.exclusive_hdfs import HdfsExclusion
+from lake.formats.hudi.files.storage import Storage
+from lake.model import TableRef
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def table(hdfs: HadoopCluster, monkeypatch: pytest.MonkeyPatch) -> TableRef:
+    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(0))
+    location = f"{hdfs.uri}/lake/{uuid.uuid4().hex}"
+    place(f"{location}/.hoodie").mkdir(parents=True)
+    return TableRef(name="trips", format="hudi", location=location)
+
+
+def lock(table: TableRef, pid: int = 1) -> HdfsExclusion:
+    """The lock as a Java process would hold it, in a Python process of its own."""
+    handle = SimpleNamespace(current=lambda: SimpleNamespace(pid=lambda: pid))
+    jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=handle)))
+    made = HdfsExclusion(table, Storage(table.location), jvm)
+    made._place = lambda: id(made)  # type: ignore[method-assign]  # not the threads of one process
+    return made
+
+
+def versions(table: TableRef) -> dict[str, Any]:
+    found = place(f"{table.location}/{FILE}").parent.iterdir()
+    return {path.name: json.loads(path.read_bytes()) for path in found}
+
+
+def test_f2_of_many_that_try_at_once_one_gets_the_lock_on_hdfs_and_it_goes_from_one_to_the_next(table: TableRef):
+    for _ in range(3):
+        locks = [lock(table) for _ in range(5)]
+        (winner,) = winners(locks)
+        winner.confirm("racing")
+        with pytest.raises(Transient, match=r"trips: process 1 of host .* has been racing since .* while cleaning"):
+            lock(table).take("cleaning")
+        winner.give_back()
+    ((_, note),) = versions(table).items()
+    assert note["free"]
+
+
+def test_f2_a_holder_that_slept_while_others_had_the_lock_has_lost_it_though_its_next_number_is_free(
+    table: TableRef, monkeypatch: pytest.MonkeyPatch
+):
+    asleep = lock(table)
+    asleep.take("committing")
+    asleep._claimed["process"] = None
+    asleep.confirm("committing")
+    asleep._stopped.set()
+    assert asleep._renewing is not None
+    asleep._renewing.join()
+    monkeypatch.setattr(exclusive_renewed, "SILENCE", timedelta())
+    other = lock(table)
+    with pytest.raises(Transient):
+        other.take("looking for the first time")
+    other.take("cleaning")
+    for _ in range(3):
+        other.confirm("cleaning")
+    (held,) = versions(table)
+    with pytest.raises(
+        Transient, match=r"own lock on the table was lost while committing .*was taken over or replaced"
+    ):
+        asleep.confirm("committing")
+    assert set(versions(table)) == {held}, "what the sleeper wrote is gone, and the holder's is not"
+    other.confirm("cleaning")
+    other.give_back()
+
+
+def test_f2_a_rename_whose_answer_was_lost_is_found_to_be_ours_and_a_dropped_table_does_not_come_back(table: TableRef):
+    ours = lock(table)
+    client = ours._client
+
+    class Losing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(client, name)
+
+        def rename(self, source: str, target: str) -> None:
+            client.rename(source, target)
+            raise FileExistsError(target)  # as the second try of a call finds it
+
+        def delete(self, path: str) -> bool:
+            return bool(client.delete(path))
+
+    ours._client = Losing()  # type: ignore[assignment]
+    ours.take("committing")
+    ours._client = client
+    ours.confirm("committing")
+    ours.give_back()
+    assert client.delete(place(table.location).path.as_posix(), True)
+    with pytest.raises(Transient, match=r"\.hoodie"):
+        lock(table).take("cleaning")
+    assert not place(table.location).exists()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each property of budgets and of the order of plans is broken by the mistakes that it is there for."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import test_budgets
+import test_ranking
+from hypothesis import Phase, settings
+from test_budgets import (
+    test_budgets_are_never_exceeded as never_exceeded,
+)
+from test_budgets import (
+    test_identical_input_picks_identical_plans as identical_plans,
+)
+from test_budgets import (
+    test_in_no_hour_and_no_day_more_is_charged_than_the_budget as no_window_is_exceeded,
+)
+from test_budgets import (
+    test_no_table_starves_however_good_the_plans_are_that_keep_coming as no_table_starves,
+)
+from test_budgets import (
+    test_raising_any_budget_starts_all_that_started_before as more_is_never_worth_less,
+)
+from test_ranking import (
+    test_no_plan_is_overtaken_by_one_made_later_than_forty_times_the_ageing as overtaken_for_so_long_only,
+)
+
+from planner.budgets import NOTHING, Amount, Budget, Used, Waiting, pick
+from planner.ranking import head_start
+
+Rooms = Callable[[str], Amount]
+#: the first example that breaks a property is not made smaller
+MANY = settings(max_examples=2_000, phases=[Phase.generate], database=None, derandomize=True, deadline=None)
+
+
+def filling_gaps(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+    """Lets a smaller plan pass one that does not fit."""
+    total, of_table = NOTHING, dict[str, Amount]()
+    for plan in queue:
+        own = of_table.get(plan.table, NOTHING) + plan.cost
+        if (total + plan.cost).fits(left) and own.fits(left_of(plan.table)):
+            total += plan.cost
+            of_table[plan.table] = own
+            yield plan
+
+
+def smallest_first(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+    """Starts as many as fit."""
+    return filling_gaps(sorted(queue, key=lambda plan: plan.cost.bytes), left, left_of)
+
+
+def each_by_itself(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+    """Forgets what the plans before it take."""
+    return (plan for plan in queue if plan.cost.fits(left) and plan.cost.fits(left_of(plan.table)))
+
+
+def without_cpu(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+    """Counts bytes only."""
+    endless = Amount(bytes=0, cpu_ms=float("inf"))
+    return pick(queue, left + endless, lambda table: left_of(table) + endless)
+
+
+def without_tables(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+    """Holds plans to the budget of all tables only."""
+    return pick(queue, left, lambda _: left)
+
+
+def in_any_order(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+    """Takes plans as they come out of a set."""
+    plans = list(queue)
+    return pick(random.sample(plans, len(plans)), left, left_of)
+
+
+def of_an_hour_only(budget: Budget, used: Used) -> Amount:
+    """Forgets the day."""
+    return budget.hour - used.hour
+
+
+def without_bounds(per_cost: float, weight: float, ageing: timedelta) -> timedelta:
+    """Counts worth as it is, so that a plan may be overtaken for ever."""
+    return timedelta(days=min(per_cost * weight, 1e6))
+
+
+def beyond_the_bound(per_cost: float, weight: float, ageing: timedelta) -> timedelta:
+    """Three times as much of a start as is promised."""
+    return 3 * head_start(per_cost, weight, ageing)
+
+
+@pytest.mark.parametrize(
+    ("property_", "where", "name", "defect"),
+    [
+        (never_exceeded, test_budgets, "pick", each_by_itself),
+        (never_exceeded, test_budgets, "pick", without_cpu),
+        (never_exceeded, test_budgets, "pick", without_tables),
+        (more_is_never_worth_less, test_budgets, "pick", filling_gaps),
+        (more_is_never_worth_less, test_budgets, "pick", smallest_first),
+        (identical_plans, test_budgets, "pick", in_any_order),
+        (no_window_is_exceeded, Budget, "left", of_an_hour_only),
+        (no_table_starves, test_budgets, "head_start", without_bounds),
+        (overtaken_for_so_long_only, test_ranking, "head_start", beyond_the_bound),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_mistake_is_found(
+    monkeypatch: pytest.MonkeyPatch, property_: Callable[[], None], where: Any, name: str, defect: Callable[..., Any]
+):
+    monkeypatch.setattr(where, name, defect)
+    monkeypatch.setattr(property_, "_hypothesis_internal_use_settings", MANY)
+    with pytest.raises(AssertionError):
+        property_()

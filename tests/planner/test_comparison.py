@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of several policies is best, which one is recommended, and what advice comes to."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from replay_inputs import MIB, SINCE, commit, generated, history, written
+
+from lake.history import History
+from planner.cost import Rates, Terms
+from planner.policy import SizingPolicy
+from planner.replay.advice import advise
+from planner.replay.comparison import CONFIGURED, NOBODY, Comparison, Tried, compare, replays
+from planner.replay.script import script_of
+from planner.writers.simulation import WriterKind
+
+HOUR = timedelta(hours=1)
+TERMS = Terms(rates=Rates(fixed_seconds=5, seconds_per_byte=1e-8))
+
+
+def compared(told: History, **policies: SizingPolicy) -> Comparison:
+    """Nobody, the defaults, and ``policies``."""
+    tried = [
+        Tried(name=NOBODY, settings={}, policy=None),
+        Tried(name=CONFIGURED, settings={}, policy=SizingPolicy()),
+        *(Tried(name=name, settings={"x": name}, policy=policy) for name, policy in policies.items()),
+    ]
+    script = script_of(told)
+    found = list(replays(script, tried, TERMS, small_file_limit_bytes=300 * MIB))
+    return compare(script, tried, found, TERMS.rates)
+
+
+def small_files(hours: int) -> History:
+    """A file of 4 MiB an hour."""
+    return history(
+        *(commit(SINCE + number * HOUR, written(f"f{number}", 4 * MIB)) for number in range(hours)), days=hours / 24
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_are_those_that_no_other_one_equals_or_beats(seed: int) -> None:
+    found = compared(
+        generated(80, 4, seed, updates=0.2),
+        four=SizingPolicy(min_input_files=4),
+        twenty=SizingPolicy(min_input_files=20),
+        never=SizingPolicy(min_input_files=5000),
+    )
+    costs = {one.tried.name: (one.files, one.rewritten_bytes_a_day, one.cpu_seconds_a_day) for one in found.outcomes}
+    for one in found.outcomes:
+        mine = costs[one.tried.name]
+        beaten = any(
+            other != mine and all(a <= b for a, b in zip(other, mine, strict=True)) for other in costs.values()
+        )
+        assert one.best is not beaten
+    assert next(one for one in found.outcomes if one.tried.name == NOBODY).best
+
+
+def test_of_policies_that_keep_nearly_as_few_files_the_one_that_rewrites_least_is_recommended() -> None:
+    found = compared(small_files(400), eight=SizingPolicy(min_input_files=8), never=SizingPolicy(min_input_files=5000))
+    assert found.recommended == "eight"
+    assert "fewer files than without compaction" in found.reason
+    assert "the configured policy keeps" in found.reason
+
+
+def test_the_configured_policy_stays_where_nothing_does_as_well_for_noticeably_less() -> None:
+    found = compared(small_files(400), never=SizingPolicy(min_input_files=5000))
+    assert found.recommended == CONFIGURED
+    assert found.reason.endswith("none of the others does as well for noticeably less")
+
+
+def test_where_no_policy_helps_none_is_recommended() -> None:
+    large = history(*(commit(SINCE + number * HOUR, written(f"f{number}", 400 * MIB)) for number in range(9)))
+    assert compared(large, four=SizingPolicy(min_input_files=4)).recommended == NOBODY
+
+
+def test_write_amplification_is_one_without_compaction_and_grows_with_what_is_rewritten() -> None:
+    found = {one.tried.name: one for one in compared(small_files(50)).outcomes}
+    assert found[NOBODY].write_amplification == 1.0
+    configured = found[CONFIGURED]
+    assert configured.write_amplification == pytest.approx(
+        1 + configured.replayed.work.rewritten_bytes / (50 * 4 * MIB)
+    )
+
+
+def test_fewer_tasks_of_a_bulk_insert_keep_rows_and_bytes_and_save_what_was_rewritten() -> None:
+    told = history(
+        *(
+            commit(
+                SINCE + number * HOUR, *(written(f"f{number}-{part}", 40 * MIB) for part in range(16)),
+                operation="bulk_insert",
+            )
+            for number in range(48)
+        ),
+        days=2,
+    )  # fmt: skip
+    policy = SizingPolicy(payback=timedelta())
+    found = advise(told, WriterKind.HUDI_COW, policy, TERMS, most_files=10_000)
+    tasks = found.trials[0]
+    assert (tasks.remedy.setting, tasks.remedy.value) == ("hoodie.bulkinsert.shuffle.parallelism", "6")
+    assert tasks.saving.files == pytest.approx((16 - 6) * 48 * 365.25 / 12 / 2)
+    assert tasks.saving.writer_bytes == pytest.approx(0, abs=1000)
+    assert found.sources[0].files == 16 * 48
+
+
+def test_a_model_that_can_not_tell_the_history_is_no_advice() -> None:
+    found = advise(replace(small_files(5), writer="hive"), WriterKind.HIVE, SizingPolicy(), TERMS, most_files=10_000)
+    assert (found.trials, found.best) == ((), None)

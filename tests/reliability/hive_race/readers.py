@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reader of a Hive table who keeps nothing: asks the metastore at each read, then lists and reads the files there."""
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyarrow import orc
+
+from hive_race.ledger import Judge, Ledger, Read, Row
+from lake.metastore import Metastore
+
+
+def places(uri: str, table: str) -> dict[str, Path]:
+    """Where each partition is, by its value."""
+    database, _, name = table.partition(".")
+    with Metastore(uri) as metastore:
+        if metastore.table(database, name) is None:
+            return {}
+        found = metastore.partitions(database, name, metastore.partition_names(database, name))
+        return {one.values[0]: Path(one.storage.location.removeprefix("file:")) for _, one in found}
+
+
+def read_table(uri: str, table: str) -> list[Read]:
+    """What is in every partition. A file that goes while it is read has the partition be asked for anew."""
+    while True:
+        with suppress(FileNotFoundError):
+            began = time.time()
+            found = places(uri, table)
+            rows = {partition: _rows(place) for partition, place in found.items()}
+            ended = time.time()
+            return [
+                Read(partition=name, place=place, began=began, ended=ended, rows=rows[name])
+                for name, place in found.items()
+            ]
+
+
+def _rows(place: Path) -> Counter[Row]:
+    found: Counter[Row] = Counter()
+    names = [name for name in os.listdir(place) if not name.startswith(("_", "."))] if place.exists() else []
+    for name in names:
+        path = place / name
+        read = pq.ParquetFile(path).read if name.endswith(".parquet") else orc.ORCFile(str(path)).read
+        rows = read(columns=["id", "write"])
+        found.update(zip(rows["id"].to_pylist(), rows["write"].to_pylist(), strict=True))
+    return found
+
+
+class FreshReader:
+    """Reads again and again in a thread of its own, and has every read judged."""
+
+    def __init__(self, uri: str, table: str, writes: Path, every: float) -> None:
+        self._read: Callable[[], list[Read]] = lambda: read_table(uri, table)
+        self._writes, self._every = writes, every
+        self.judge = Judge()
+        self.wrong: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End with a last read."""
+        self.halt()
+        self.look()
+
+    def halt(self) -> None:
+        """End."""
+        self._stop.set()
+        self._thread.join()
+
+    def look(self) -> list[Read]:
+        """Read once, and have it judged."""
+        reads = self._read()
+        ledger = Ledger.of(self._writes)
+        for read in reads:
+            self.wrong += self.judge.look(read, ledger.writes[read.partition])
+        return reads
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._every):
+                self.look()
+        except Exception as error:
+            self.wrong.append(f"the reader ended: {error!r}")
+            raise

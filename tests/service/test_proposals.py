@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mode propose: what scans propose waits for a yes, is replaced where it went stale, and a no is remembered."""
+
+from pathlib import Path
+
+import pytest
+from daemon_toys import write_config
+from databases import store_at
+from toys.files import rows
+from toys.timeline_tables import append_log, create, table_rows, write
+
+from lake.plan import Decision, PlanState
+from service import documents
+from service.config.loader import load
+from service.daemon.process import Daemon
+from service.documents.lake_cache import read_lake
+from service.observability.stored_metrics import StoredFigures
+from service.planning import rounds, scan
+from service.planning.account import explanation
+from service.planning.answer import Answer
+from service.planning.plan_request import PlanRequest
+from service.planning.requests import ask, refuse_now
+from service.problems import CommandError
+from service.store import PlanView
+
+pytestmark = pytest.mark.slow
+
+
+class Home:
+    """One toy table with a database and a configuration."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.mode = path, "propose"
+        self.concurrency: str | None = "single_writer"
+        self.policy: dict[str, object] = {}
+        self.ref = create(path / "lake" / "t1", name="t1")
+        self.store = store_at(path)
+
+    def daemon(self, role: str) -> Daemon:
+        """A daemon under today's configuration."""
+        file = write_config(self.path, mode=self.mode, concurrency=self.concurrency, policy=self.policy)
+        return Daemon(load(file), role)
+
+    def scan(self) -> list[PlanView]:
+        """Scan once and run what may run; all plans, the newest first."""
+        with self.daemon("all") as daemon:
+            daemon.run_once()
+        return self.store.plans()
+
+    def request(self, *partitions: str, dry_run: bool = False) -> Answer:
+        """What a person's request is answered."""
+        with self.daemon("scheduler") as daemon:
+            table, config = daemon.scheduler._catalog.find("t1"), load(self.path / "lakefold.toml")
+            refuse_now(config, self.store, table, partitions or None)
+            wanted = PlanRequest(partitions=partitions or None, kind=None, overrides={}, dry_run=dry_run)
+            return ask(config, self.store, table, wanted, actor="ada", timeout_seconds=60)
+
+    def explain(self) -> set[tuple[str, str]]:
+        """Reasons, and what changes them, that ``tables explain`` prints."""
+        with self.daemon("scheduler") as daemon:
+            table = daemon.scheduler._catalog.find("t1")
+            lines = explanation(table, scan.explain(self.store, table), files=False)["items"]
+            return {(line["text"], line["knob"]) for line in lines}
+
+    def change_a_file(self) -> str:
+        """What a writer does to a file that is proposed; its path."""
+        path = str(self.store.proposals("t1")[0].slices[0].path)
+        append_log(self.ref, path, rows(0, 1))
+        return path
+
+
+@pytest.fixture
+def home(toys, tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def test_what_is_proposed_runs_once_it_is_approved_and_not_before(home):
+    before = table_rows(home.ref)
+    (plan,) = home.scan()
+    assert plan.waits_for_approval
+    assert [found.plan_id for found in home.scan()] == [plan.plan_id], "nothing changed, so it is proposed once"
+    assert home.explain() == {(f"live plan {plan.plan_id}", "")}
+    home.store.approve(plan.plan_id, "ada")
+    (done,) = home.scan()
+    assert (done.state, done.decision) == (PlanState.COMPLETED, Decision.APPROVED)
+    assert table_rows(home.ref) == before
+
+
+def test_what_waits_for_a_yes_is_in_status_and_metrics(home):
+    (plan,) = home.scan()
+    lake = read_lake(home.store)
+    found = documents.status(lake)
+    assert (found["requested"], found["proposed"], found["backlog_bytes"]) == (1, 1, 0)
+    assert found["oldest_proposed_at"] == plan.proposed_at
+    assert "0 waiting · 1 to approve" in documents.answer_line(found)
+    assert [(entry["table"], entry["proposed"]) for entry in found["attention"]] == [("t1", 1)]
+    stored = StoredFigures()
+    stored.publish(lake)
+    samples = {family.name: family.samples for family in stored.collect()}
+    (age,) = samples["lakefold_plan_oldest_proposal_timestamp_seconds"]
+    assert age.value == plan.proposed_at.timestamp()
+    (waiting,) = {spec.name: columns for spec, columns in stored.tables.families()}["lakefold_plan_proposals"]
+    assert list(waiting.tables) == [("t1", "toy")]
+    assert list(waiting.values) == [1]
+
+
+def test_a_proposal_that_went_stale_is_replaced_by_its_successor(home):
+    (old,) = home.scan()
+    path = home.change_a_file()
+    new, ended = home.scan()
+    assert new.waits_for_approval
+    assert (ended.plan_id, ended.state, ended.decision) == (old.plan_id, PlanState.CANCELLED, None)
+    assert ended.cancel_reason == f"replaced by plan {new.plan_id}: 1 of its 6 files changed, such as {path}"
+
+
+def test_other_settings_make_a_proposal_stale(home):
+    (old,) = home.scan()
+    home.policy = {"receipt": "footer"}
+    new, ended = home.scan()
+    assert new.waits_for_approval
+    assert ended.plan_id == old.plan_id
+    assert ended.cancel_reason == f"replaced by plan {new.plan_id}: the settings of its table changed"
+
+
+def test_files_that_come_beside_a_proposal_leave_it_to_who_decides(home):
+    (plan,) = home.scan()
+    write(home.ref, "dt=0", rows(1000, 1010))
+    assert [found.plan_id for found in home.scan()] == [plan.plan_id]
+    home.store.approve(plan.plan_id, "ada")
+    assert home.scan()[-1].state is PlanState.COMPLETED
+
+
+def test_a_stale_proposal_that_nothing_comes_in_the_place_of_is_taken_back(home):
+    home.scan()
+    home.policy = {"min_input_files": 50}
+    (plan,) = home.scan()
+    assert plan.state is PlanState.CANCELLED
+    assert plan.cancel_reason == "taken back: the settings of its table changed"
+
+
+def test_a_declined_proposal_is_not_made_again_until_its_files_change_and_explain_says_who_said_no(home):
+    (plan,) = home.scan()
+    home.store.decline(plan.plan_id, "ada", "month end")
+    assert [found.plan_id for found in home.scan()] == [plan.plan_id]
+    said = f"declined: month end (by ada, plan {plan.plan_id}); to rewrite it all the same: lakefold plans request"
+    assert home.explain() == {(said, "lakefold plans request")}
+    last = home.store.last_scan("t1")
+    assert (last.skipped["declined"], last.reducible_files) == (6, 6)
+    paths = [str(item.path) for item in home.store.declined_plans("t1", rounds_digest(home))[0].slices]
+    for path in paths:
+        append_log(home.ref, path, rows(0, 1))
+    again, declined = home.scan()
+    assert again.waits_for_approval
+    assert (declined.state, declined.epoch) == (PlanState.CANCELLED, 0)
+
+
+def rounds_digest(home: Home) -> str:
+    """What declined plans of the table are remembered under."""
+    with home.daemon("scheduler") as daemon:
+        return rounds.digest(daemon.scheduler._catalog.find("t1"))
+
+
+def test_a_request_is_a_yes_also_to_what_was_declined(home):
+    (plan,) = home.scan()
+    home.store.decline(plan.plan_id, "ada")
+    answer = home.request()
+    assert answer.outcome == "planned"
+    made, declined = home.scan()
+    assert (made.plan_id, made.state, made.proposed_at) == (answer.plan_ids[0], PlanState.COMPLETED, None)
+    assert (declined.state, declined.epoch) == (PlanState.CANCELLED, 0)
+
+
+def test_a_request_takes_the_place_of_proposals_for_its_partitions_and_a_dry_run_does_not(home):
+    (plan,) = home.scan()
+    assert home.request("dt=0", dry_run=True).outcome == "dry_run"
+    assert home.store.plan(plan.plan_id).waits_for_approval
+    answer = home.request("dt=0")
+    ended = home.store.plan(plan.plan_id)
+    assert ended.cancel_reason == f"replaced by plan {answer.plan_ids[0]}: ada asked for plans"
+    assert home.store.held_partitions("t1") == {"dt=0": answer.plan_ids[0]}
+    newest = home.scan()[0]
+    assert newest.waits_for_approval, "what the request left is proposed"
+    assert home.store.plan(newest.plan_id).partitions == ("dt=1",)
+
+
+@pytest.mark.parametrize("mode", ["compact", "observe"])
+def test_another_mode_takes_proposals_back(home, mode):
+    (plan,) = home.scan()
+    home.mode = mode
+    plans = home.scan()
+    ended = home.store.plan(plan.plan_id)
+    assert (ended.state, ended.epoch) == (PlanState.CANCELLED, 0)
+    assert f"t1 is in mode {mode} now" in ended.cancel_reason
+    assert [found.state for found in plans[:-1]] == ([PlanState.COMPLETED] if mode == "compact" else [])
+
+
+def test_mode_compact_asks_nobody_so_a_no_does_not_bind_it(home):
+    (plan,) = home.scan()
+    home.store.decline(plan.plan_id, "ada")
+    home.mode = "compact"
+    made, declined = home.scan()
+    assert made.state is PlanState.COMPLETED
+    assert (declined.plan_id, declined.state) == (plan.plan_id, PlanState.CANCELLED)
+
+
+def test_a_paused_table_keeps_its_proposals(home):
+    (plan,) = home.scan()
+    home.store.pause("t1", "ada")
+    home.change_a_file()
+    assert [found.waits_for_approval for found in home.scan()] == [True]
+    home.store.resume("t1", "ada")
+    assert home.scan()[0].plan_id != plan.plan_id
+
+
+def test_how_writers_work_must_be_said_in_mode_propose_too(home):
+    home.concurrency = None
+    assert home.scan() == []
+    assert home.store.last_scan("t1").not_planned.startswith("mode propose has to be told how writers work")
+    with pytest.raises(CommandError, match="mode propose has to be told how writers work"):
+        home.request()

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold tables replay`` and its twin over HTTP, on a Hudi timeline made by hand."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from api_toys import add_token, client_of, context_at
+from hudi_by_hand import PROPERTIES, Written
+
+from lake.model import TableRef
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+MIB = 1 << 20
+RULES = '[[sources]]\npath = "lake"\n[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\n'
+GRID = ("--set", "min_input_files=2,8", "--set", "target_file_max=512MiB,1GiB")
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture
+def home(tmp_path) -> Path:
+    """Ten days, each with a partition that gets a file of 8 MiB an hour; one day was clustered by a plan."""
+    table = Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
+    for hour in range(240):
+        table.commit(NOW - timedelta(hours=239.5 - hour), {f"dt={hour // 24}/f-{hour}": 8 * MIB})
+    table.commit(
+        NOW - timedelta(minutes=20),
+        {"dt=2/m": 24 * 8 * MIB},
+        "CLUSTER",
+        partitionToReplaceFileIds={"dt=2": [f"f-{hour}" for hour in range(48, 72)]},
+        extraMetadata={"lakefold.plan": "0198"},
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def scattered(tmp_path, run):
+    """Four days of a bulk insert an hour, each with eight files of 2 MiB, all by the same streamer."""
+    table = Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
+    key = {"deltastreamer.checkpoint.key": "kafka,0:1"}
+    for hour in range(96):
+        files = {f"dt={hour // 24}/f-{hour}-{number}": 2 * MIB for number in range(8)}
+        table.commit(NOW - timedelta(hours=95.5 - hour), files, "BULK_INSERT", extraMetadata=key)
+    context = context_at(tmp_path, rules=RULES)
+    context.store.register(TableRef(name="t", format="hudi", location=str(tmp_path / "lake/t")), "compact")
+    yield run
+    context.store.close()
+
+
+@pytest.fixture
+def here(home, run):
+    """The same table, known to a database."""
+    context = context_at(home, rules=RULES)
+    context.store.register(TableRef(name="t", format="hudi", location=str(home / "lake/t")), "compact")
+    yield run
+    context.store.close()
+
+
+def test_a_history_is_replayed_under_every_combination_and_one_policy_is_recommended(here):
+    code, out, err = here("tables", "replay", "t", "--days", "9", *GRID, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    policies = {policy["name"]: policy for policy in found["policies"]}
+    # two files at least and 1 GiB are the defaults, and tried already
+    assert list(policies) == [
+        "no compaction", "configured", "min_input_files=2 target_file_max=512MiB",
+        "min_input_files=8 target_file_max=512MiB", "min_input_files=8 target_file_max=1GiB",
+    ]  # fmt: skip
+    assert (found["commits"], found["rewrites"]) == (216, 1)
+    none, often, seldom = (policies[name] for name in list(policies)[:2] + list(policies)[-1:])
+    assert none["end"] == {"files": 240, "small_files": 240, "bytes": 240 * 8 * MIB}
+    assert (none["plans"], none["write_amplification"]) == (0, 1.0)
+    assert often["rewritten_bytes"] > 2 * seldom["rewritten_bytes"] > 0
+    assert often["files"] < seldom["files"] < none["files"]
+    assert often["end"]["bytes"] == seldom["end"]["bytes"] == none["end"]["bytes"]
+    assert len(none["by_day"]) == 9
+    assert none["by_day"][-1]["files"] == 240
+    take = found["recommended"]
+    assert take["name"] in policies
+    assert take["toml"].startswith('[[tables]]\nmatch = "t"\nmin_input_files = 8')
+
+
+def test_the_command_shows_a_line_for_each_policy_and_what_to_paste(here):
+    code, text, _ = here("tables", "replay", "t", "--days", "9", *GRID)
+    assert code == 0
+    assert "t: 216 commits of writers from " in text
+    assert "no compaction " in text
+    assert "\ntake min_input_files=8 " in text
+    assert text.endswith('[[tables]]\nmatch = "t"\nmin_input_files = 8\ntarget_file_max = "512MiB"\n') or text.endswith(
+        '[[tables]]\nmatch = "t"\nmin_input_files = 8\ntarget_file_max = "1GiB"\n'
+    )
+
+
+def test_what_is_recommended_can_be_pasted(here, home):
+    _, out, _ = here("tables", "replay", "t", "--days", "9", *GRID, "--json")
+    toml = json.loads(out)["recommended"]["toml"]
+    with (home / "lakefold.toml").open("a") as file:
+        file.write(f"\n{toml}\n")
+    code, out, _ = here("config", "show", "t", "--json")
+    assert code == 0
+    shown = {entry["setting"]: entry["value"] for entry in map(json.loads, out.splitlines())}
+    assert shown["min_input_files"] == 8
+
+
+def test_over_http_it_is_the_same_document(here, home):
+    context = context_at(home, rules=RULES)
+    with client_of(context, add_token(context.store, "read")) as client:
+        answer = client.get("/v1/tables/t/replay", params={"days": 9, "set": ["min_input_files=2,8"]})
+        many = client.get(
+            "/v1/tables/t/replay", params={"set": [f"min_input_files={','.join(map(str, range(2, 40)))}"]}
+        )
+    context.store.close()
+    assert answer.status_code == 200
+    assert [policy["name"] for policy in answer.json()["policies"]][2:] == ["min_input_files=8"]
+    _, out, _ = here("tables", "replay", "t", "--days", "9", "--set", "min_input_files=2,8", "--json")
+    assert answer.json()["policies"][0]["end"] == json.loads(out)["policies"][0]["end"]
+    assert (many.status_code, many.json()["type"]) == (422, "/docs/problems.md#setting")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--set", "frobs=3"), 2, "frobs is not a setting"),
+        (("--set", "min_input_files"), 2, "'min_input_files' is not KEY=VALUE,VALUE"),
+        (("--set", "lease=30s"), 2, "lease has one value for all tables"),
+        (("--days", "400"), 2, "--days 400 is not between 0 and 366"),
+        (("--days", "0.02"), 1, "t: nothing was written in the last 0.02 days"),
+        (("--set", f"min_input_files={','.join(map(str, range(2, 30)))}"), 2, "28 combinations of settings are more"),
+    ],
+)
+def test_what_can_not_be_replayed_is_one_line_and_an_exit_code(words, code, says, here):
+    found = here("tables", "replay", "t", *words)
+    assert found[0] == code
+    assert says in found[2]
+
+
+def test_advice_names_the_writes_that_made_small_files_and_the_setting_to_change(scattered, tmp_path):
+    code, out, _ = scattered("tables", "advise", "t", "--days", "4", "--json")
+    assert code == 0
+    found = json.loads(out)
+    (source,) = found["sources"]
+    assert (source["operation"], source["application"]) == ("bulk_insert", "Hudi Streamer")
+    assert (source["commits"], source["files"], source["small_files"]) == (96, 768, 768)
+    assert sum(source["by_hour"]) == 768
+    fewer_tasks, inserts = found["tried"]
+    assert (fewer_tasks["setting"], fewer_tasks["value"]) == ("hoodie.bulkinsert.shuffle.parallelism", "1")
+    assert fewer_tasks["saves"]["files"] == pytest.approx((768 - 96) * 365.25 / 12 / 4, rel=0.01)
+    assert fewer_tasks["writer_bytes"] == pytest.approx(0, abs=MIB)
+    assert (inserts["setting"], inserts["value"]) == ("hoodie.datasource.write.operation", "insert")
+    assert inserts["writer_bytes"] > 0
+    change = found["change"]
+    assert change == max((fewer_tasks, inserts), key=lambda trial: trial["saves"]["cpu_hours"])
+    assert change["saves"]["cpu_hours"] > 0
+    code, text, _ = scattered("tables", "advise", "t", "--days", "4")
+    assert code == 0
+    assert re.search(r"bulk_insert +Hudi Streamer +96 +768 +100 % +2.0 MiB", text)
+    assert f"set {change['setting']} = {change['value']} at the writer: each month it would make" in text
+    context = context_at(tmp_path, rules=RULES)
+    with client_of(context, add_token(context.store, "read")) as client:
+        answer = client.get("/v1/tables/t/advice", params={"days": 4})
+    context.store.close()
+    assert answer.status_code == 200
+    assert answer.json()["change"]["setting"] == change["setting"]
+
+
+def test_advice_says_so_where_nothing_is_worth_changing(tmp_path, run):
+    table = Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
+    for hour in range(24):
+        table.commit(NOW - timedelta(hours=23.5 - hour), {f"dt=1/f-{hour}": 400 * MIB})
+    context_at(tmp_path, rules=RULES).store.close()
+    code, out, _ = run("tables", "advise", "t", "--days", "1")
+    assert code == 0
+    assert out.endswith("writers made no small file; there is nothing to change\n")
+    for hour in range(2):  # two of them are no reason to change anything
+        table.commit(NOW - timedelta(minutes=20 - hour), {f"dt=2/s-{hour}": MIB})
+    _, out, _ = run("tables", "advise", "t", "--days", "1", "--json")
+    found = json.loads(out)
+    assert found["sources"][0]["small_files"] == 2
+    assert found["change"] is None
+    assert found["text"].startswith("nothing is worth changing at the writer (hoodie.parquet.small.file.limit = ")
+
+
+def test_the_page_draws_a_line_for_each_policy_and_says_what_to_paste(here, home):
+    context = context_at(home, rules=RULES)
+    with client_of(context) as client:
+        answer = client.get("/replay", params={"table": "t", "days": 9, "set": ["min_input_files=2,8", ""]})
+        wrong = client.get("/replay", params={"table": "t", "set": "<b>frobs</b>=3"})
+        none = client.get("/replay", params={"table": "nobody"})
+    context.store.close()
+    assert answer.status_code == 200
+    assert re.findall(r'<path class="(\w+)" d="M', answer.text) == ["none", "configured", "recommended"]
+    assert "<title>no compaction: 240 files at the end" in answer.text
+    assert "min_input_files = 8" in answer.text
+    assert "At the writer" in answer.text
+    words = " ".join(re.sub(r"<[^>]+>", "", answer.text).split())
+    assert "lakefold tables replay t --days 9 --set" in words
+    assert wrong.status_code == 200
+    assert "&lt;b&gt;frobs" in wrong.text
+    assert "is not a setting" in wrong.text.replace("<wbr>", "")
+    assert none.status_code == 404

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims within budgets and hours: nothing beyond them whoever claims, and whatever waits says for what."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Connection
+from store_plans import MIB, TRIPS, backoff_passes, claimed, commit_of, figures_of, make_plan, sql
+
+from lake.model import TableRef
+from lake.plan import Claim, Plan, Progress, Step
+from planner.budgets import UNLIMITED, Amount, Budget, TableLimits, Waiting
+from planner.windows import Hours
+from service.documents import work_document, work_words
+from service.store import Reach, Store, StoreSettings
+from service.store import claims as claims_module
+
+pytestmark = pytest.mark.paired("database_url")
+
+OTHER = replace(TRIPS, name="demo.other")
+PLAN_BYTES = 16 * MIB
+#: closed at any time: it opens in a second's time at the earliest, and for one minute a week
+NOW = datetime.now(UTC)
+ELSEWHEN = Hours.parse([f"{(NOW + timedelta(days=3)):%a} 12:00-12:01".lower()], "UTC")
+
+
+@dataclass(frozen=True)
+class FixedLimits:
+    """Limits of tests."""
+
+    budget: Budget = field(default_factory=Budget)
+    tables: Mapping[str, TableLimits] = field(default_factory=dict)
+    any: bool = True
+
+    def of(self, table: str) -> TableLimits:
+        return self.tables.get(table, TableLimits())
+
+
+def bytes_an_hour(count: int) -> Budget:
+    return Budget.of(count, 0, 0, 0)
+
+
+Opened = Callable[..., Store]
+
+
+@pytest.fixture
+def opened(database_url: str) -> Iterator[Opened]:
+    """Stores on one database with these limits."""
+    made: list[Store] = []
+
+    def open_(**limits: object) -> Store:
+        made.append(Store(database_url, StoreSettings(limits=FixedLimits(**limits))))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield open_
+    for store in made:
+        store.close()
+
+
+def request(store: Store, partition: str, table: TableRef = TRIPS, *, worth: int = 0, cpu_seconds: float = 10) -> Plan:
+    plan = make_plan(partition, table=table)
+    store.add_plan(
+        plan, request_id=None, actor="test", estimate={}, cpu_seconds=cpu_seconds, head_start=timedelta(hours=worth)
+    )
+    return plan
+
+
+def complete(store: Store, claim: Claim, seconds: float = 1) -> None:
+    store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {Step.REWRITE.value: round(1000 * seconds)})
+
+
+def an_hour_passes(url: str) -> None:
+    sql(url, "UPDATE charge SET at_ms = at_ms - 3600000")
+
+
+def test_a_plan_starts_only_while_the_budget_of_the_hour_has_room(opened: Opened, database_url: str) -> None:
+    store = opened(budget=bytes_an_hour(2 * PLAN_BYTES))
+    for number in range(4):
+        request(store, f"dt={number}")
+    for _ in range(2):
+        complete(store, claimed(store))
+    assert store.claim("executor") is None
+    work = store.work_budget()
+    assert (work.used.hour.bytes, work.used.day.cpu_ms) == (2 * PLAN_BYTES, 20_000)
+    assert [(held.kind, held.own) for held in work.held] == [("budget", False)] * 2
+    an_hour_passes(database_url)
+    complete(store, claimed(store))
+    assert store.work_budget().used.hour.bytes == PLAN_BYTES
+    assert store.work_budget().used.day.bytes == 3 * PLAN_BYTES
+
+
+def test_a_budget_of_cpu_counts_what_plans_are_predicted_to_take(opened: Opened) -> None:
+    store = opened(budget=Budget.of(0, 0, 0, 25 / 3600))
+    for number in range(3):
+        request(store, f"dt={number}")
+    complete(store, claimed(store))
+    complete(store, claimed(store))
+    assert store.claim("executor") is None
+
+
+def test_what_a_plan_took_beyond_its_prediction_delays_the_next_one(opened: Opened) -> None:
+    store = opened(budget=Budget.of(0, 0, 30 / 3600, 0))
+    request(store, "dt=1")
+    request(store, "dt=2")
+    complete(store, claimed(store), seconds=21)
+    assert store.work_budget().used.hour.cpu_ms == 21_000, "the larger of predicted and used"
+    assert store.claim("executor") is None
+
+
+def test_a_plan_that_took_less_gives_nothing_back(opened: Opened) -> None:
+    store = opened(budget=Budget.of(0, 0, 15 / 3600, 0))
+    request(store, "dt=1")
+    request(store, "dt=2")
+    complete(store, claimed(store), seconds=1)
+    assert store.work_budget().used.hour.cpu_ms == 10_000
+    assert store.claim("executor") is None
+
+
+def test_each_attempt_is_charged_and_what_an_attempt_that_failed_has_written(opened: Opened, database_url: str) -> None:
+    store = opened(budget=bytes_an_hour(4 * PLAN_BYTES))
+    request(store, "dt=1")
+    claim = claimed(store)
+    store.heartbeat(claim, Progress(bytes_done=3 * PLAN_BYTES, bytes_total=PLAN_BYTES))
+    store.requeue(claim, "no answer")
+    assert store.work_budget().used.hour.bytes == 3 * PLAN_BYTES
+    backoff_passes(database_url)
+    store.fail(claimed(store), "no")
+    assert store.work_budget().used.hour.bytes == 4 * PLAN_BYTES
+
+
+def test_a_plan_that_does_not_fit_is_not_passed_by_a_smaller_one(opened: Opened, database_url: str) -> None:
+    store = opened(budget=bytes_an_hour(3 * PLAN_BYTES))
+    complete(store, _claimed_after(store, request(store, "dt=0")))
+    large = make_plan("dt=1", "dt=2", "dt=3")
+    store.add_plan(large, request_id=None, actor="test", estimate={}, head_start=timedelta(hours=1))
+    small = request(store, "dt=1", OTHER)
+    assert store.claim("executor") is None
+    an_hour_passes(database_url)
+    assert claimed(store).plan == large
+    assert store.plan_state(small.plan_id) == "requested"
+
+
+def _claimed_after(store: Store, plan: Plan) -> Claim:
+    claim = claimed(store)
+    assert claim.plan == plan
+    return claim
+
+
+def test_a_table_at_its_own_budget_waits_and_others_go_on(opened: Opened) -> None:
+    store = opened(tables={TRIPS.name: TableLimits(budget=bytes_an_hour(PLAN_BYTES))})
+    complete(store, _claimed_after(store, request(store, "dt=1")))
+    request(store, "dt=2", worth=5)
+    other = request(store, "dt=1", OTHER)
+    complete(store, _claimed_after(store, other))
+    assert [(held.table, held.kind, held.own) for held in store.work_budget().held] == [(TRIPS.name, "budget", True)]
+    assert store.room(OTHER.name) == UNLIMITED
+    assert store.room(TRIPS.name).bytes == -PLAN_BYTES, "what waits counts as used already"
+
+
+def test_outside_the_hours_of_its_table_no_plan_starts_and_keeps_back_no_other(opened: Opened) -> None:
+    store = opened(budget=bytes_an_hour(PLAN_BYTES), tables={TRIPS.name: TableLimits(hours=ELSEWHEN)})
+    waits = request(store, "dt=1", worth=9)
+    request(store, "dt=1", OTHER)
+    assert claimed(store).plan.table.name == OTHER.name
+    assert store.claim("executor") is None
+    (held,) = store.work_budget().held
+    assert (held.plan_id, held.kind) == (waits.plan_id, "window")
+    assert held.until is not None
+    assert timedelta(days=1) < held.until - datetime.now(UTC) < timedelta(days=4)
+
+
+def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_is_in_nobodys_way(opened: Opened) -> None:
+    store = opened(budget=bytes_an_hour(PLAN_BYTES))
+    large = make_plan("dt=1", "dt=2")
+    store.add_plan(large, request_id=None, actor="test", estimate={}, head_start=timedelta(hours=9))
+    request(store, "dt=1", OTHER)
+    assert claimed(store).plan.table.name == OTHER.name
+    document = work_document(store.work_budget())
+    (line,) = work_words(document)
+    assert line == (
+        f"1 plan held back; plan {large.plan_id} never starts, being larger than the whole budget of all tables "
+        "([work]): raise the budget or cancel the plan."
+    )
+    assert document["budget"]["bytes_per_hour"] == {"budget": PLAN_BYTES, "used": PLAN_BYTES, "left": 0}
+    assert document["budget"]["cpu_seconds_per_day"]["budget"] is None
+
+
+def test_a_worker_that_drains_knows_when_held_plans_may_start(opened: Opened, database_url: str) -> None:
+    store = opened(budget=bytes_an_hour(PLAN_BYTES))
+    request(store, "dt=1")
+    assert store.due_in() == timedelta()
+    complete(store, claimed(store))
+    request(store, "dt=2")
+    due = store.due_in()
+    assert due is not None
+    assert timedelta(minutes=59) < due <= timedelta(hours=1)
+    an_hour_passes(database_url)
+    assert store.due_in() == timedelta()
+
+
+def test_whoever_sees_some_tables_learns_of_no_other_and_of_no_sum(opened: Opened) -> None:
+    store = opened(budget=bytes_an_hour(PLAN_BYTES))
+    complete(store, _claimed_after(store, request(store, "dt=1")))
+    request(store, "dt=2")
+    request(store, "dt=2", OTHER)
+    work = store.within(Reach(("demo.other",))).work_budget()
+    assert [held.table for held in work.held] == [OTHER.name]
+    assert (work.budget, work.used.hour) == (Budget(), Amount())
+
+
+def test_executors_that_claim_at_once_stay_within_the_budget_together(opened: Opened) -> None:
+    stores = [opened(budget=bytes_an_hour(3 * PLAN_BYTES)) for _ in range(4)]
+    for number in range(12):
+        request(stores[0], "dt=1", replace(TRIPS, name=f"demo.t{number}"))
+    barrier, claims = threading.Barrier(len(stores)), list[Claim]()
+
+    def claim(store: Store) -> None:
+        barrier.wait()
+        for number in range(3):
+            found = store.claim(f"executor-{number}")
+            if found is not None:
+                claims.append(found)
+
+    threads = [threading.Thread(target=claim, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(claims) == 3
+    assert len({claim.plan.plan_id for claim in claims}) == 3
+    assert stores[0].work_budget().used.hour.bytes == 3 * PLAN_BYTES
+
+
+def test_a_claim_waits_until_the_one_before_it_is_charged(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (opened(budget=bytes_an_hour(PLAN_BYTES)) for _ in range(2))
+    request(first, "dt=1")
+    charging, go_on, claims, charge = threading.Event(), threading.Event(), list[Claim | None](), claims_module.charge
+
+    def slowly(connection: Connection, plan: Waiting) -> None:
+        if not charging.is_set():
+            charging.set()
+            go_on.wait(20)
+        charge(connection, plan)
+
+    monkeypatch.setattr(claims_module, "charge", slowly)
+    one = threading.Thread(target=lambda: claims.append(first.claim("one")))
+    one.start()
+    assert charging.wait(20)
+    if "sqlite" not in first.url:  # whose writers take turns anyway
+        request(second, "dt=1", OTHER, worth=5)  # it goes first, so that the two claims meet in no row
+    other = threading.Thread(target=lambda: claims.append(second.claim("other")))
+    other.start()
+    other.join(0.5)
+    go_on.set()
+    one.join()
+    other.join()
+    assert len([claim for claim in claims if claim is not None]) == 1
