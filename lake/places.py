@@ -321,7 +321,8 @@ def _elsewhere(record: Moved, seen: PartitionSeen) -> Decision | None:
     last = record.last
     if seen.place is None:
         return _nothing(f"{words_of(record.partition)} is not in the catalog")
-    if seen.token is None and seen.place != last.place:
+    # At home, too, and where its owner added its last version by LOCATION.
+    if seen.token is None and (seen.place != last.place or seen.made_at != last.made_at):
         return _nothing(f"{words_of(record.partition)} was made anew")
     if seen.token != last.token:
         return _halt(

@@ -209,6 +209,13 @@ def test_rule_5_a_file_that_was_recorded_and_not_copied_is_decided_anew():
     assert decide(record, overwritten, NO_TIME).aside == (NEW,)
 
 
+def test_rule_6_a_partition_that_was_made_anew_where_it_was_is_left_alone_whatever_a_person_says():
+    anew = replace(standing(token=None, home=seen(NEW), here=seen()), made_at=7)
+    record = replace(moved(HOME), home="here")
+    answers = [decide(record, anew, NO_TIME), *(resolve(record, anew, take) for take in Take), go_home(record, anew)]
+    assert {(one.action, one.reason) for one in answers} == {(Action.NOTHING, "partition p was made anew")}
+
+
 @pytest.mark.parametrize(("place", "token"), [(None, None), ("elsewhere", None), ("elsewhere", TOKEN)])
 def test_a_partition_that_its_owner_dropped_made_anew_or_moved_is_left_alone(place: str | None, token: str | None):
     now = standing(place, token, home=seen(NEW), here=WHOLE, elsewhere=seen())

@@ -107,6 +107,12 @@ def swept(bench: Bench, **options: timedelta) -> LateReport:
     return sweep_places(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, **options)
 
 
+def brought_home(bench: Bench) -> LateReport:
+    return bring_home(
+        bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta()
+    )
+
+
 def halted(bench: Bench) -> str | None:
     return bench.store.table_state(bench.table.name).halted_reason
 
@@ -506,17 +512,11 @@ def test_rule_4_a_person_says_which_place_holds_the_rows_and_nothing_of_the_othe
 
 def test_rule_6_a_partition_goes_home_when_what_was_replaced_there_is_gone_and_late_writers_still_find_it(bench: Bench):
     before, place = in_partition(bench), here(bench)
-
-    def homeward() -> LateReport:
-        return bring_home(
-            bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta()
-        )
-
-    assert (homeward().waiting, here(bench)) == (2, place)
+    assert (brought_home(bench).waiting, here(bench)) == (2, place)
     bench.clean()
-    assert (homeward().moved_back, here(bench), in_partition(bench)) == (2, home(bench), before)
+    assert (brought_home(bench).moved_back, here(bench), in_partition(bench)) == (2, home(bench), before)
     assert counted(bench) == true_counts(bench)
-    assert (homeward(), swept(bench)) == (LateReport(), LateReport())
+    assert (brought_home(bench), swept(bench)) == (LateReport(), LateReport())
     late = write(place, 900, 910)
     assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
     bench.clean()
@@ -531,7 +531,7 @@ def test_rule_6_a_partition_that_was_overwritten_where_it_is_goes_home_and_what_
 ):
     bench.clean()
     anew, left = overwrite(here(bench), 900, 910), here(bench)
-    bring_home(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta())
+    brought_home(bench)
     assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew), LateReport())
     # A writer that spanned this move, too, is followed.
     last = overwrite(left, 910, 920)
@@ -571,6 +571,24 @@ def test_rule_6_a_partition_that_is_dropped_and_added_again_shows_no_replaced_fi
     bench.clean()
     assert (in_partition(bench), swept(bench)) == (rows_, LateReport())
     assert not [path for path in (Path(bench.table.location) / "_lakefold/_aside").rglob("*") if path.is_file()]
+
+
+def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordinary_one(bench: Bench):
+    bench.clean()
+    assert brought_home(bench).moved_back == 2
+    dropped(bench)
+    shutil.rmtree(home(bench))
+    home(bench).mkdir()
+    added_again(bench)
+    anew = write(home(bench), 800, 810, "000000_0") + write(home(bench), 810, 815, "000001_0")
+    assert (swept(bench), brought_home(bench), halted(bench)) == (LateReport(), LateReport(), None)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    late = write(home(bench), 900, 910)
+    assert (swept(bench).carried, in_partition(bench), halted(bench)) == (1, sorted(anew + late), None)
+    bench.clean()
+    assert brought_home(bench).moved_back == 1
+    assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew + late), LateReport())
 
 
 def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(case: HiveCase, tmp_path: Path):
