@@ -66,7 +66,8 @@ def approve_plans(here: Here, caller: Writer, chosen: Chosen, idempotency_key: K
     """Let those plans run that wait for it (mode `propose`) and that `chosen` means; `{"proposed": true}` means all.
 
     At most 1,000 of them, newest first; `next` is the `after` of the next call, null where there are no more. `left`
-    has those on which somebody else has decided meanwhile. What a scan proposes after `until` is not meant.
+    has those on which somebody else has decided meanwhile. What a scan proposes after `until` is not meant; a dry run
+    says until when it has looked.
     """
     return _act(here, "approve", caller, chosen, idempotency_key)
 

@@ -2,7 +2,7 @@
 """Cancel, retry, approve and decline of many plans: which ones first, then a question, then what came of each."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -28,11 +28,8 @@ _MOST_LISTED = 20
 
 def bulk(run: Run, action: "Action", terms: "PlanTerms", reason: str, *, dry_run: bool, yes: bool) -> int:
     """Do it to all plans that ``terms`` mean; the exit code. Raises CommandError where nobody can be asked."""
-    # What is made after this is not meant: nobody has seen it.
-    meant: PlanTerms = {**terms}
-    if terms and "until" not in terms:
-        meant["until"] = datetime.now(UTC)
-    plans = [plan for page in _pages(run, action, meant, reason, dry_run=True) for plan in page["plans"]]
+    pages = list(_pages(run, action, terms, reason, dry_run=True))
+    plans = [plan for page in pages for plan in page["plans"]]
     if dry_run:
         run.out.many(plans, lambda: _table(run, plans))
         run.out.note(f"{plural(len(plans), 'plan')} to {action}; none was changed")
@@ -44,6 +41,8 @@ def bulk(run: Run, action: "Action", terms: "PlanTerms", reason: str, *, dry_run
         _table(run, plans[:_MOST_LISTED])
         more = f" ({len(plans) - _MOST_LISTED:,} more than these)" if len(plans) > _MOST_LISTED else ""
         typer.confirm(f"{action.capitalize()} {plural(len(plans), 'plan')}{more}?", abort=True, err=True)
+    # What is made after the look is not meant: nobody has seen it.
+    meant: PlanTerms = {**terms, "until": datetime.fromisoformat(pages[0]["until"])}
     done, left = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
     for page in _pages(run, action, meant, reason, dry_run=False) if plans else ():
         done += page["plans"]

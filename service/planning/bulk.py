@@ -34,12 +34,18 @@ _WORDS = {
 
 
 def would(store: "Store", action: Action, terms: "PlanTerms", after: str | None = None) -> dict[str, Any]:
-    """The document of what ``act`` would do. Raises CommandError."""
-    found = _meant(store, action, terms, after)
+    """The document of what ``act`` would do. Raises CommandError.
+
+    Its ``until`` is never later than now, by the clock that says when plans were made: with it the same terms mean none
+    of the plans that come later, which nobody has seen in this document.
+    """
+    now = store.now()
+    until = min(terms.get("until") or now, now)
+    found = _meant(store, action, {**terms, "until": until}, after)
     plans = found[:MOST_PLANS]
     return {
         "action": action, "dry_run": True, "action_id": None, "plans": [_line(plan) for plan in plans], "left": [],
-        "next": plans[-1].plan_id if len(found) > MOST_PLANS else None,
+        "until": until.isoformat(), "next": plans[-1].plan_id if len(found) > MOST_PLANS else None,
     }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 
 from sqlalchemy import ColumnElement, Connection, Select, case, func, select
@@ -139,6 +139,11 @@ class Listing(StorePart):
             found.setdefault(row.table_name, []).append(row.lost)
         newest = {table: plans[:NEWEST_PLANS] for table, plans in found.items()}
         return {table: Contest(lost=sum(plans), ended=len(plans)) for table, plans in newest.items() if any(plans)}
+
+    def now(self) -> datetime:
+        """The time by the clock that says when plans were made."""
+        with self._database.read() as connection:
+            return moment(connection.execute(select(db_now())).scalar_one())
 
     def plan(self, plan_id: str) -> PlanView:
         """One plan with its groups and figures; the unique part of an id will do. Raises NotFound, Ambiguous."""

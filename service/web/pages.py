@@ -146,12 +146,12 @@ def show_plans(
 @router.get("/bulk/{action}")
 def ask_before_bulk(here: Here, request: Request, action: bulk.Action, terms: AddressTerms) -> Response:
     """Which plans something would be done to, and the button that does it to them and to none that come later."""
-    now = datetime.now(UTC)
-    query = query_of(request.query_params)
-    if "until" not in terms:
-        terms, query = {**terms, "until": now}, {**query, "until": now.isoformat()}
-    page = bulk_page(action, bulk.would(here.store, action, terms), query)
-    return render(request, "bulk.html", page, section="/plans", now=now)
+    would = bulk.would(here.store, action, terms)
+    # As points in time: how long ago, said once more by the button, would be another time.
+    since = terms.get("since")
+    times = {"until": would["until"]} | ({} if since is None else {"since": since.isoformat()})
+    page = bulk_page(action, would, query_of(request.query_params) | times)
+    return render(request, "bulk.html", page, section="/plans", now=datetime.now(UTC))
 
 
 @router.get("/plans/{plan_id}")

@@ -11,6 +11,7 @@ from lake.model import TableRef
 from lake.plan import PlanState
 from service.api.security import COOKIE
 from service.api.tokens import digest, new_token
+from service.commands.output import Output
 from service.planning import bulk
 from service.store import Reach
 
@@ -137,6 +138,42 @@ def test_what_was_proposed_after_somebody_looked_is_not_approved_with_the_rest(c
     sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms + 60000 WHERE id = :id", id=later)
     assert ids(client.post("/v1/plans/approve", json={"proposed": True, "until": until.isoformat()}).json()) == [seen]
     assert context.store.plan(later).waits_for_approval
+
+
+@pytest.mark.parametrize("until", ["", "2099-01-01", "0s"])
+def test_a_dry_run_says_until_when_it_has_looked_and_what_came_later_is_not_approved_with_it(context, client, until):
+    seen = propose(context.store, "dt=1", table=SALES)
+    sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms - 1000")
+    dry = client.post("/v1/plans/approve", json={"proposed": True, "until": until, "dry_run": True}).json()
+    later = propose(context.store, "dt=2", table=SALES)
+    assert ids(dry) == [seen]
+    assert ids(client.post("/v1/plans/approve", json={"proposed": True, "until": dry["until"]}).json()) == [seen]
+    assert context.store.plan(later).waits_for_approval
+
+
+@pytest.mark.usefixtures("clean_environment")
+def test_the_command_decides_on_what_it_has_listed_whatever_until_says(context, run, monkeypatch):
+    seen = propose(context.store, "dt=1", table=SALES)
+    sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms - 1000")
+    later, asked = list[str](), list[str]()
+
+    def read(question, **_):
+        asked.append(question)
+        later.append(propose(context.store, "dt=2", table=SALES))
+
+    monkeypatch.setattr(Output, "can_ask", True)
+    monkeypatch.setattr("typer.confirm", read)
+    code, out, _ = run("plans", "approve", "--all", "--until", "2099-01-01")
+    assert (code, asked, out.splitlines()[-1]) == (0, ["Approve 1 plan?"], "1 plan approved")
+    assert [context.store.plan(plan).decision for plan in (seen, *later)] == ["approved", None]
+
+
+def test_how_late_it_is_says_the_database_which_says_when_plans_were_made(context, client):
+    propose(context.store, "dt=1", table=SALES)
+    sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms + 60000")
+    dry = client.post("/v1/plans/approve", json={"proposed": True, "until": "2099-01-01", "dry_run": True}).json()
+    assert ids(dry) == []
+    assert abs(datetime.fromisoformat(dry["until"]) - context.store.now()) < timedelta(seconds=30)
 
 
 def test_a_proposal_that_its_successor_replaced_meanwhile_is_left_with_the_reason(context, client, monkeypatch):

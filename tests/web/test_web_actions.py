@@ -224,6 +224,18 @@ def test_what_waits_for_a_yes_is_on_the_first_page_in_a_tab_and_decided_on_toget
     assert fresh.store.plan(later).decision == "declined"
 
 
+@pytest.mark.parametrize("until", ["0s", "2099-01-01"])
+def test_a_button_means_the_plans_that_were_shown_however_the_time_was_said(fresh, signed_in, desk, until):
+    asked = proposed(fresh.store, TABLE, "dt=2").plan_id
+    question = signed_in.get(f"/bulk/approve?proposed=true&since=1h&until={until}").text
+    assert "Approve 1 plan</h1>" in question
+    [confirm] = re.findall(r'action="(/bulk/approve/confirm[^"]*)"', question)
+    later = proposed(fresh.store, TABLE, "dt=3").plan_id
+    post(signed_in, html.unescape(confirm))
+    assert [fresh.store.plan(plan).decision for plan in (asked, later)] == ["approved", None]
+    assert "since=1h" not in confirm, "plans would fall out of it while somebody reads"
+
+
 def test_whoever_has_to_sign_in_first_comes_back_to_the_plans_that_were_meant(fresh, desk):
     with client_of(fresh) as client:
         answer = post(client, "/bulk/cancel/confirm?state=requested&name=sales")
