@@ -117,8 +117,9 @@ class _Run:
         self._recovery = Recovery(
             claim, store, observer, lease, self._left, self._landing, ask_again, self._milliseconds
         )
-        #: what the tasks of the rewrite used; None where nobody counted it
-        self._cpu_seconds: float | None = None
+        #: what the tasks of each rewrite used, of which there is one more after groups were left out; None where nobody
+        #: counted it
+        self._cpu_seconds: list[float | None] = []
         #: how long nobody else may take the plan over once its commit is to begin
         self._lasts = timedelta()
 
@@ -201,19 +202,25 @@ class _Run:
         try:
             yield
         except Exception as error:
-            self._observer.step_failed(self._claim, step, time.monotonic() - begun, one_line(error))
+            seconds = time.monotonic() - begun
+            self._observer.step_failed(self._claim, step, seconds, one_line(error))
+            if not isinstance(error, LeaseLost):
+                self._spent(step, seconds, ended=False)
             raise
-        self._step_ended(step, time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        self._observer.step_finished(self._claim, step, seconds)
+        self._spent(step, seconds, ended=True)
         failpoint(f"after_{step}")
 
-    def _step_ended(self, step: Step, seconds: float) -> None:
+    def _spent(self, step: Step, seconds: float, *, ended: bool) -> None:
+        """Note what a step took, one that failed as well: budgets are charged what was used, not what came of it."""
         spent = round(seconds * 1000)
         self._milliseconds[step.value] = self._milliseconds.get(step.value, 0) + spent
-        self._observer.step_finished(self._claim, step, seconds)
-        measured = None if self._cpu_seconds is None else round(self._cpu_seconds * 1000)
-        used = measured if step is Step.REWRITE else None
+        counted = _sum(self._cpu_seconds) if step is Step.REWRITE else None
+        used = None if counted is None else round(counted * 1000)
         self._noted(
-            f"step {step}", lambda: self._store.step(self._claim, step, milliseconds=spent, cpu_milliseconds=used)
+            f"step {step}",
+            lambda: self._store.step(self._claim, step, milliseconds=spent, cpu_milliseconds=used, ended=ended),
         )
 
     def _noted(self, what: str, call: Callable[[], None]) -> None:
@@ -276,6 +283,7 @@ class _Run:
         for note in prepared.notes:
             log.info("plan %s of %s: %s", self._plan_id, self._table.name, note)
             self._noted(note, partial(self._store.note, self._claim, note))
+        self._cpu_seconds.append(None)
         with self._step(Step.REWRITE), self._lease.cancelling(writer):
             rewrite = writer.rewrite(prepared, self._report)
         with self._step(Step.RECEIPT):
@@ -283,8 +291,8 @@ class _Run:
         return rewrite
 
     def _report(self, progress: Progress) -> None:
-        self._cpu_seconds = progress.cpu_seconds
-        self._lease.report(progress)
+        self._cpu_seconds[-1] = progress.cpu_seconds
+        self._lease.report(replace(progress, cpu_seconds=_sum(self._cpu_seconds)))
 
     def _refuse_stirred(self, plan: Plan) -> None:
         """Raise Conflict, naming the groups, where late writers changed a former place as the sweep can.t tell."""
@@ -384,3 +392,9 @@ class _Run:
     def _leave_out(self, items: Sequence[LeftOut], numbers: Sequence[int]) -> None:
         """Record groups left out; ``numbers`` are the claim's numbers of the groups that ``items`` count by."""
         self._store.leave_out(self._claim, [replace(item, group=numbers[item.group]) for item in items])
+
+
+def _sum(counted: Sequence[float | None]) -> float | None:
+    """The sum of what was counted; None where one of them is not known."""
+    known = [seconds for seconds in counted if seconds is not None]
+    return sum(known) if len(known) == len(counted) else None

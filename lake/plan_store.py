@@ -78,8 +78,19 @@ class PlanStore(Protocol):
     def nothing_left(self, leftovers: Collection[Leftover]) -> None:
         """Record that nothing is left of these, and nothing will come."""
 
-    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0, cpu_milliseconds: int | None = None) -> None:
-        """Record that ``step`` ended. Raises LeaseLost."""
+    def step(
+        self,
+        claim: Claim,
+        step: Step,
+        *,
+        milliseconds: int = 0,
+        cpu_milliseconds: int | None = None,
+        ended: bool = True,
+    ) -> None:
+        """Record that ``step`` took so long; unless ``ended``, it did so in vain. Raises LeaseLost.
+
+        ``cpu_milliseconds`` is what was counted of all rewrites of the attempt; None where nobody counted it.
+        """
 
     def note(self, claim: Claim, text: str) -> None:
         """Add a line to the plan's history. Raises LeaseLost."""

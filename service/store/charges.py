@@ -55,9 +55,9 @@ def predicted(row: Any) -> Amount:
 def settle(connection: Connection, plan_id: str, cores: float) -> None:
     """Charge what the last attempt at a plan took beyond its prediction; it has left inflight."""
     row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
-    written = row.bytes_after if row.state == PlanState.COMPLETED else row.progress_bytes_done
-    before = predicted(row)
-    used = cpu_milliseconds(row.milliseconds, row.rewrite_cpu_ms, cores)
+    completed, before = row.state == PlanState.COMPLETED, predicted(row)
+    written = row.bytes_after if completed else row.progress_bytes_done
+    used = cpu_milliseconds(row.milliseconds, row.rewrite_cpu_ms, cores, completed=completed)
     more = Amount(bytes=max(0, written - before.bytes), cpu_ms=max(0, used - before.cpu_ms))
     if more != NOTHING:
         _insert(connection, row.id, row.table_name, more)

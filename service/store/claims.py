@@ -22,6 +22,7 @@ from service.store.queue import claimable, waiting_plans
 from service.store.rows import load_plan, obsolete
 from service.store.staged import staged_by
 from service.store.tables import served
+from service.store.work import until_silent
 
 #: a claim that lost a race looks again; another plan of a crowded queue is free long before this
 _CLAIM_ATTEMPTS = 50
@@ -59,7 +60,7 @@ class Claims(StorePart):
                         state=PlanState.INFLIGHT, epoch=PlanRow.epoch + 1, attempts=PlanRow.attempts + 1,
                         executor=executor, lease_until_ms=db_now() + self._lease_ms, heartbeat_at_ms=db_now(),
                         grace_ms=_GRACE, claimed_at_ms=db_now(), step=None, error=None, error_class=None,
-                        milliseconds={}, rewrite_cpu_ms=None,
+                        milliseconds={}, rewrite_cpu_ms=None, step_at_ms=db_now(),
                         progress_bytes_done=0, progress_bytes_total=PlanRow.input_bytes, progress_rows_done=0,
                         spark_ui=None,
                     )
@@ -93,19 +94,22 @@ class Claims(StorePart):
             if silent is None:
                 return None
             with self._database.write() as connection:
-                taken = connection.execute(
+                still = (
+                    PlanRow.id == silent.id, PlanRow.epoch == silent.epoch, PlanRow.state == PlanState.INFLIGHT,
+                    PlanRow.lease_until_ms <= db_now(),
+                )  # fmt: skip
+                found = connection.execute(locked(select(PlanRow.__table__).where(*still))).one_or_none()
+                if found is None:
+                    continue
+                connection.execute(
                     update(PlanRow)
-                    .where(
-                        PlanRow.id == silent.id, PlanRow.epoch == silent.epoch, PlanRow.state == PlanState.INFLIGHT,
-                        PlanRow.lease_until_ms <= db_now(),
-                    )
+                    .where(*still)
                     .values(
                         epoch=PlanRow.epoch + 1, executor=executor, heartbeat_at_ms=db_now(),
                         lease_until_ms=db_now() + self._lease_ms, grace_ms=_GRACE,
+                        milliseconds=until_silent(found), step_at_ms=db_now(),
                     )
                 )  # fmt: skip
-                if taken.rowcount != 1:
-                    continue
                 reason = f"the lease of {silent.executor} ran out; taken over"
                 row = _claimed_row(connection, silent.id, PlanState.INFLIGHT, executor, reason)
             return self._claim_of(row)
@@ -152,6 +156,7 @@ class Claims(StorePart):
                 "progress_bytes_total": progress.bytes_total,
                 "progress_rows_done": progress.rows_done,
                 "spark_ui": progress.spark_ui,
+                "rewrite_cpu_ms": None if progress.cpu_seconds is None else round(1000 * progress.cpu_seconds),
             }
         with self._database.write(urgent=True) as connection:
             fenced_update(connection, claim, values)

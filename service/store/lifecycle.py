@@ -23,7 +23,7 @@ from service.store.places import record_moves
 from service.store.rows import load_plan
 from service.store.staged import clear_committed
 from service.store.views import ErrorClass, Failure
-from service.store.work import cpu_milliseconds
+from service.store.work import cpu_milliseconds, with_time
 from service.store.written import scan_after_work
 
 _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
@@ -33,13 +33,26 @@ _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 class Lifecycle(StorePart):
     """What the holder of a claim records of its plan, and the sweep of one that ended."""
 
-    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0, cpu_milliseconds: int | None = None) -> None:
-        """Record that ``step`` ended, and what it used where that was measured. Raises LeaseLost."""
+    def step(
+        self,
+        claim: Claim,
+        step: Step,
+        *,
+        milliseconds: int = 0,
+        cpu_milliseconds: int | None = None,
+        ended: bool = True,
+    ) -> None:
+        """Record that ``step`` ended or failed, and what it used where that was measured. Raises LeaseLost."""
         with self._database.write() as connection:
             row = hold(connection, claim)
-            spent = row.milliseconds | {step.value: row.milliseconds.get(step.value, 0) + milliseconds}
-            measured = {"rewrite_cpu_ms": cpu_milliseconds} if step is Step.REWRITE else {}
-            fenced_update(connection, claim, {"step": step.value, "milliseconds": spent, **measured})
+            values: dict[str, Any] = {
+                "milliseconds": with_time(row.milliseconds, step, milliseconds), "step_at_ms": db_now(),
+            }  # fmt: skip
+            if ended:
+                values["step"] = step.value
+            if step is Step.REWRITE:
+                values["rewrite_cpu_ms"] = cpu_milliseconds
+            fenced_update(connection, claim, values)
 
     def note(self, claim: Claim, text: str) -> None:
         """Add a line to the plan's history. Raises LeaseLost."""

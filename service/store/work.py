@@ -2,8 +2,9 @@
 """What plans took: the history that predictions are made from."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 
 from lake.plan import Step
 from service.store.base import StorePart
@@ -13,13 +14,33 @@ from service.store.models import PlanRow
 _NEWEST = 100
 
 
-def cpu_milliseconds(spent: Mapping[str, int], rewrite_cpu_ms: int | None, cores: float) -> int:
-    """CPU time of a plan: of its rewriting what was measured, of steps that nobody measured their time on ``cores``.
+def cpu_milliseconds(
+    spent: Mapping[str, int], rewrite_cpu_ms: int | None, cores: float, *, completed: bool = True
+) -> int:
+    """CPU time of an attempt: what was measured of its rewriting, of other steps their time on ``cores``.
 
-    Starting Spark is not part of it: it says nothing of the next plan.
+    Unless it ``completed`` the plan, tasks that ran at its end may have told nothing: then the time of the rewriting
+    counts where that is more. Starting Spark is not part of it: it says nothing of the next plan.
     """
-    measured = (Step.START,) if rewrite_cpu_ms is None else (Step.START, Step.REWRITE)
-    return (rewrite_cpu_ms or 0) + round(cores * sum(took for step, took in spent.items() if step not in measured))
+    rewriting = cores * spent.get(Step.REWRITE, 0)
+    if rewrite_cpu_ms is not None:
+        rewriting = rewrite_cpu_ms if completed else max(rewrite_cpu_ms, rewriting)
+    others = sum(took for step, took in spent.items() if step not in (Step.START, Step.REWRITE))
+    return round(rewriting + cores * others)
+
+
+def with_time(spent: Mapping[str, int], step: Step, milliseconds: int) -> Mapping[str, int]:
+    """What the steps of an attempt took, with so much more of ``step``."""
+    return {**spent, step.value: spent.get(step, 0) + milliseconds}
+
+
+def until_silent(row: Row[Any]) -> Mapping[str, int]:
+    """What the steps of an attempt took whose executor is silent: it was at the last one until its last heartbeat."""
+    steps = list(Step)
+    underway = steps[0] if row.step is None else steps[min(steps.index(Step(row.step)) + 1, len(steps) - 1)]
+    known = row.step_at_ms is not None  # unless an earlier lakefold had begun the attempt
+    since = row.step_at_ms if known else row.claimed_at_ms + sum(row.milliseconds.values())
+    return with_time(row.milliseconds, underway, max(0, row.heartbeat_at_ms - since))
 
 
 class Work(StorePart):

@@ -3,12 +3,14 @@
 
 import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from databases import sqlite_at
+from hdfs_paths import place
 from toys import versions
-from toys.bench import Bench
+from toys.bench import Bench, raising
 from toys.cases import VersionsCase
 from toys.engine import CopyRows
 
@@ -16,8 +18,8 @@ from executors.engines.arrow import ArrowEngine
 from executors.engines.places import InProcess
 from executors.outcome import Result
 from lake.engines import Task, choose, notes
-from lake.errors import Conflict, Rejected
-from lake.plan import RewriteOptions, Step
+from lake.errors import Conflict, Rejected, Transient
+from lake.plan import Progress, RewriteOptions, Step
 from service.store.views import StoreSettings
 
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
@@ -69,6 +71,38 @@ def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(tmp_path: Path
     told = [event.reason for event in bench.store.events(plan.plan_id)]
     assert "engine stitch (1 group): the fastest that there is" in told
     assert any(line.startswith("engine arrow (1 group): stitch can't: ") for line in told)
+    bench.store.close()
+
+
+class Counting(CopyRows):
+    """Counts five seconds for each group."""
+
+    def rewrite(self, tasks, options, report, cancelled):
+        report(Progress(bytes_done=0, bytes_total=1, cpu_seconds=5.0 * len(tasks)))
+        yield from super().rewrite(tasks, options, report, cancelled)
+
+
+def test_a_rewrite_that_fails_leaves_its_time_and_what_was_counted_of_it(tmp_path: Path):
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), VersionsCase())
+    plan = bench.request()
+    bench.format.hooks["rewritten"] = raising(Transient("a node went away"))
+    assert bench.run(engines=[Counting()], heartbeat=timedelta(hours=1)).result is Result.REQUEUED
+    view = bench.store.plan(plan.plan_id)
+    assert view.milliseconds.keys() >= {Step.PREPARE, Step.REWRITE}
+    assert view.cpu_measured
+    bench.store.close()
+
+
+def test_a_rewrite_that_is_done_again_without_some_groups_adds_to_what_was_counted(tmp_path: Path):
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), VersionsCase())
+    plan = bench.request()
+    broken = place(f"{bench.table.location}/{plan.groups[1].slices[0].path}")
+    broken.write_bytes(broken.read_bytes()[:-100])
+    assert bench.run(engines=[Counting()]).result is Result.COMPLETED
+    view = bench.store.plan(plan.plan_id)
+    assert [group.number for group in view.left_out] == [1]
+    others = sum(took for step, took in view.milliseconds.items() if step not in (Step.START, Step.REWRITE))
+    assert 1000 * view.used_cpu_seconds - others == pytest.approx(10_000), "the group that is left, twice"
     bench.store.close()
 
 

@@ -59,6 +59,8 @@ def test_a_clustered_table_has_the_same_rows_types_and_meta_columns_for_spark_an
     assert trips.temporary() == []
     done = [report.bytes_done for report in reports]
     assert done == sorted(done)
+    counted = [report.cpu_seconds or 0.0 for report in reports]
+    assert counted == sorted(counted)
     assert 0 < reports[-1].cpu_seconds < took * os.cpu_count(), "as Spark counts it"
     assert replace(reports[-1], cpu_seconds=None) == Progress(
         bytes_done=plan.bytes, bytes_total=plan.bytes, rows_done=len(rows)

@@ -98,7 +98,15 @@ class ModelStore(JournalParts):
         return at_least.total_seconds()
 
     @transaction
-    def step(self, claim: Claim, step: Step, *, milliseconds: int = 0, cpu_milliseconds: int | None = None) -> None:
+    def step(
+        self,
+        claim: Claim,
+        step: Step,
+        *,
+        milliseconds: int = 0,
+        cpu_milliseconds: int | None = None,
+        ended: bool = True,
+    ) -> None:
         """See the port."""
         self.hold(claim)
 

@@ -51,8 +51,9 @@ def opened(database_url: str) -> Iterator[Opened]:
     """Stores on one database with these limits."""
     made: list[Store] = []
 
-    def open_(**limits: object) -> Store:
-        made.append(Store(database_url, StoreSettings(limits=FixedLimits(**limits))))  # type: ignore[arg-type]
+    def open_(*, cores_per_plan: float = 1.0, **limits: object) -> Store:
+        settings = StoreSettings(limits=FixedLimits(**limits), cores_per_plan=cores_per_plan)  # type: ignore[arg-type]
+        made.append(Store(database_url, settings))
         return made[-1]
 
     yield open_
@@ -129,6 +130,52 @@ def test_each_attempt_is_charged_and_what_an_attempt_that_failed_has_written(ope
     backoff_passes(database_url)
     store.fail(claimed(store), "no")
     assert store.work_budget().used.hour.bytes == 4 * PLAN_BYTES
+
+
+def seconds_of_cpu(store: Store) -> float:
+    return store.work_budget().used.hour.cpu_ms / 1000
+
+
+def test_an_attempt_that_failed_is_charged_the_cpu_that_its_rewrite_has_used(opened: Opened, database_url: str) -> None:
+    store = opened(budget=Budget.of(0, 0, 1, 0), cores_per_plan=2.0)
+    request(store, "dt=1")
+    claim = claimed(store)
+    store.step(claim, Step.PREPARE, milliseconds=1_000)
+    store.heartbeat(claim, Progress(bytes_done=1, bytes_total=2, cpu_seconds=98.0))
+    store.requeue(claim, "no answer")
+    assert seconds_of_cpu(store) == 100, "what was counted by the last heartbeat, and a second of two cores"
+    backoff_passes(database_url)
+    claim = claimed(store)
+    store.step(claim, Step.REWRITE, milliseconds=60_000, ended=False)
+    store.fail(claim, "no")
+    assert seconds_of_cpu(store) == 100 + 120, "nobody counted it: a minute of two cores"
+
+
+def test_an_attempt_whose_executor_died_is_charged_until_its_last_heartbeat(opened: Opened, database_url: str) -> None:
+    store = opened(budget=Budget.of(0, 0, 1, 0), cores_per_plan=2.0)
+    request(store, "dt=1")
+    claim = claimed(store)
+    store.step(claim, Step.START, milliseconds=30_000)
+    store.step(claim, Step.PREPARE, milliseconds=1_000)
+    sql(database_url, "UPDATE plan SET step_at_ms = heartbeat_at_ms - 60000, lease_until_ms = 0")
+    rescuer = store.expired("rescuer")
+    assert rescuer is not None
+    assert rescuer.milliseconds[Step.REWRITE] == 60_000
+    store.step(rescuer, Step.ASK, milliseconds=500)
+    sql(database_url, "UPDATE plan SET lease_until_ms = 0")  # taken over once more: what is counted is counted
+    again = store.expired("rescuer")
+    assert again is not None
+    store.requeue(again, "its executor stopped renewing its lease")
+    assert seconds_of_cpu(store) == pytest.approx(123, abs=0.1), "61.5 s of two cores, without the start of Spark"
+
+
+def test_a_rewrite_that_failed_is_charged_its_time_where_that_is_more_than_was_counted(opened: Opened) -> None:
+    store = opened(budget=Budget.of(0, 0, 1, 0))
+    request(store, "dt=1")
+    claim = claimed(store)
+    store.step(claim, Step.REWRITE, milliseconds=60_000, cpu_milliseconds=20_000, ended=False)
+    store.fail(claim, "no")
+    assert seconds_of_cpu(store) == 60, "groups that it was at are not counted yet"
 
 
 def test_a_plan_that_does_not_fit_is_not_passed_by_a_smaller_one(opened: Opened, database_url: str) -> None:

@@ -94,7 +94,7 @@ class PlanRow(Base):
     #: the engine of the policy, which ``options`` have as well; None of plans from before predictions were made
     engine: Mapped[str | None] = mapped_column(String)
     predicted_cpu_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: what the tasks that rewrote used in the last attempt, as they or Spark count; None where nobody did
+    #: what the tasks that rewrote have used in the last attempt, as they or Spark count; None where nobody did
     rewrite_cpu_ms: Mapped[int | None] = mapped_column(BigInteger)
     #: of a completed plan: that, and the time of its other steps
     used_cpu_ms: Mapped[int | None] = mapped_column(BigInteger)
@@ -115,7 +115,10 @@ class PlanRow(Base):
     rank_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     #: how much of that is for an objective that its table misses
     urgency_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    #: the last step of the last attempt that ended
     step: Mapped[str | None] = mapped_column(String)
+    #: since when that attempt's time is in no step of ``milliseconds`` yet; None before the first one
+    step_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     progress_bytes_done: Mapped[int] = mapped_column(BigInteger, server_default="0")
     progress_bytes_total: Mapped[int] = mapped_column(BigInteger, server_default="0")
     progress_rows_done: Mapped[int] = mapped_column(BigInteger, server_default="0")

@@ -20,7 +20,8 @@ _REPORT_SECONDS = 0.5
 class ProgressReporter:
     """Reports how many input bytes the jobs of one tag have read, about twice a second, from its own thread.
 
-    The figure never falls and never passes the total; the total itself is reported by ``finish``.
+    The figure never falls and never passes the total; the total itself is reported by ``finish``. So is the CPU time of
+    all tasks: until then it is that of which Spark knows already.
     """
 
     def __init__(self, spark: "SparkSession", tag: str, bytes_total: int, report: Report) -> None:
@@ -59,17 +60,19 @@ class ProgressReporter:
                 self._report(self._next())
 
     def _next(self) -> Progress:
-        context, bytes_read, rows_read = self._spark.sparkContext, 0, 0
+        context, bytes_read, rows_read, cpu_ns = self._spark.sparkContext, 0, 0, 0
         store = context._jsc.sc().statusStore()
         for stage in stages_of(context, self._tag):
             with contextlib.suppress(Exception):
                 data = store.lastStageAttempt(stage)
                 bytes_read += data.inputBytes()
                 rows_read += data.inputRecords()
+                cpu_ns += data.executorCpuTime()
         self._last = replace(
             self._last,
             bytes_done=min(self._last.bytes_total, max(self._last.bytes_done, bytes_read)),
             rows_done=max(self._last.rows_done, rows_read),
+            cpu_seconds=max(self._last.cpu_seconds or 0.0, cpu_ns / 1e9),
         )
         return self._last
 
