@@ -87,7 +87,7 @@ class Rounds:
 
     def take(self, planning: Planning, most: int, *, dry_run: bool, request: Request | None, actor: str) -> Planning:
         """Store (or, dry, only note) plan after plan; the last planning, which knows them as live."""
-        room = UNLIMITED if dry_run else self.store.room(self.table.name)
+        room = UNLIMITED if dry_run else self.store.room(self.table.name, without=self.outdated.keys())
         missed = [] if dry_run else self._missed()
         urgent = urgency((found.budget_left for found in missed), self.table.ageing)
         if not dry_run and self.table.policy.has_objectives:

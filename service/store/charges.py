@@ -6,7 +6,7 @@ given back. So the predictions charged in any window stay within its budget whoe
 them delays the plans that follow.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -161,8 +161,11 @@ class Charges(StorePart):
             held = held_plans(connection, self._settings)
         return WorkBudget(budget=limits.budget, used=used, held=tuple(held)).within(self._reach)
 
-    def room(self, table: str) -> Amount:
-        """What may yet be planned within the budget of ``table``: what is left of it, without what waits already."""
+    def room(self, table: str, without: Collection[str] = ()) -> Amount:
+        """What may yet be planned within the budget of ``table``: what is left of it, without what waits already.
+
+        Plans ``without`` which it is planned, and those that can never start, take none of it.
+        """
         limits = self._settings.limits
         if not limits.of(table).budget.is_set:
             return UNLIMITED
@@ -170,5 +173,6 @@ class Charges(StorePart):
             PlanRow.table_name == table, PlanRow.state == PlanState.REQUESTED
         )
         with self._database.read() as connection:
-            left = Accounts(connection, limits).left_of(table)
-            return left - sum((plan.cost for plan in waiting(connection.execute(requested))), NOTHING)
+            accounts = Accounts(connection, limits)
+            waits = [plan for plan in waiting(connection.execute(requested)) if plan.plan_id not in without]
+            return accounts.left_of(table) - sum((plan.cost for plan in waits if not accounts.never(plan)), NOTHING)

@@ -183,6 +183,21 @@ def test_a_request_takes_the_place_of_proposals_for_its_partitions_and_a_dry_run
     assert home.store.plan(newest.plan_id).partitions == ("dt=1",)
 
 
+def test_a_proposal_that_fills_its_tables_budget_makes_way_like_any_other(home):
+    (first,) = home.scan()
+    home.policy = {"budget_bytes_per_day": f"{first.input_bytes}B"}
+    second, ended = home.scan()
+    assert second.waits_for_approval
+    assert ended.cancel_reason == f"replaced by plan {second.plan_id}: the settings of its table changed"
+    write(home.ref, "dt=2", rows(1000, 1010))
+    write(home.ref, "dt=2", rows(1010, 1020))
+    assert [plan.waits_for_approval for plan in home.scan()] == [True, False], "no more than the budget is proposed"
+    answer = home.request("dt=0")
+    assert answer.outcome == "planned"
+    ended = home.store.plan(second.plan_id)
+    assert ended.cancel_reason == f"replaced by plan {answer.plan_ids[0]}: ada asked for plans"
+
+
 @pytest.mark.parametrize("mode", ["compact", "observe"])
 def test_another_mode_takes_proposals_back(home, mode):
     (plan,) = home.scan()

@@ -235,6 +235,16 @@ def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_is_in_nobody
     assert document["budget"]["cpu_seconds_per_day"]["budget"] is None
 
 
+def test_what_can_never_start_and_what_makes_way_take_no_room_of_what_may_be_planned(opened: Opened) -> None:
+    store = opened(tables={TRIPS.name: TableLimits(budget=bytes_an_hour(2 * PLAN_BYTES))})
+    large, waits, stale = make_plan("dt=1", "dt=2", "dt=3"), make_plan("dt=4"), make_plan("dt=5")
+    for plan in (large, waits, stale):
+        store.add_plan(plan, request_id=None, actor="test", estimate={}, proposed=plan is stale)
+    assert [held.plan_id for held in store.work_budget().held if held.kind == "never"] == [large.plan_id]
+    assert store.room(TRIPS.name).bytes == 0
+    assert store.room(TRIPS.name, without={stale.plan_id}).bytes == PLAN_BYTES
+
+
 def test_a_worker_that_drains_knows_when_held_plans_may_start(opened: Opened, database_url: str) -> None:
     store = opened(budget=bytes_an_hour(PLAN_BYTES))
     request(store, "dt=1")
