@@ -21,7 +21,7 @@ from toys.files import rows, told
 from lake.engines import Engine
 from lake.formats.hive import FORMAT, HiveFormat
 from lake.formats.hive.writer import HiveWriter
-from lake.metastore import Metastore, Partition, Table
+from lake.metastore import Metastore, Partition, Table, connected
 from lake.metastore.thrift import BOOL, I32, LIST, STRING, STRUCT, Items, Struct, string_map, strings
 from lake.model import CatalogRef, TableRef
 from lake.ports import Capability
@@ -149,9 +149,9 @@ class HiveCase:
 
     def partitions(self, table: TableRef) -> Mapping[str, Partition | Table]:
         """What the metastore says of the partitions."""
-        with Owner(self.uri) as owner:
+        with connected(self.uri) as metastore:
             name = table_name(table)
-            return dict(owner.partitions(DATABASE, name, owner.partition_names(DATABASE, name)))
+            return dict(metastore.partitions(DATABASE, name, metastore.partition_names(DATABASE, name)))
 
     def places(self, table: TableRef) -> dict[str, Any]:
         """Where the partitions are."""

@@ -3,6 +3,7 @@
 
 from lake.metastore.client import BATCH, TIMEOUT, Metastore, as_written
 from lake.metastore.objects import Partition, Storage, Table, name_of, values_of
+from lake.metastore.pool import connected
 
 __all__ = [
     "BATCH",
@@ -12,6 +13,7 @@ __all__ = [
     "Storage",
     "Table",
     "as_written",
+    "connected",
     "name_of",
     "values_of",
 ]

@@ -3,7 +3,9 @@
 
 import getpass
 import re
+import select
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
@@ -48,7 +50,9 @@ class Metastore(AbstractContextManager["Metastore"]):
             raise Rejected(str(error)) from error
         self.uri, self._timeout = uri, timeout.total_seconds()
         self._number = 0
+        self._is_asking = False
         self._socket = self._connect()
+        self.opened_at = time.monotonic()
         self._source = self._socket.makefile("rb", buffering=1 << 16)
         try:
             # Without Kerberos this is how a metastore learns who calls, for the listeners and hooks of its owner.
@@ -66,6 +70,17 @@ class Metastore(AbstractContextManager["Metastore"]):
             self._source.close()
         with suppress(OSError):
             self._socket.close()
+
+    def is_in_step(self) -> bool:
+        """Whether the next call can be made: none is unanswered, and the server has neither hung up nor said more."""
+        if self._is_asking or self._socket.fileno() < 0:
+            return False
+        try:
+            look = select.poll()
+            look.register(self._socket, select.POLLIN | select.POLLRDHUP)
+            return not look.poll(0)
+        except OSError:
+            return False
 
     # What there is.
 
@@ -141,9 +156,11 @@ class Metastore(AbstractContextManager["Metastore"]):
     def _call(self, name: str, arguments: Struct, *, missing: int | None = None) -> Struct:
         """The reply to a call, empty where it is the exception ``missing``: there is no such object."""
         self._number += 1
+        self._is_asking = True
         try:
             self._socket.sendall(thrift.call(name, self._number, arguments))
             reply = thrift.read_reply(self._source)
+            self._is_asking = False
         except (OSError, EOFError, thrift.NotThrift) as error:
             self.close()
             raise _NoAnswer(

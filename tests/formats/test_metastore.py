@@ -11,7 +11,7 @@ import pytest
 from hive_metastore import MetastoreServer
 
 from lake.errors import CommitUnknown, LakefoldError, Transient
-from lake.metastore import Metastore, Partition, name_of
+from lake.metastore import Metastore, Partition, connected, name_of, pool
 from lake.metastore.thrift import STRING
 
 pytestmark = pytest.mark.slow
@@ -110,16 +110,29 @@ def test_a_table_changes_its_properties_and_keeps_all_else(client: Metastore):
     client.alter_table("shop", "flat", before)
 
 
-def test_a_metastore_that_is_down_stands_still_or_comes_back_is_told_apart_by_what_may_have_happened():
+def test_a_metastore_that_is_down_stands_still_or_comes_back_is_told_apart_by_what_may_have_happened(
+    monkeypatch: pytest.MonkeyPatch,
+):
     with hive_metastore.running() as server:
         client = Metastore(server.uri, timeout=timedelta(seconds=1))
         assert client.databases() == ["default"]
+        with connected(server.uri) as kept:
+            assert kept.databases() == ["default"]
+        kept._socket.settimeout(1)
         server.signal(signal.SIGSTOP)
         with pytest.raises(CommitUnknown):
             client.alter_partitions("default", "t", [])
         with pytest.raises(Transient):
             client.databases()
+        with connected(server.uri) as unanswered, pytest.raises(CommitUnknown):
+            unanswered.alter_partitions("default", "t", [])
         server.signal(signal.SIGCONT)
+        with connected(server.uri) as other:
+            assert (unanswered is kept, other is kept, other.databases()) == (True, False, ["default"])
+        with monkeypatch.context() as old, connected(server.uri) as first:
+            old.setattr(pool, "AGE", 0.0)
+            with connected(server.uri) as another:
+                assert first is other is not another
         with Metastore(f"thrift://127.0.0.1:1,{server.uri}") as second:
             assert second.databases() == ["default"]
             server.stop()
@@ -127,4 +140,28 @@ def test_a_metastore_that_is_down_stands_still_or_comes_back_is_told_apart_by_wh
                 second.databases()
         with pytest.raises(Transient, match="no metastore can be reached"):
             Metastore(server.uri)
+        with pytest.raises(Transient, match="no metastore can be reached"), connected(server.uri):
+            pass
         client.close()
+
+
+def test_a_connection_is_used_again_by_one_at_a_time_and_knows_what_others_have_changed(hive: MetastoreServer):
+    with connected(hive.uri) as first, connected(hive.uri) as second:
+        assert first is not second
+        for known in (first, second):
+            assert partition(known, "plain", "dt=d0").storage.location.endswith("dt=d0")
+            assert known.table("shop", "flat") is not None
+    with Metastore(hive.uri) as other:
+        before, flat = partition(other, "plain", "dt=d0"), other.table("shop", "flat")
+        assert flat is not None
+        other.alter_partitions("odd", "plain", [before.changed(before.storage.moved("file:/new"), {"a": "b"})])
+        other.alter_table("shop", "flat", flat.changed(flat.storage, {**flat.parameters, "a": "b"}))
+    with connected(hive.uri) as one, connected(hive.uri) as another:
+        assert {one, another} == {first, second}
+        for known in (one, another):
+            assert partition(known, "plain", "dt=d0").storage.location == "file:/new"
+            changed = known.table("shop", "flat")
+            assert changed is not None
+            assert changed.parameters["a"] == "b"
+        one.alter_partitions("odd", "plain", [before])
+        another.alter_table("shop", "flat", flat)

@@ -3,12 +3,13 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from lake.errors import Rejected, TableGone
 from lake.locations import canonical_location
-from lake.metastore import Metastore, Partition, Storage, Table, as_written
+from lake.metastore import Metastore, Partition, Storage, Table, as_written, connected
 from lake.model import CatalogRef, TableRef, words_of
 
 KIND = "metastore"
@@ -61,7 +62,7 @@ class Place:
 
 def found_in(uri: str, databases: str, tables: str) -> Iterator[TableRef]:
     """The tables of a metastore whose database and name match these patterns; no views, no tables of other formats."""
-    with Metastore(uri) as metastore:
+    with connected(uri) as metastore:
         for database in metastore.databases():
             if not fnmatchcase(database, databases):
                 continue
@@ -71,9 +72,9 @@ def found_in(uri: str, databases: str, tables: str) -> Iterator[TableRef]:
                     yield _reference(as_written(uri), table)
 
 
-def open_metastore(ref: TableRef) -> Metastore:
+def open_metastore(ref: TableRef) -> AbstractContextManager[Metastore]:
     """A connection to the metastore that the table was found in. Raises Rejected where it was not found in one."""
-    return Metastore(_catalog(ref).name)
+    return connected(_catalog(ref).name)
 
 
 def table_of(metastore: Metastore, ref: TableRef) -> Table:
