@@ -2,13 +2,16 @@
 """Off-peak windows: the hours of the week in which plans may start, in a time zone."""
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY_MINUTES = 24 * 60
+_LOOK_AHEAD_DAYS = 16
 _DAYS_OF = r"(?P<first>[a-z]{3})(?:-(?P<last>[a-z]{3}))?"
 _TIMES_OF = r"(?P<begin>\d{2}:\d{2})-(?P<end>\d{2}:\d{2})"
 _WINDOW = re.compile(rf"(?:{_DAYS_OF})?\s*(?:{_TIMES_OF})?", re.IGNORECASE)
@@ -74,15 +77,41 @@ class Hours:
         """When a plan may start, ``now`` or later."""
         if self.are_open(now):
             return now
-        zone = ZoneInfo(self.zone)
-        today = now.astimezone(zone).date()
-        begins = (
-            datetime.combine(today + timedelta(days=n), time(*divmod(window.begins, 60)), zone).astimezone(now.tzinfo)
-            for n in range(9)
-            for window in self.windows
-            if (today + timedelta(days=n)).weekday() in window.days
+        moments = (
+            moment.astimezone(now.tzinfo) for moment in sorted(self._may_open(now.astimezone(ZoneInfo(self.zone))))
         )
-        return min(moment for moment in begins if moment > now)
+        return next(moment for moment in moments if moment > now and self.are_open(moment))
+
+    def _may_open(self, now: datetime) -> Iterator[datetime]:
+        """Moments from today on, one of which is the next at which it opens, in UTC.
+
+        That is where a window begins, either time where its zone's clock is put back over it, or where the clock is
+        changed. Two weeks have one of each window: of those of one day a week the clock may skip the first.
+        """
+        zone, today = ZoneInfo(self.zone), now.date()
+        days = [today + timedelta(days=n) for n in range(_LOOK_AHEAD_DAYS)]
+        for day in days:
+            for window in self.windows:
+                if day.weekday() in window.days:
+                    begins = datetime.combine(day, time(*divmod(window.begins, 60)), zone)
+                    yield from (begins.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+        midnights = [datetime.combine(day, time(), zone).astimezone(UTC) for day in days]
+        for before, after in pairwise(midnights):
+            if _offset(before, zone) != _offset(after, zone):
+                yield _changed(before, after, zone)
+
+
+def _offset(moment: datetime, zone: ZoneInfo) -> timedelta | None:
+    return moment.astimezone(zone).utcoffset()
+
+
+def _changed(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """The minute between the two at which the clock of ``zone`` is changed."""
+    minutes = range(round((after - before) / timedelta(minutes=1)) + 1)
+    first = bisect_left(
+        minutes, True, key=lambda n: _offset(before + timedelta(minutes=n), zone) != _offset(before, zone)
+    )
+    return before + timedelta(minutes=first)
 
 
 def _minute(text: str) -> int:

@@ -54,8 +54,26 @@ def test_when_it_opens_it_is_open_and_it_opens_within_eight_days(now: datetime, 
     hours = Hours.parse(windows, zone)
     opens = hours.open_at(now)
     assert now <= opens <= now + timedelta(days=8)
-    # A clock that is put forward skips what would have begun meanwhile; the window is short there.
-    assert hours.are_open(opens) or windows == ["02:30-02:45"]
+    assert hours.are_open(opens)
+
+
+@pytest.mark.parametrize("day", [datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)])
+@pytest.mark.parametrize(
+    "window", ["02:00-03:00", "02:00-02:45", "02:30-04:00", "01:00-02:30", "sat 22:00-02:30", "sun 02:15-02:30"]
+)
+def test_on_the_days_on_which_clocks_change_it_opens_at_the_first_minute_in_which_it_is_open(
+    day: datetime, window: str
+):
+    hours = Hours.parse([window], "Europe/Berlin")
+    opens = None
+    for minute in range(15 * 24 * 60, -1, -1):
+        now = day + timedelta(minutes=minute)
+        if minute < 120 or (minute < 180 and not minute % 5):  # clocks change at 01:00 UTC
+            opens = now if hours.are_open(now) else opens
+            if not minute % 5:
+                assert hours.open_at(now) == opens
+        elif hours.are_open(now):
+            opens = now
 
 
 @pytest.mark.parametrize("wrong", ["", "monday", "xyz 20:00-06:00", "20:00", "25:00-26:00", "10:60-11:00", "mon-"])
