@@ -266,11 +266,11 @@ class _Round:
         else:
             self._forget_gone(record, seen, decision.cleared)
             if decision.action is Action.MOVE_BACK:
-                self._move_back(record, decision)
+                self._move_back(record, seen, decision)
             elif decision.action is Action.RESTORE:
                 self._writer.tell(record.last, before=self._before)
             else:
-                self._carry(record, decision.files)
+                self._carry(record, seen, decision.files)
                 self._set_aside(record, decision.aside)
                 self._forget_gone(record, seen, [former.place for former in record.former])
             over = [carry for carry in record.carries if not (carry.done or carry.source in decision.files)]
@@ -299,10 +299,10 @@ class _Round:
         self._bring(record, [(carry.source, carry.target) for carry in copied])
         return bool(copied)
 
-    def _carry(self, record: Moved, files: Sequence[PlacedFile]) -> None:
+    def _carry(self, record: Moved, seen: PartitionSeen, files: Sequence[PlacedFile]) -> None:
         pairs = [(file, self._writer.target_of(file, record.last.place)) for file in files]
         if pairs:
-            self._store.begin_carries(self._table, self._partition, pairs)
+            self._store.begin_carries(self._table, self._partition, pairs, seen.came_ms)
             failpoint("carry_recorded")
             self._bring(record, pairs)
 
@@ -327,13 +327,13 @@ class _Round:
         )
         self._report.carried += len(pairs) - len(gone)
 
-    def _move_back(self, record: Moved, decision: Decision) -> None:
+    def _move_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> None:
         """The former place is the partition's again, with what goes along; what was left waits for its deletion."""
         place = decision.place
         assert place is not None
         along = [(file, self._writer.target_of(file, place)) for file in decision.files]
         if along:
-            self._store.begin_carries(self._table, self._partition, along)
+            self._store.begin_carries(self._table, self._partition, along, seen.came_ms)
             failpoint("carry_recorded")
             if self._writer.copy(along):
                 raise Conflict("files that were to go along are gone")

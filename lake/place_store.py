@@ -14,8 +14,17 @@ from lake.plan_store import PlanStore
 class PlaceStore(PlanStore, Protocol):
     """What is known of partitions that were moved. Times are the database's."""
 
-    def begin_carries(self, table: TableRef, partition: str, targets: Sequence[tuple[PlacedFile, str]]) -> None:
-        """Record what is about to be copied, each source with its target; a source that has that target stays done."""
+    def begin_carries(
+        self,
+        table: TableRef,
+        partition: str,
+        targets: Sequence[tuple[PlacedFile, str]],
+        came_ms: Mapping[PlacedFile, int],
+    ) -> None:
+        """Record what is about to be copied, each source with its target; a source that has that target stays done.
+
+        ``came_ms`` is when sources came; what was recorded of one first stays.
+        """
 
     def end_carries(self, table: TableRef, carries: Sequence[tuple[Carry, Former | None]]) -> None:
         """Record that these are done; each source waits for its deletion where it is of a former place that is given.

@@ -37,13 +37,18 @@ class Former:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carry:
-    """A writer's file of a former place, to be copied to ``target``; ``done`` once the catalog counts it there."""
+    """A writer's file of a former place, to be copied to ``target``; ``done`` once the catalog counts it there.
+
+    ``came_ms`` is when it had come under its name before lakefold gave it another one, which a file system may take
+    for its arrival; None where that was not recorded.
+    """
 
     row_id: int
     partition: str
     source: PlacedFile
     target: str
     done: bool = False
+    came_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +124,11 @@ class PartitionSeen:
     #: when the catalog says that it was made, in seconds
     made_at: int = 0
 
+    @property
+    def came_ms(self) -> Mapping[PlacedFile, int]:
+        """When each file in its places came, in milliseconds."""
+        return {file: came for there in self.places.values() for file, came in there.files.items()}
+
 
 class Take(StrEnum):
     """Which place a person says to hold a partition's rows."""
@@ -179,6 +189,7 @@ def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedel
     ``waited`` is for how long the answer has been to wait. Whatever the evidence can't tell is a halt, and never a
     guess: then all files stay, and readers read on where they do.
     """
+    seen = _as_they_came(record, seen)
     if written_back(record, seen) is not None:
         return _restored(record, seen, waited, grace)
     elsewhere = _elsewhere(record, seen)
@@ -215,6 +226,21 @@ def written_back(record: Moved, seen: PartitionSeen) -> tuple[str, str | None] |
     if seen.place is None or seen.token == record.last.token or seen.made_at != record.last.made_at:
         return None
     return (seen.place, seen.token) if (seen.place, seen.token) in record.earlier else None
+
+
+def _as_they_came(record: Moved, seen: PartitionSeen) -> PartitionSeen:
+    """The same with files that were to be carried as young as they had been: a second name makes a file look younger.
+
+    So does the removal of that name, which an overwrite does after it has written its own files.
+    """
+    recorded = {carry.source: carry.came_ms for carry in record.carries if carry.came_ms is not None}
+    if not recorded:
+        return seen
+    places = {
+        place: replace(there, files={file: min(came, recorded.get(file, came)) for file, came in there.files.items()})
+        for place, there in seen.places.items()
+    }
+    return replace(seen, places=places)
 
 
 def _restored(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedelta) -> Decision:

@@ -257,6 +257,15 @@ def test_rule_4_a_person_says_which_place_holds_the_rows_and_the_other_ones_file
     }
 
 
+def test_rule_5_a_file_that_was_to_be_carried_stays_as_old_as_it_was():
+    late, overwritten = file("home/late", EARLY), seen(file("here/new", EARLY + 1))
+    linked = standing(home=PlaceSeen(files={**QUIET.files, late: LATE}), here=overwritten)
+    begun = Carry(row_id=1, partition="p", source=late, target="here/carried-1")
+    for came, action in ((None, Action.CARRY), (EARLY, Action.NOTHING)):
+        decision = decide(moved(HOME, carries=(replace(begun, came_ms=came),)), linked, NO_TIME)
+        assert (decision.action, decision.aside) == (action, () if came is None else (late,))
+
+
 def test_rule_6_a_partition_goes_home_with_all_its_files_when_its_own_directory_is_empty():
     added = file("here/new", LATE)
     here = seen(*files_of("here", PUBLISHED), added)

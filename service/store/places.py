@@ -58,14 +58,24 @@ class Places(StorePart):
         with self._database.read() as connection:
             return frozenset(connection.execute(lately).scalars())
 
-    def begin_carries(self, table: TableRef, partition: str, targets: Sequence[tuple[PlacedFile, str]]) -> None:
-        """Record what is about to be copied, each source with its target; a source that has that target stays done."""
+    def begin_carries(
+        self,
+        table: TableRef,
+        partition: str,
+        targets: Sequence[tuple[PlacedFile, str]],
+        came_ms: Mapping[PlacedFile, int],
+    ) -> None:
+        """Record what is about to be copied, each source with its target; a source that has that target stays done.
+
+        ``came_ms`` is when sources came; what was recorded of one first stays.
+        """
         with self._database.write() as connection:
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
             for source, target in targets:
                 row = dialect.insert(CarryRow).values(
                     table_name=table.name, partition_path=partition, source=source.path, bytes=source.bytes,
-                    modified_at_ms=source.modified_ms, target=target, begun_at_ms=db_now(),
+                    modified_at_ms=source.modified_ms, came_at_ms=came_ms.get(source), target=target,
+                    begun_at_ms=db_now(),
                 )  # fmt: skip
                 elsewhere = row.on_conflict_do_update(
                     index_elements=("table_name", "source", "bytes", "modified_at_ms"),
@@ -293,5 +303,6 @@ def _carry(row: Row[Any]) -> Carry:
         partition=row.partition_path,
         source=PlacedFile(path=row.source, bytes=row.bytes, modified_ms=row.modified_at_ms),
         target=row.target,
+        came_ms=row.came_at_ms,
         done=row.done_at_ms is not None,
     )

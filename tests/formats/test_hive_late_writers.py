@@ -679,6 +679,32 @@ def test_rule_5_a_round_that_is_killed_while_it_carries_is_finished_once_by_the_
     assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
 
 
+def overwrite_by_renames(place: Path, low: int, high: int) -> list[str]:
+    """What Hive does: it writes elsewhere, removes what it finds in ``place`` then, and renames its own files in."""
+    wait_a_tick(place)
+    staging = place.parent.parent / ".hive-staging"
+    staging.mkdir()
+    anew = write(staging, low, high, "000000_0")
+    wait_a_tick(staging)
+    for path in place.iterdir():
+        path.unlink()
+    (staging / "000000_0").rename(place / "000000_0")
+    return anew
+
+
+@pytest.mark.parametrize("failpoint", ["carry_copied", "carry_told"])
+def test_rule_5_an_overwrite_after_a_round_that_was_killed_while_it_carried_removes_what_had_been_seen(
+    bench: Bench, failpoint: str
+):
+    write(home(bench), 900, 910)
+    killed_at(bench, failpoint)
+    anew = overwrite_by_renames(here(bench), 700, 720)
+    after_its_hold(bench)
+    assert (swept(bench).carried, in_partition(bench), halted(bench)) == (0, sorted(anew), None)
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew))
+    assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
+
+
 @pytest.mark.parametrize("failpoint", ["carry_recorded", "carry_copied", "move_recorded", "move_told"])
 def test_rule_5_a_round_that_is_killed_while_it_moves_back_is_finished_once_by_the_next(bench: Bench, failpoint: str):
     place, anew = here(bench), overwrite(home(bench), 500, 520)

@@ -63,8 +63,8 @@ def test_what_the_cleaner_has_come_to_is_expected_no_more(store: Store) -> None:
 
 def test_a_carry_is_one_row_however_often_it_is_begun_and_its_source_waits_once_it_is_done(store: Store) -> None:
     completed(store)
-    for _ in range(2):
-        store.begin_carries(TRIPS, "dt=1", [(LATE, "v1/dt=1/carried")])
+    for came in (6_000, 7_000):
+        store.begin_carries(TRIPS, "dt=1", [(LATE, "v1/dt=1/carried")], {LATE: came})
     (carry,) = known(store).carries
     assert (carry.source, carry.target, carry.done) == (LATE, "v1/dt=1/carried", False)
     former = known(store).former[0]
@@ -72,10 +72,11 @@ def test_a_carry_is_one_row_however_often_it_is_begun_and_its_source_waits_once_
         store.end_carries(TRIPS, [(carry, former)])
     assert [carry.done for carry in known(store).carries] == [True]
     assert LATE in known(store).former[0].inputs
-    store.begin_carries(TRIPS, "dt=1", [(LATE, "v1/dt=1/carried")])
+    store.begin_carries(TRIPS, "dt=1", [(LATE, "v1/dt=1/carried")], {LATE: 8_000})
     assert [carry.done for carry in known(store).carries] == [True], "it is there"
-    store.begin_carries(TRIPS, "dt=1", [(LATE, "elsewhere/carried")])
+    store.begin_carries(TRIPS, "dt=1", [(LATE, "elsewhere/carried")], {LATE: 9_000})
     assert [(carry.target, carry.done) for carry in known(store).carries] == [("elsewhere/carried", False)]
+    assert [carry.came_ms for carry in known(store).carries] == [6_000], "a copy is no arrival"
 
 
 def test_a_move_that_was_begun_counts_when_it_was_made_and_what_it_left_waits_from_then_on(store: Store) -> None:

@@ -50,6 +50,8 @@ class CarryRow(Base):
     source: Mapped[str] = mapped_column(String)
     bytes: Mapped[int] = mapped_column(BigInteger)
     modified_at_ms: Mapped[int] = mapped_column(BigInteger)
+    #: when it had come under its name, as its file system said before it was copied; None of an earlier lakefold's
+    came_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     target: Mapped[str] = mapped_column(String)
     begun_at_ms: Mapped[int] = mapped_column(BigInteger)
     done_at_ms: Mapped[int | None] = mapped_column(BigInteger)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a late writer's file had come, before lakefold gave it a second name."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0026"
+down_revision = "0025"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply."""
+    op.add_column("carry", sa.Column("came_at_ms", sa.BigInteger(), nullable=True))
+
+
+def downgrade() -> None:
+    """Take back."""
+    op.drop_column("carry", "came_at_ms")
