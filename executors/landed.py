@@ -5,6 +5,7 @@ import logging
 from functools import partial
 
 from executors.outcome import figures_of
+from lake.errors import CommitLost, one_line
 from lake.model import TableRef
 from lake.plan_store import PlanStore
 from lake.ports import TableFormat
@@ -17,9 +18,15 @@ def record_late(table: TableRef, *, format: TableFormat, store: PlanStore) -> in
 
     No run of this lakefold ends a plan so. An earlier one did, and so does an executor that commits without the
     database, from a copy of it or in spite of it. Unrecorded, what such a commit replaced would stay for ever.
+    Where the table says that what one did is gone, it is halted.
     """
     uncommitted = store.uncommitted(table)
-    commits = format.landed(table, uncommitted) if uncommitted else {}
+    try:
+        commits = format.landed(table, uncommitted) if uncommitted else {}
+    except CommitLost as lost:
+        log.error("table %s is halted: %s", table.name, one_line(lost))
+        store.halt_table(table, one_line(lost))
+        return 0
     recorded = 0
     for plan_id, commit in commits.items():
         if store.complete_late(commit, partial(figures_of, commit=commit)):

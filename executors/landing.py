@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from executors.lease import Lease
 from executors.patience import ask_table
-from lake.errors import CommitUnknown, TableGone, one_line
+from lake.errors import CommitLost, CommitUnknown, TableGone, one_line
 from lake.plan import Claim, Commit
 from lake.ports import TableFormat
 
@@ -21,10 +21,15 @@ class Landing:
         self.is_possible = claim.epoch > 1
 
     def ask(self) -> Commit | None:
-        """What the table says. Raises CommitUnknown where it does not answer although the commit may have landed."""
+        """What the table says. Raises CommitUnknown where it does not answer although the commit may have landed.
+
+        CommitLost is an answer.
+        """
         plan = self._claim.plan
         try:
             return self._format.committed(plan.table, plan.plan_id)
+        except CommitLost:
+            raise
         except Exception as error:
             # A table that is not mounted, forbidden or missing says nothing of what it holds.
             if not self.is_possible or (isinstance(error, TableGone) and self._is_to_be_cancelled()):

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from lake.errors import CommitUnknown, LeaseLost, one_line
+from lake.errors import CommitLost, CommitUnknown, LeaseLost, one_line
 from lake.plan import Commit, Plan
 from lake.ports import TableFormat
 
@@ -17,13 +17,15 @@ def ask_table(
 ) -> Commit | None:
     """What the table says of the commit of ``plan`` that ended in ``error``, asked again after each of ``waits`` (s).
 
-    Raises CommitUnknown where it is silent, or ``until_landed`` and denies it.
+    Raises CommitUnknown where it is silent, or ``until_landed`` and denies it; CommitLost goes through.
     """
     answered = False
     for seconds in (*waits, None):
         try:
             commit = format_.committed(plan.table, plan.plan_id)
             answered = True
+        except CommitLost:
+            raise
         except Exception as silent:
             log.warning("plan %s: the table could not be asked: %s", plan.plan_id, one_line(silent))
         else:

@@ -17,6 +17,7 @@ from executors.outcome import Outcome, Result
 from executors.patience import patiently
 from lake.errors import (
     CancelRequested,
+    CommitLost,
     CommitUnknown,
     Conflict,
     Integrity,
@@ -77,7 +78,7 @@ class Recovery:
                 self._landing.commit = self._landing.ask()
             except CommitUnknown as unknown:
                 return self.stay(unknown)
-            except TableGone as gone:
+            except (TableGone, CommitLost) as gone:
                 error = gone
             if self._landing.commit is not None:
                 log.warning("plan %s: its commit landed, although: %s", self._plan_id, one_line(error))

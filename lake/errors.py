@@ -46,6 +46,10 @@ class Integrity(LakefoldError):
     """What was written differs from what was read: failed, and the table is halted until ``resume``."""
 
 
+class CommitLost(Integrity):
+    """The table names the plan's commit, and what that made is gone: failed and halted, since no later answer helps."""
+
+
 class CancelRequested(LakefoldError):
     """An operator asked to cancel the plan and its executor honours that before the commit."""
 

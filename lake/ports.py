@@ -218,10 +218,16 @@ class TableFormat(Offers, Protocol):
         """Latest file slices of all or of the named partitions; those of pending plans carry a busy reason."""
 
     def committed(self, table: TableRef, plan_id: str) -> Commit | None:
-        """The completed commit that names ``plan_id``, looked up in the active then the archived timeline."""
+        """The completed commit that names ``plan_id``, looked up in the active then the archived timeline.
+
+        Raises CommitLost where one does and what it did is gone.
+        """
 
     def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
-        """Those of ``plan_ids`` that completed commits of the active timeline name, each with its commit."""
+        """Those of ``plan_ids`` that completed commits of the active timeline name, each with its commit.
+
+        Raises CommitLost as ``committed`` does.
+        """
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """For each version's path: None when it may be deleted now, else the reason why not."""

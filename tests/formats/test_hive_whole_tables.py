@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -26,6 +27,7 @@ from lake.formats.hive import neighbours
 from lake.metastore import Metastore, Table
 from lake.model import CatalogRef, TableRef
 from lake.places import Take
+from lake.plan import Plan
 from service.store.views import StoreSettings
 
 pytestmark = pytest.mark.slow
@@ -79,6 +81,36 @@ def overwrite_by_hive(place: Path) -> list[str]:
 
 def swept(bench: Bench) -> LateReport:
     return sweep_places(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark)
+
+
+class Killed(BaseException):
+    """What a process does not survive."""
+
+
+def killed_before_it_records(bench: Bench) -> Plan:
+    """A plan whose call was made, and whose executor has told nobody."""
+
+    def point(name: str) -> None:
+        if name == "before_record":
+            raise Killed
+
+    plan = bench.request()
+    with mock.patch("executors.run.failpoint", point), pytest.raises(Killed):
+        bench.run()
+    bench.expire()
+    return plan
+
+
+def set_back(case: WholeCase, table: TableRef, unset: str = "lakefold.") -> None:
+    """What ``ALTER TABLE … SET LOCATION`` and ``UNSET TBLPROPERTIES`` do."""
+    before, place = case.partitions(table)[""], uri(Path(table.location))
+    assert isinstance(before, Table)
+    kept = {name: value for name, value in before.parameters.items() if not name.startswith(unset)}
+    storage = before.storage.moved(place)
+    if storage.noted is not None:
+        storage = storage.with_note(place)
+    with Owner(case.uri) as owner:
+        Metastore.alter_table(owner, DATABASE, table_name(table), before.changed(storage, kept))
 
 
 def homeward(bench: Bench) -> LateReport:
@@ -155,6 +187,38 @@ def test_rule_4_an_overwrite_by_nothing_that_removed_all_versions_is_asked_about
     assert "the table's own directory are gone" in str(halted(bench))
 
 
+@pytest.mark.parametrize("times", [0, 1])
+def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_halts_the_table_until_a_person_follows_it(
+    case: WholeCase, tmp_path: Path, times: int
+):
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+    for _ in range(times):
+        bench.request()
+        assert bench.run().result is Result.COMPLETED
+        write(here(bench), 800, 810)
+    plan, anew = killed_before_it_records(bench), overwrite_by_spark(own(bench))
+    rescued = bench.rescue()
+    assert rescued is not None
+    assert (rescued.result, bench.state(plan)) == (Result.FAILED, "failed")
+    assert "SET LOCATION" in str(halted(bench))
+    bench.store.resume(bench.table.name, actor="ada")
+    bench.sweep()
+    assert "SET LOCATION" in str(halted(bench)), "it is what it was"
+    set_back(case, bench.table)
+    bench.store.resume(bench.table.name, actor="ada")
+    bench.sweep()
+    bench.sweep()
+    assert (halted(bench), bench.rows(), here(bench)) == (None, sorted(anew), own(bench))
+    bench.case.append(bench.table, "", 900, 910)
+    bench.case.append(bench.table, "", 910, 920)
+    expected = bench.rows()
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    bench.clean()
+    assert (bench.rows(), swept(bench), halted(bench)) == (expected, LateReport(), None)
+    bench.store.close()
+
+
 def test_rule_6_a_table_goes_home_when_what_was_replaced_there_is_gone(bench: Bench):
     before, place = bench.rows(), here(bench)
     assert homeward(bench).waiting == 1
@@ -177,9 +241,11 @@ def test_rule_1_a_table_that_names_a_plan_of_which_nothing_is_left_is_not_taken_
     table = case.create(tmp_path / "t", name="t")
     run(case, plan_all(case.format, table, "p"))
     overwrite_by_spark(Path(table.location))
-    with pytest.raises(Integrity, match="names plan p as its last, and what that did is gone"):
+    with pytest.raises(Integrity, match="is read from what plan p made, and that is gone"):
         case.format.committed(table, "p")
     assert case.format.committed(table, "q") is None
+    set_back(case, table, unset="nothing")
+    assert case.format.committed(table, "p") is None, "its owner has put that right"
 
 
 def test_rule_7_a_table_that_is_read_from_a_version_shares_its_own_directory_with_no_other(bench: Bench):

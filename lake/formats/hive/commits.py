@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from lake.errors import Integrity, Transient
+from lake.errors import CommitLost, Integrity, Transient
 from lake.filesystems import files_of
-from lake.formats.hive.catalog import HOME, WHOLE, places_of, table_of
+from lake.formats.hive.catalog import HOME, WHOLE, Place, places_of, table_of
 from lake.metastore import Metastore, Table
 from lake.model import TableRef
 from lake.plan import WATCHED_FOR, Commit, Move, OutputFile, PlacedFile, SupersededVersion
@@ -154,7 +154,7 @@ def file_away(ref: TableRef, version: str) -> None:
 
 
 def find(metastore: Metastore, table: Table, ref: TableRef, plan_id: str) -> Commit | None:
-    """The commit that names a plan; None where there is none."""
+    """The commit that names a plan; None where there is none. Raises CommitLost where what it did is gone."""
     found = filed(ref, plan_id)
     if found is not None:
         return found.commit
@@ -162,10 +162,11 @@ def find(metastore: Metastore, table: Table, ref: TableRef, plan_id: str) -> Com
         record = read(ref, version)
         if record is not None and _is_named(metastore, table, record):
             return record.commit
-    if not table.partition_columns and table.parameters.get(PLAN) == plan_id:
-        raise Integrity(
-            f"{ref.name} names plan {plan_id} as its last, and what that did is gone: an overwrite of {ref.location}, "
-            f"where the table was before, removed it; if so, SET LOCATION to there, then lakefold resume {ref.name}"
+    if not table.partition_columns and any(_is_read_from(ref, place, plan_id) for place in places_of(metastore, table)):
+        raise CommitLost(
+            f"{ref.name} is read from what plan {plan_id} made, and that is gone: an overwrite of {ref.location}, "
+            "where the table was before, removed it; if so, SET LOCATION to there, UNSET TBLPROPERTIES "
+            f"('{PLAN}', '{EPOCH}', '{VERSION}'), then lakefold resume {ref.name}"
         )
     return None
 
@@ -252,6 +253,16 @@ def _filed_at(ref: TableRef, plan_id: str) -> str:
 def _is_named(metastore: Metastore, table: Table, record: Record) -> bool:
     places = places_of(metastore, table, record.partitions)
     return any(place.parameters.get(VERSION) == record.commit.instant for place in places)
+
+
+def _is_read_from(ref: TableRef, place: Place, plan_id: str) -> bool:
+    """Whether a partition names a plan as its last, and is where that has put it: its owner has not moved it since."""
+    below = f"{home_of(ref)}/"
+    return (
+        place.parameters.get(PLAN) == plan_id
+        and place.location.startswith(below)
+        and plan_of(place.location.removeprefix(below).partition("/")[0]) == plan_id
+    )
 
 
 def _read(ref: TableRef, path: str) -> Record | None:
