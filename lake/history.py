@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was done to a table in the past, commit by commit, as far as it still tells."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 Group = tuple[str, str]
 """A file group: partition and file id."""
+
+Check = Callable[[], None]
+"""Called at each commit that is read or replayed; what it raises ends the reading."""
+
+
+def go_on() -> None:
+    """The check of whoever has time."""
 
 
 class Change(StrEnum):

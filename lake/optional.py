@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from lake.errors import Rejected
-from lake.history import History
+from lake.history import Check, History, go_on
 from lake.model import TableRef
 from lake.places import Moved, PartitionSeen
 from lake.plan import ClusteringGroup, Move, PlacedFile, PlanKind, Staged, SupersededVersion
@@ -234,11 +234,16 @@ class KeepsHistory(Protocol):
     """What a ``TableFormat`` adds whose tables still tell what was done to them, commit by commit."""
 
     def history(
-        self, table: TableRef, since: datetime, until: datetime, superseded: Sequence[SupersededVersion]
+        self,
+        table: TableRef,
+        since: datetime,
+        until: datetime,
+        superseded: Sequence[SupersededVersion],
+        check: Check = go_on,
     ) -> History:
         """The files at ``since`` and the commits from then until ``until``, as far as the table tells.
 
-        ``superseded`` are the table's superseded versions. Raises as ``snapshot`` does.
+        ``superseded`` are the table's superseded versions. Raises as ``snapshot`` does, and what ``check`` raises.
         """
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 
-from lake.history import Change, History
+from lake.history import Change, Check, History, go_on
 from planner.cost import Terms
 from planner.policy import SizingPolicy
 from planner.replay.comparison import predicted_seconds
@@ -75,19 +75,31 @@ class Advice:
     cpu_hours: float
 
 
-def advise(history: History, kind: WriterKind, policy: SizingPolicy, terms: Terms, *, most_files: int) -> Advice:
-    """What to change at the writer of a table with this history; models stop at ``most_files`` of one history."""
+def advise(
+    history: History,
+    kind: WriterKind,
+    policy: SizingPolicy,
+    terms: Terms,
+    *,
+    most_files: int,
+    check: Check = go_on,
+) -> Advice:
+    """What to change at the writer of a table with this history; models stop at ``most_files`` of one history.
+
+    ``check`` is called before each trial and within its replay; what it raises ends all.
+    """
     limit = policy.small_file_limit_bytes
     found = tuple(sorted(_sources(history, limit), key=lambda source: -source.small_files))
-    as_it_is = _Cost.of(history, policy, terms, limit)
+    as_it_is = _Cost.of(history, policy, terms, limit, check)
     trials = []
     for remedy in remedies(kind, _habit(history, found)):
+        check()
         try:
             anew = told_anew(history, kind, remedy)
         except SimulationError:
             continue
         if sum(len(commit.wrote) for commit in anew.commits) <= most_files:
-            saving = as_it_is.less(_Cost.of(anew, policy, terms, limit), terms)
+            saving = as_it_is.less(_Cost.of(anew, policy, terms, limit, check), terms)
             trials.append(Trial(remedy=remedy, saving=saving, worth=as_it_is.is_worth(saving)))
     good = [trial for trial in trials if trial.worth]
     return Advice(
@@ -111,9 +123,9 @@ class _Cost:
     cpu_seconds: float
 
     @classmethod
-    def of(cls, history: History, policy: SizingPolicy, terms: Terms, limit: int) -> "_Cost":
+    def of(cls, history: History, policy: SizingPolicy, terms: Terms, limit: int, check: Check) -> "_Cost":
         sources = list(_sources(history, limit))
-        replayed = replay(script_of(history), policy, terms, small_file_limit_bytes=limit)
+        replayed = replay(script_of(history), policy, terms, small_file_limit_bytes=limit, check=check)
         return cls(
             days=(history.until - history.since).total_seconds() / 86_400,
             files=sum(source.files for source in sources),

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies compared over the same history: what each would have left and cost, and which one to take."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lake.history import Check, go_on
 from lake.units import format_bytes
 from planner.cost import Rates, Terms
 from planner.policy import SizingPolicy
@@ -62,10 +63,13 @@ class Comparison:
     reason: str
 
 
-def replays(script: Script, tried: Sequence[Tried], terms: Terms, *, small_file_limit_bytes: int) -> Iterator[Replayed]:
-    """Each policy over the script, one at a time, so that whoever asks may stop in between."""
-    for one in tried:
-        yield replay(script, one.policy, terms, small_file_limit_bytes=small_file_limit_bytes)
+def replays(
+    script: Script, tried: Sequence[Tried], terms: Terms, *, small_file_limit_bytes: int, check: Check = go_on
+) -> list[Replayed]:
+    """Each policy over the script; ``check`` may end it as it ends ``replay``."""
+    return [
+        replay(script, one.policy, terms, small_file_limit_bytes=small_file_limit_bytes, check=check) for one in tried
+    ]
 
 
 def compare(script: Script, tried: Sequence[Tried], replayed: Sequence[Replayed], rates: Rates) -> Comparison:

@@ -14,6 +14,7 @@ from datetime import datetime
 import numpy as np
 import numpy.typing as npt
 
+from lake.history import Check, go_on
 from lake.plan import PlanKind
 from planner.candidates import CODE, UNDECIDED, Candidates, Ints, Reason, decide_large, decide_recent
 from planner.choices import PartitionFilter
@@ -70,15 +71,23 @@ class Replayed:
 
 
 def replay(
-    script: Script, policy: SizingPolicy | None, terms: Terms = CONSTANTS, *, small_file_limit_bytes: int
+    script: Script,
+    policy: SizingPolicy | None,
+    terms: Terms = CONSTANTS,
+    *,
+    small_file_limit_bytes: int,
+    check: Check = go_on,
 ) -> Replayed:
-    """``script`` under ``policy``. Files below the limit are counted as small, whatever the policy's own is."""
-    return _Replay(script, policy, terms, small_file_limit_bytes).run()
+    """``script`` under ``policy``. Files below the limit are counted as small, whatever the policy's own is.
+
+    ``check`` is called at each commit and each scan; what it raises ends the replay.
+    """
+    return _Replay(script, policy, terms, small_file_limit_bytes, check).run()
 
 
 class _Replay:
-    def __init__(self, script: Script, policy: SizingPolicy | None, terms: Terms, limit: int) -> None:
-        self._script, self._policy, self._terms = script, policy, terms
+    def __init__(self, script: Script, policy: SizingPolicy | None, terms: Terms, limit: int, check: Check) -> None:
+        self._script, self._policy, self._terms, self._check = script, policy, terms, check
         self.layout = Layout(script, limit)
         self.work = Work()
         self._sums = self.layout.sums
@@ -102,6 +111,7 @@ class _Replay:
         for strand in self._script.there:
             self._changed(self.layout.add(strand), strand.at_us, logs=strand.log_files > 0)
         for act in self._script.acts:
+            self._check()
             self._tick_until(act.at_us)
             self._pass(act.at_us)
             self._do(act)
@@ -204,6 +214,7 @@ class _Replay:
                 return
             while self._due and self._due[0][0] <= at_us:
                 self._waiting.add(heapq.heappop(self._due)[1])
+            self._check()
             self._pass(at_us)
             self._next_tick_us = at_us + self._interval_us
             self._scan(self._policy, at_us)

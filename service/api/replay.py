@@ -14,7 +14,7 @@ from service.api.context import Here
 from service.api.paging import document
 from service.api.problems import ProblemError
 from service.api.table_lookup import named
-from service.planning.replay import DAYS, LONGEST, advise_table, grid_of, replay_table
+from service.planning.replay import DAYS, LONGEST, advise_table, at_most, grid_of, replay_table
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
@@ -57,7 +57,7 @@ def replay(
     grid = grid_of(settings or [])
     found = named(here, table)
     with one_at_a_time():
-        done = replay_table(here.config, here.store, found, days=days, grid=grid, seconds=_SECONDS)
+        done = replay_table(here.config, here.store, found, days=days, grid=grid, check=at_most(_SECONDS))
     return document(documents.replay(done.table, done.history, done.comparison, done.rates))
 
 
@@ -69,5 +69,5 @@ def advice(here: Here, table: str, days: Days = DAYS) -> Response:
     """
     found = named(here, table)
     with one_at_a_time():
-        history, advised = advise_table(here.store, found, days=days)
+        history, advised = advise_table(here.store, found, days=days, check=at_most(_SECONDS))
     return document(documents.advice(found.name, history, advised))

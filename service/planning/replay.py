@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lake.errors import Rejected
 from lake.formats import load_format
-from lake.history import Change, History
+from lake.history import Change, Check, History, go_on
 from lake.optional import KeepsHistory
 from planner.cost import Rates
 from planner.replay.advice import Advice, advise
@@ -34,6 +34,22 @@ MOST_COMMITS = 100_000
 LONGEST = timedelta(days=366)
 
 
+class TookTooLong(CommandError):
+    """A replay, or advice, was not done in the time that whoever serves it gives it."""
+
+
+def at_most(seconds: float) -> Check:
+    """A check that raises TookTooLong from ``seconds`` from now on."""
+    began = time.monotonic()
+
+    def check() -> None:
+        if time.monotonic() - began > seconds:
+            said = f"it took longer than {seconds:g} s"
+            raise TookTooLong(SETTING, f"{said}; ask for fewer days or settings, or leave out --url")
+
+    return check
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
     """A table's history, and what came of it under each policy."""
@@ -51,29 +67,23 @@ def replay_table(
     *,
     days: float = DAYS,
     grid: Mapping[str, Sequence[str]],
-    seconds: float | None = None,
+    check: Check = go_on,
 ) -> Replay:
     """The last ``days`` of ``table`` under each combination of the settings of ``grid``. Stores nothing.
 
-    Raises CommandError for too many policies or commits, and where it takes longer than ``seconds``; OverrideError for
-    a setting that is none; Rejected for a format whose tables do not tell their history; and what reading it raises.
+    Raises CommandError for too many policies or commits, and what ``check`` raises; OverrideError for a setting that is
+    none; Rejected for a format whose tables do not tell their history; and what reading it raises.
     """
-    began = time.monotonic()
     tried = _tried(config, table, grid)
-    history = history_of(store, table, days)
+    history = history_of(store, table, days, check)
     script = script_of(history)
-    found = []
     terms, limit = terms_of(store, table), table.policy.small_file_limit_bytes
-    for replayed in replays(script, tried, terms, small_file_limit_bytes=limit):
-        found.append(replayed)
-        if seconds is not None and time.monotonic() - began > seconds and len(found) < len(tried):
-            said = f"{len(found)} of {len(tried)} policies took {seconds:g} s"
-            raise CommandError(SETTING, f"{said}; ask for fewer days or settings, or leave out --url")
+    found = replays(script, tried, terms, small_file_limit_bytes=limit, check=check)
     comparison = compare(script, tried, found, terms.rates)
     return Replay(table=table, history=history, comparison=comparison, rates=terms.rates)
 
 
-def history_of(store: "Store", table: ConfiguredTable, days: float) -> History:
+def history_of(store: "Store", table: ConfiguredTable, days: float, check: Check = go_on) -> History:
     """The last ``days`` of ``table``. Raises as ``replay_table`` does."""
     if not timedelta() < timedelta(days=days) <= LONGEST:
         raise CommandError(USAGE, f"--days {days:g} is not between 0 and {LONGEST.days}")
@@ -84,7 +94,7 @@ def history_of(store: "Store", table: ConfiguredTable, days: float) -> History:
         )
     until = datetime.now(UTC)
     superseded = [due.version for due in store.superseded(table.ref)]
-    history = adapter.history(table.ref, until - timedelta(days=days), until, superseded)
+    history = adapter.history(table.ref, until - timedelta(days=days), until, superseded, check)
     if len(history.commits) > MOST_COMMITS:
         many = f"{table.name} had {len(history.commits):,} commits in {days:g} days"
         raise CommandError(SETTING, f"{many}, more than the {MOST_COMMITS:,} of one replay; ask for fewer days")
@@ -93,14 +103,16 @@ def history_of(store: "Store", table: ConfiguredTable, days: float) -> History:
     return history
 
 
-def advise_table(store: "Store", table: ConfiguredTable, *, days: float = DAYS) -> tuple[History, Advice]:
+def advise_table(
+    store: "Store", table: ConfiguredTable, *, days: float = DAYS, check: Check = go_on
+) -> tuple[History, Advice]:
     """Which writes of the last ``days`` made small files, and what to change at the writer. Stores nothing.
 
     Raises as ``replay_table`` does, but for policies.
     """
-    history = history_of(store, table, days)
-    terms = terms_of(store, table)
-    return history, advise(history, WriterKind(history.writer), table.policy, terms, most_files=MOST_FILES)
+    history = history_of(store, table, days, check)
+    terms, writer = terms_of(store, table), WriterKind(history.writer)
+    return history, advise(history, writer, table.policy, terms, most_files=MOST_FILES, check=check)
 
 
 def grid_of(words: Sequence[str]) -> dict[str, tuple[str, ...]]:

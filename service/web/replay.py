@@ -2,6 +2,7 @@
 """A table's own history under other policies, drawn day by day, and what to change at its writer."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from service import documents
 from service.api.context import Context
 from service.api.replay import one_at_a_time
 from service.config.tables import ConfiguredTable
-from service.planning.replay import advise_table, grid_of, replay_table
+from service.planning.replay import TookTooLong, advise_table, at_most, grid_of, replay_table
 from service.problems import in_words
 from service.text import percent, plural
 from service.web.rendering import table_path
@@ -69,7 +70,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPage:
-    """What was asked and what came of it; ``found`` and ``advice`` are None where there is a reason in ``wrong``."""
+    """What was asked and what came of it; ``found`` and ``advice`` are None where there is a reason in ``wrong``.
+
+    ``advice`` alone is None where there was no time left for it.
+    """
 
     table: str
     path: str
@@ -91,11 +95,11 @@ def replay_page(here: Context, table: ConfiguredTable, days: float, settings: Se
     advice, wrong = None, ""
     try:
         with one_at_a_time():
-            done = replay_table(
-                here.config, here.store, table, days=min(days, _MOST_DAYS), grid=grid_of(given), seconds=_SECONDS
-            )
+            check, days_shown = at_most(_SECONDS), min(days, _MOST_DAYS)
+            done = replay_table(here.config, here.store, table, days=days_shown, grid=grid_of(given), check=check)
             found = documents.replay(done.table, done.history, done.comparison, done.rates)
-            advice = documents.advice(table.name, *advise_table(here.store, table, days=min(days, _MOST_DAYS)))
+            with suppress(TookTooLong):  # the page has the command that takes its time
+                advice = documents.advice(table.name, *advise_table(here.store, table, days=days_shown, check=check))
     except (LakefoldError, OSError) as error:
         wrong, found = in_words(error), None
     asked = [part for word in given for part in ("--set", word)]

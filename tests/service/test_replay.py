@@ -10,7 +10,12 @@ import pytest
 from api_toys import add_token, client_of, context_at
 from hudi_by_hand import PROPERTIES, Written
 
+from lake.formats.hudi.format import HudiFormat
 from lake.model import TableRef
+from planner.replay.loop import replay
+from planner.replay.script import script_of
+from service.planning.replay import TookTooLong
+from service.problems import SETTING
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -164,6 +169,47 @@ def test_advice_names_the_writes_that_made_small_files_and_the_setting_to_change
     context.store.close()
     assert answer.status_code == 200
     assert answer.json()["change"]["setting"] == change["setting"]
+
+
+def test_advice_that_takes_too_long_is_refused_as_a_replay_is(scattered, tmp_path, monkeypatch):
+    monkeypatch.setattr("service.api.replay._SECONDS", 0.0)
+    context = context_at(tmp_path, rules=RULES)
+    with client_of(context, add_token(context.store, "read")) as client:
+        answers = [client.get(f"/v1/tables/t/{what}", params={"days": 4}) for what in ("advice", "replay")]
+    context.store.close()
+    assert [answer.status_code for answer in answers] == [422, 422]
+    for answer in answers:
+        assert answer.json()["detail"] == "it took longer than 0 s; ask for fewer days or settings, or leave out --url"
+
+
+def test_a_page_shows_the_replay_where_there_is_no_time_left_for_advice(here, home, monkeypatch):
+    def no_time(*_: object, **__: object) -> None:
+        raise TookTooLong(SETTING, "it took longer than 15 s")
+
+    monkeypatch.setattr("service.web.replay.advise_table", no_time)
+    context = context_at(home, rules=RULES)
+    with client_of(context) as client:
+        answer = client.get("/replay", params={"table": "t", "days": 9})
+    context.store.close()
+    assert '<path class="none" d="M' in answer.text
+    assert "At the writer" not in answer.text
+
+
+def test_a_limit_ends_a_history_and_a_replay_within_them(here, home):
+    calls = []
+
+    def check() -> None:
+        calls.append(None)
+        if len(calls) == 100:
+            raise TookTooLong(SETTING, "enough")
+
+    ref = TableRef(name="t", format="hudi", location=str(home / "lake/t"))
+    with pytest.raises(TookTooLong):
+        HudiFormat().history(ref, NOW - timedelta(days=9), NOW, (), check)
+    script = script_of(HudiFormat().history(ref, NOW - timedelta(days=9), NOW, ()))
+    calls.clear()
+    with pytest.raises(TookTooLong):
+        replay(script, None, small_file_limit_bytes=MIB, check=check)
 
 
 def test_advice_says_so_where_nothing_is_worth_changing(tmp_path, run):

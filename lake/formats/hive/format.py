@@ -17,7 +17,7 @@ from lake.formats.hive.slices import File, list_places, slices_of
 from lake.formats.hive.standing import standing
 from lake.formats.hive.superseded import in_use, live_again
 from lake.formats.hive.writer import HiveWriter
-from lake.history import History
+from lake.history import Check, History, go_on
 from lake.locations import file_at
 from lake.metastore import Table
 from lake.model import Snapshot, TableRef
@@ -122,11 +122,16 @@ class HiveFormat:
         )
 
     def history(
-        self, table: TableRef, since: datetime, until: datetime, superseded: Sequence[SupersededVersion]
+        self,
+        table: TableRef,
+        since: datetime,
+        until: datetime,
+        superseded: Sequence[SupersededVersion],
+        check: Check = go_on,
     ) -> History:
         """See ``KeepsHistory``."""
         _, places = _look(table)
-        return past(table.location, list_places(table.name, places), superseded, since, until)
+        return past(table.location, list_places(table.name, places), superseded, since, until, check)
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""

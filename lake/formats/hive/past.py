@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from lake.formats.hive.catalog import HOME
 from lake.formats.hive.commits import version_of
 from lake.formats.hive.slices import Listing, placed
-from lake.history import Change, FileWritten, Group, History, PastCommit, standing
+from lake.history import Change, Check, FileWritten, Group, History, PastCommit, go_on, standing
 from lake.plan import SupersededVersion, milliseconds_of
 
 #: files of one job are written within this time of each other
@@ -52,8 +52,10 @@ def past(
     superseded: Sequence[SupersededVersion],
     since: datetime,
     until: datetime,
+    check: Check = go_on,
 ) -> History:
     """The table at ``since`` and what was done to it until ``until``."""
+    check()  # its files are listed by now, which is what takes long
     files = list(_files(location, listings, superseded))
     commits = sorted([*_writes(files), *_rewrites(files)], key=lambda commit: commit.at)
     commits = [commit for commit in commits if commit.at <= until]

@@ -23,7 +23,7 @@ from lake.formats.hudi.read.refusals import check_table
 from lake.formats.hudi.read.slices import busy_groups, delta_commits, slices_table
 from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
-from lake.history import History
+from lake.history import Check, History, go_on
 from lake.locations import canonical_location
 from lake.model import Snapshot, TableRef
 from lake.optional import Resurrected, Unfinished
@@ -158,13 +158,18 @@ class HudiFormat:
         return _twice(table, look)
 
     def history(
-        self, table: TableRef, since: datetime, until: datetime, superseded: Sequence[SupersededVersion]
+        self,
+        table: TableRef,
+        since: datetime,
+        until: datetime,
+        superseded: Sequence[SupersededVersion],
+        check: Check = go_on,
     ) -> History:
         """See ``KeepsHistory``."""
 
         def look() -> History:
             storage = Storage(table.location)
-            return past(Timeline(storage), since, until)
+            return past(Timeline(storage), since, until, check)
 
         return _twice(table, look)
 

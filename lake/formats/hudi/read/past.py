@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was done to a table, commit by commit, from the active timeline and the archived one. Needs no JVM."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ from lake.formats.hudi.timeline.timeline import (
     instant_datetime,
     write_stats,
 )
-from lake.history import Change, FileWritten, History, PastCommit, standing
+from lake.history import Change, Check, FileWritten, History, PastCommit, go_on, standing
 
 #: operations that leave rows as they are; where none is recorded the action says it
 _REWRITES = {"CLUSTER", "COMPACT", "LOG_COMPACT"}
@@ -39,14 +39,14 @@ class _Told:
     plan: Mapping[str, Any] | None
 
 
-def past(timeline: Timeline, since: datetime, until: datetime) -> History:
+def past(timeline: Timeline, since: datetime, until: datetime, check: Check = go_on) -> History:
     """The table at ``since`` and what was done to it until ``until``."""
     commits, notes = [], []
-    told = sorted(_told(timeline), key=lambda entry: (entry.completed_at, entry.time))
+    told = sorted(_checked(_told(timeline), check), key=lambda entry: (entry.completed_at, entry.time))
     silent = sum(entry.metadata is None for entry in told)
     if silent:
         notes.append(f"{silent} commits do not say what they wrote and are left out")
-    for entry in told:
+    for entry in _checked(told, check):
         commit = _commit(entry, instant_datetime(entry.completed_at, timeline.timezone))
         if entry.metadata is not None and commit.at <= until:
             commits.append(commit)
@@ -62,6 +62,12 @@ def past(timeline: Timeline, since: datetime, until: datetime) -> History:
         writer="hudi-mor" if timeline.properties.get("hoodie.table.type") == "MERGE_ON_READ" else "hudi-cow",
         notes=tuple(notes),
     )
+
+
+def _checked(told: Iterable[_Told], check: Check) -> Iterator[_Told]:
+    for entry in told:
+        check()
+        yield entry
 
 
 def _told(timeline: Timeline) -> Iterator[_Told]:
