@@ -21,7 +21,7 @@ from executors.rescue import Formats
 from lake.errors import Conflict, one_line
 from lake.formats import load_format
 from lake.model import TableRef
-from lake.optional import Fenced, identified, made_anew
+from lake.optional import Fenced, LeavesPlaces, identified, made_anew
 from lake.plan import KeeperKind, SupersededVersion
 from lake.plan_store import Due, PlanStore
 from lake.ports import Deletion, SparkProvider, TableFormat
@@ -188,18 +188,35 @@ class _Round:
         self._table = identified(self._format, self._table)
         foreign = {index: made_anew(self._table, d.identity) for index, d in enumerate(waiting)}
         again = self._format.superseded_closed(self._table, [d.version for d in waiting])
-        # Where a partition was only written back it is moved again, and its files wait on.
-        late = self._stirred({waiting[index].version.partition for index in again})
-        found = {index: reason for index, reason in again.items() if waiting[index].version.partition not in late}
-        found |= {index: reason for index, reason in foreign.items() if reason is not None}
-        reasons = {waiting[index].row_id: reason for index, reason in found.items()}
-        self._closed = [Kept(version=waiting[index].version, reason=reason) for index, reason in found.items()]
-        if self._dry_run:
-            self._seen.update(reasons)
-        elif reasons:
-            self._store.close_superseded(reasons)
-            first = found[min(found)]
-            log.info("table %s: %d superseded files wait no longer: %s", self._table.name, len(reasons), first)
+        may_move = bool(again) and isinstance(self._format, LeavesPlaces)
+        try:
+            if may_move:
+                again = self._lasting(waiting, again)
+            found = {**again, **{index: reason for index, reason in foreign.items() if reason is not None}}
+            reasons = {waiting[index].row_id: reason for index, reason in found.items()}
+            self._closed = [Kept(version=waiting[index].version, reason=reason) for index, reason in found.items()]
+            if self._dry_run:
+                self._seen.update(reasons)
+            elif reasons:
+                self._store.close_superseded(reasons)
+                first = found[min(found)]
+                log.info("table %s: %d superseded files wait no longer: %s", self._table.name, len(reasons), first)
+        finally:
+            if may_move:
+                self._keeping.release()
+
+    def _lasting(self, waiting: Sequence[Due], again: Mapping[int, str]) -> Mapping[int, str]:
+        """Those of ``again`` in partitions that were not only written back, as long as they are held.
+
+        The sweep moves such a partition again, and its files wait on. It may have been there right after the first
+        look, and then nothing speaks of it any more but a second one.
+        """
+        partitions = {waiting[index].version.partition for index in again}
+        held = partitions if self._dry_run else partitions - set(self._keeping.taken(partitions))
+        settled = held - self._stirred(held).keys()
+        these = [index for index in again if waiting[index].version.partition in settled]
+        still = self._format.superseded_closed(self._table, [waiting[index].version for index in these])
+        return {these[index]: reason for index, reason in still.items()}
 
     def _keep(self, due: Due, reason: str | None) -> None:
         if reason is not None:

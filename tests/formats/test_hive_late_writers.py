@@ -30,6 +30,7 @@ from waiting import wait_for
 from executors.late import LateReport, bring_home, resolve_places, stirred, sweep_places
 from executors.observer import Observer
 from executors.outcome import Result
+from lake.formats.hive.format import HiveFormat
 from lake.formats.hive.writer import HiveWriter
 from lake.metastore import Metastore
 from lake.optional import identified
@@ -361,6 +362,29 @@ def test_rule_11_a_partition_that_is_written_back_as_it_was_before_a_move_is_mov
     bench.request()
     assert bench.run().result is Result.COMPLETED
     assert (in_partition(bench), halted(bench)) == (sorted([*rows_before, *late]), None)
+
+
+def test_rule_11_what_waits_where_a_partition_was_written_back_waits_on_though_the_sweep_comes_between_two_looks(
+    unmoved: Bench,
+):
+    bench, before = unmoved, as_is(unmoved)
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    rows_, place = in_partition(bench), here(bench)
+    waiting = bench.store.superseded(bench.table)
+    written_back(bench, before)
+    closed = HiveFormat.superseded_closed
+
+    def looked(*arguments: Any) -> Any:
+        found = closed(*arguments)
+        swept(bench)
+        return found
+
+    with mock.patch.object(HiveFormat, "superseded_closed", looked):
+        assert bench.clean(timedelta(days=1)).closed == ()
+    assert (here(bench), bench.store.superseded(bench.table)) == (place, waiting)
+    late = write(home(bench), 900, 910)
+    assert (swept(bench).carried, in_partition(bench), halted(bench)) == (1, sorted(rows_ + late), None)
 
 
 def test_rule_11_an_overwrite_that_ends_with_what_it_read_before_a_move_takes_the_partition_back(unmoved: Bench):
