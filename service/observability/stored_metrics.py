@@ -137,8 +137,9 @@ class StoredTables(TableSeries):
         yield _family("lakefold_table_halted", names, [int(table.halted) for table in tables])
         yield from _plans(lake.figures)
         asking = {_key(table): 0 for table in tables if table.mode == "propose"}
+        formats = dict(names)
         for entry in lake.figures.proposals:
-            key = next(_key(table) for table in tables if table.name == entry.table)
+            key = entry.table, formats[entry.table]
             asking[key] = asking.get(key, 0) + entry.plans
         yield _family("lakefold_plan_proposals", list(asking), list(asking.values()))
         waiting: dict[Table, tuple[int, int]] = {_key(table): (0, 0) for table in tables if table.mode in PLANNED}

@@ -3,6 +3,7 @@
 
 import gzip
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +16,9 @@ from service.documents.lake_cache import Lake
 from service.observability import metrics_page
 from service.observability.metrics import Metrics
 from service.observability.metrics_page import MetricsPage
+from service.observability.stored_metrics import StoredTables
 from service.store import Figures, Pause, PlanFigures, ScanRecord, SupersededFigures, TableState
+from service.store.views import ProposalFigures
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ODD = ('sales."quoted"', "sales.back\\slash", "sales.two\nlines", "größe.ö")
@@ -152,3 +155,37 @@ def test_only_blocks_with_a_change_are_rendered_anew(monkeypatch):
     page.render()
     assert set(rendered) == {"lakefold_cleaner_deleted_files_total", "lakefold_cleaner_deleted_bytes_total"}
     assert len(rendered) == 2
+
+
+class Counted(tuple):
+    """Knows how often somebody went through it."""
+
+    looks = 0
+
+    def __iter__(self):
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_tables_are_gone_through_as_often_whatever_the_number_of_proposals():
+    lake, looks = Changing(0).step(), []
+    tables = [
+        TableState(
+            ref=TableRef(name=f"t{n}", format="hudi", location="/lake"), mode="propose", pause=None, halted_reason=None,
+            halted_at=None, quarantined={}, registered_at=NOON,
+        )
+        for n in range(9)
+    ]  # fmt: skip
+    for many in (0, 9):
+        counted = Counted(tables)
+        waiting = tuple(
+            ProposalFigures(table=f"t{n}", kind=PlanKind.CLUSTERING, plans=n, input_bytes=1, oldest_at=NOON)
+            for n in range(many)
+        )
+        figures = replace(lake.figures, tables=counted, proposals=waiting, plans=(), superseded=())
+        stored = StoredTables([])
+        stored.lake = replace(lake, figures=figures, last={}, good={})
+        families = {spec.name: columns for spec, columns in stored.families()}
+        looks.append(counted.looks)
+    assert families["lakefold_plan_proposals"][0].values == list(range(9))
+    assert looks[0] == looks[1]
