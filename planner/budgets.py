@@ -132,6 +132,27 @@ def pick(queue: Iterable[Waiting], left: Amount, left_of: Callable[[str], Amount
             yield plan
 
 
+def keep_back(queue: Iterable[Waiting], left: Amount, left_of: Callable[[str], Amount]) -> dict[str, Waiting]:
+    """Plans of ``queue`` that the budget of one table keeps back, each with the plan that waits for it.
+
+    That is the plan itself where it is its own table's. Else it is the first plan before it whose table's budget is
+    used up: without the plans that are so it would start, within what is ``left`` in all.
+    """
+    found, of_table = dict[str, Waiting](), dict[str, Amount]()
+    total, startable, first = NOTHING, NOTHING, None
+    for plan in queue:
+        total += plan.cost
+        own = of_table[plan.table] = of_table.get(plan.table, NOTHING) + plan.cost
+        if not own.fits(left_of(plan.table)):
+            first = first or plan
+            found[plan.plan_id] = plan
+            continue
+        startable += plan.cost
+        if first is not None and startable.fits(left) and not total.fits(left):
+            found[plan.plan_id] = first
+    return found
+
+
 def within(policy: Sizing, budgets: Iterable[Budget], rates: Rates) -> Sizing:
     """``policy`` with plans, and groups, that fit each of ``budgets`` as such."""
     most = most_bytes(budgets, rates)

@@ -47,7 +47,13 @@ def held_words(held: "HeldPlan") -> str:
         until = "" if held.until is None else f", the next at {held.until.isoformat(timespec='minutes')}"
         return f"waits for the hours of {held.table} (run_windows){until}"
     until = "" if held.until is None else f"; some of it is free again at {held.until.isoformat(timespec='seconds')}"
-    return f"waits for the budget {whose}{until}"
+    if held.behind is None:
+        return f"waits for the budget {whose}{until}"
+    plan_id, table = held.behind
+    return (
+        f"waits for the budget {whose} behind plan {plan_id}, which waits for that of {table} (budget_bytes_per_…, "
+        f"budget_cpu_hours_per_…): raise the latter or cancel that plan{until}"
+    )
 
 
 def prediction_errors(plans: "Iterable[PlanView]") -> dict[str, float]:
@@ -136,7 +142,7 @@ def work_document(work: "WorkBudget") -> dict[str, Any]:
         },
         "held": [
             {"plan_id": held.plan_id, "table": held.table, "kind": held.kind, "until": held.until}
-            | {"why": held_words(held)}
+            | {"behind": held.behind[0] if held.behind else None, "why": held_words(held)}
             for held in work.held
         ],
     }
@@ -145,8 +151,8 @@ def work_document(work: "WorkBudget") -> dict[str, Any]:
 def work_words(work: Mapping[str, Any]) -> list[str]:
     """A line for each thing that plans are held back by: how many, and the first of them."""
     lines = []
-    for kind in ("never", "window", "budget"):
-        held = [plan for plan in work["held"] if plan["kind"] == kind]
+    for kind, behind in (("never", False), ("window", False), ("budget", True), ("budget", False)):
+        held = [plan for plan in work["held"] if plan["kind"] == kind and (plan["behind"] is not None) is behind]
         if held:
             first = f"{plural(len(held), 'plan')} held back; plan {held[0]['plan_id']}"
             lines.append(f"{first} {held[0]['why']}.")

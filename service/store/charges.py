@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, case, delete, func, insert, select, text
 
 from lake.plan import PlanState
-from planner.budgets import DAY, HOUR, NOTHING, UNLIMITED, Amount, Used, Waiting, pick
+from planner.budgets import DAY, HOUR, NOTHING, UNLIMITED, Amount, Used, Waiting, keep_back, pick
 from service.store.base import StorePart
 from service.store.clock import db_now, milliseconds, moment
 from service.store.models import ChargeRow, PlanRow
@@ -103,15 +103,20 @@ class Accounts:
 
     def startable(self, queue: list[Waiting]) -> Iterator[Waiting]:
         """Those of ``queue`` that may start."""
+        return pick(self._in_line(queue), self.left, self.left_of)
+
+    def _in_line(self, queue: list[Waiting]) -> list[Waiting]:
+        """Those of ``queue`` that wait for nothing but budgets."""
         open_ = {table: self.opens_at(table) is None for table in {plan.table for plan in queue}}
-        return pick((plan for plan in queue if open_[plan.table] and not self.never(plan)), self.left, self.left_of)
+        return [plan for plan in queue if open_[plan.table] and not self.never(plan)]
 
     def held(self, queue: list[Waiting], frees_at: datetime | None) -> list[HeldPlan]:
         """Those of ``queue`` that may not start, each with the reason; something is given back at ``frees_at``."""
         starting = {plan.plan_id for plan in self.startable(queue)}
-        return [self._why(plan, frees_at) for plan in queue if plan.plan_id not in starting]
+        by = keep_back(self._in_line(queue), self.left, self.left_of)
+        return [self._why(plan, by.get(plan.plan_id), frees_at) for plan in queue if plan.plan_id not in starting]
 
-    def _why(self, plan: Waiting, frees_at: datetime | None) -> HeldPlan:
+    def _why(self, plan: Waiting, by: Waiting | None, frees_at: datetime | None) -> HeldPlan:
         held = HeldPlan(plan_id=plan.plan_id, table=plan.table, kind="budget", own=False, until=frees_at)
         opens_at = self.opens_at(plan.table)
         if self.never(plan):
@@ -119,7 +124,9 @@ class Accounts:
             return replace(held, kind="never", own=own, until=None)
         if opens_at is not None:
             return replace(held, kind="window", own=True, until=opens_at)
-        return replace(held, own=not plan.cost.fits(self.left_of(plan.table)))
+        if by is None:
+            return held
+        return replace(held, own=True) if by == plan else replace(held, behind=(by.plan_id, by.table))
 
 
 _AMOUNT = (ChargeRow.bytes, ChargeRow.cpu_ms)

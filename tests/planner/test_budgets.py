@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_inputs import MIB, NOW, File, snapshot
 
-from planner.budgets import DAY, HOUR, Amount, Budget, Used, Waiting, most_bytes, pick, within
+from planner.budgets import DAY, HOUR, Amount, Budget, Used, Waiting, keep_back, most_bytes, pick, within
 from planner.cost import Rates, Terms, appraise
 from planner.planner import plan_table
 from planner.policy import SizingPolicy
@@ -89,6 +89,19 @@ def test_raising_any_budget_starts_all_that_started_before(
 @given(cases())
 def test_identical_input_picks_identical_plans(case: Case):
     assert case.picked() == case.picked()
+
+
+@QUIET
+@given(cases())
+def test_plans_kept_back_by_the_budget_of_one_table_are_those_that_would_start_without_its_plans(case: Case):
+    kept_back = keep_back(case.queue, case.left, case.of_tables.__getitem__)
+    waits_for_own = {plan_id for plan_id, by in kept_back.items() if by.plan_id == plan_id}
+    others = [plan for plan in case.queue if plan.plan_id not in waits_for_own]
+    would_start = {plan.plan_id for plan in pick(others, case.left, case.of_tables.__getitem__)}
+    assert would_start == {plan.plan_id for plan in case.picked()} | kept_back.keys() - waits_for_own
+    assert {by.plan_id for by in kept_back.values()} <= waits_for_own
+    places = {plan.plan_id: place for place, plan in enumerate(case.queue)}
+    assert all(places[by.plan_id] <= places[plan_id] for plan_id, by in kept_back.items())
 
 
 @QUIET

@@ -207,6 +207,32 @@ def test_a_table_at_its_own_budget_waits_and_others_go_on(opened: Opened) -> Non
     assert store.room(TRIPS.name).bytes == -PLAN_BYTES, "what waits counts as used already"
 
 
+def test_a_table_at_its_own_budget_keeps_its_place_and_whoever_waits_behind_it_says_so(opened: Opened) -> None:
+    own = {TRIPS.name: TableLimits(budget=bytes_an_hour(PLAN_BYTES))}
+    store = opened(budget=bytes_an_hour(2 * PLAN_BYTES), tables=own)
+    complete(store, _claimed_after(store, request(store, "dt=1")))
+    first, other = request(store, "dt=2", worth=5), request(store, "dt=1", OTHER)
+    assert store.claim("executor") is None
+    waits, behind = work_document(store.work_budget())["held"]
+    assert (waits["plan_id"], waits["behind"]) == (first.plan_id, None)
+    assert waits["why"].startswith(f"waits for the budget of {TRIPS.name} (")
+    assert (behind["plan_id"], behind["kind"], behind["behind"]) == (other.plan_id, "budget", first.plan_id)
+    line = work_words(work_document(store.work_budget()))[0]
+    assert line.startswith(
+        f"1 plan held back; plan {other.plan_id} waits for the budget of all tables ([work]) behind "
+    )
+    assert f"behind plan {first.plan_id}, which waits for that of {TRIPS.name} (" in line
+    theirs = store.within(Reach((OTHER.name,))).work_budget()
+    assert [(held.table, held.behind) for held in theirs.held] == [(OTHER.name, None)]
+
+
+def test_the_second_plan_of_a_table_waits_for_its_budget_as_the_first_one_does(opened: Opened) -> None:
+    store = opened(tables={TRIPS.name: TableLimits(budget=bytes_an_hour(PLAN_BYTES))})
+    for number in range(2):
+        request(store, f"dt={number}")
+    assert [(held.kind, held.own) for held in store.work_budget().held] == [("budget", True)]
+
+
 def test_outside_the_hours_of_its_table_no_plan_starts_and_keeps_back_no_other(opened: Opened) -> None:
     store = opened(budget=bytes_an_hour(PLAN_BYTES), tables={TRIPS.name: TableLimits(hours=ELSEWHEN)})
     waits = request(store, "dt=1", worth=9)

@@ -41,7 +41,8 @@ class HeldPlan:
     """A plan that an executor could take but for a budget, its table's ``own`` or that of all, or its table's hours.
 
     One that is larger than a whole budget ``never`` starts. ``until`` is when that may be over, or when the next charge
-    is no longer counted; None where nobody knows.
+    is no longer counted; None where nobody knows. ``behind`` is the plan, and its table, before it that waits for the
+    budget of that table, where this one would start but for that.
     """
 
     plan_id: str
@@ -49,6 +50,7 @@ class HeldPlan:
     kind: Literal["budget", "window", "never"]
     own: bool
     until: datetime | None
+    behind: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,5 +65,9 @@ class WorkBudget:
         """What of it whoever sees only the tables within ``reach`` may know: the sum of all is not theirs."""
         if reach.everything:
             return self
-        held = tuple(plan for plan in self.held if reach.sees(plan.table))
+        held = tuple(
+            replace(plan, behind=plan.behind if plan.behind and reach.sees(plan.behind[1]) else None)
+            for plan in self.held
+            if reach.sees(plan.table)
+        )
         return replace(self, budget=Budget(), used=Used(), held=held)
