@@ -35,7 +35,7 @@ from lake.formats.hive.writer import HiveWriter
 from lake.metastore import Metastore
 from lake.optional import identified
 from lake.places import Take
-from lake.plan import Claim, Keeper, KeeperKind, PlanState, Step
+from lake.plan import Claim, Keeper, KeeperKind, Plan, PlanState, Step
 from service.config.loader import load
 from service.daemon.upkeep import Upkeep
 from service.store.views import StoreSettings
@@ -278,6 +278,66 @@ def test_rule_1_an_overwrite_of_the_whole_table_is_followed_and_no_version_that_
     bench.clean()
     bench.sweep()
     assert bench.rows() == sorted(anew)
+
+
+class Killed(BaseException):
+    """What a process does not survive."""
+
+
+def killed_before_it_records(bench: Bench) -> Plan:
+    """A plan whose call was made, and whose executor has told nobody."""
+
+    def point(name: str) -> None:
+        if name == "before_record":
+            raise Killed
+
+    plan = bench.request()
+    with mock.patch("executors.run.failpoint", point), pytest.raises(Killed):
+        bench.run()
+    bench.expire()
+    return plan
+
+
+def made_anew(bench: Bench) -> None:
+    """Partitions are dropped and added with their own directories."""
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        for value in ("0", "1"):
+            owner.drop(table_name(bench.table), value)
+            owner.add(table_name(bench.table), value, Path(bench.table.location) / f"dt={value}")
+
+
+@pytest.mark.parametrize("times", [0, 1])
+def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_halts_the_table_until_a_person_follows_it(
+    unmoved: Bench, times: int
+):
+    """Spark's of the whole table empties its directory, and does not tell the metastore of partitions that it has."""
+    bench = unmoved
+    for _ in range(times):
+        bench.request()
+        assert bench.run().result is Result.COMPLETED
+        write(here(bench), 800, 810)
+    plan = killed_before_it_records(bench)
+    shutil.rmtree(bench.table.location)
+    home(bench).mkdir(parents=True)
+    home(bench).with_name("dt=1").mkdir()
+    anew = write(home(bench), 500, 520, "part-anew.parquet")
+    assert bench.rescue() is not None
+    assert (bench.state(plan), bench.rows()) == ("failed", [])
+    for _ in range(2):
+        assert "drop such partitions and add them" in str(halted(bench))
+        bench.store.resume(bench.table.name, actor="ada")
+        bench.sweep()
+    made_anew(bench)
+    bench.store.resume(bench.table.name, actor="ada")
+    bench.sweep()
+    wait_a_tick(home(bench))
+    bench.sweep()
+    assert (halted(bench), bench.rows(), here(bench)) == (None, sorted(anew), home(bench))
+    more = write(home(bench), 900, 910, "part-more.parquet")
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    bench.clean()
+    assert (bench.rows(), swept(bench), halted(bench)) == (sorted(anew + more), LateReport(), None)
 
 
 def home_files_wait(bench: Bench) -> int:

@@ -10,7 +10,7 @@ partition takes that name away; before it does, it files what it finds there und
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from lake.errors import CommitLost, Integrity, Transient
 from lake.filesystems import files_of
 from lake.formats.hive.catalog import HOME, WHOLE, Place, places_of, table_of
 from lake.metastore import Metastore, Table
-from lake.model import TableRef
+from lake.model import TableRef, words_of
 from lake.plan import WATCHED_FOR, Commit, Move, OutputFile, PlacedFile, SupersededVersion
 
 log = logging.getLogger(__name__)
@@ -153,8 +153,13 @@ def file_away(ref: TableRef, version: str) -> None:
     files.sync(f"{home_of(ref)}/{_FILED}")
 
 
-def find(metastore: Metastore, table: Table, ref: TableRef, plan_id: str) -> Commit | None:
-    """The commit that names a plan; None where there is none. Raises CommitLost where what it did is gone."""
+def find(
+    metastore: Metastore, table: Table, ref: TableRef, plan_id: str, every: Callable[[], Sequence[Place]]
+) -> Commit | None:
+    """The commit that names a plan; None where there is none. Raises CommitLost where what it did is gone.
+
+    ``every`` lists the table's partitions, which is asked for only where no commit is found.
+    """
     found = filed(ref, plan_id)
     if found is not None:
         return found.commit
@@ -162,13 +167,25 @@ def find(metastore: Metastore, table: Table, ref: TableRef, plan_id: str) -> Com
         record = read(ref, version)
         if record is not None and _is_named(metastore, table, record):
             return record.commit
-    if not table.partition_columns and any(_is_read_from(ref, place, plan_id) for place in places_of(metastore, table)):
-        raise CommitLost(
-            f"{ref.name} is read from what plan {plan_id} made, and that is gone: an overwrite of {ref.location}, "
-            "where the table was before, removed it; if so, SET LOCATION to there, UNSET TBLPROPERTIES "
-            f"('{PLAN}', '{EPOCH}', '{VERSION}'), then lakefold resume {ref.name}"
-        )
+    lost = [place.name for place in every() if _is_read_from(ref, place, plan_id)]
+    if lost:
+        raise CommitLost(_lost(table, ref, plan_id, lost))
     return None
+
+
+def _lost(table: Table, ref: TableRef, plan_id: str, partitions: Sequence[str]) -> str:
+    what, how = (
+        (
+            f"{words_of(partitions[0])} of {ref.name}{f' (and {len(partitions) - 1} more)' * (len(partitions) > 1)}",
+            "drop such partitions and add them with their own directories as LOCATION",
+        )
+        if table.partition_columns
+        else (ref.name, f"SET LOCATION to there, UNSET TBLPROPERTIES ('{PLAN}', '{EPOCH}', '{VERSION}')")
+    )
+    return (
+        f"{what} is read from what plan {plan_id} made, and that is gone: an overwrite of all of {ref.location}, where "
+        f"its rows were before, removed it; if so, {how}, then lakefold resume {ref.name}"
+    )
 
 
 def withdrawable(metastore: Metastore, ref: TableRef, versions: Collection[str], now: float) -> set[str]:

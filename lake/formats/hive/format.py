@@ -4,6 +4,7 @@
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 
 from lake.engines import Engine
 from lake.errors import Rejected
@@ -81,7 +82,8 @@ class HiveFormat:
         """See ``TableFormat``."""
         with open_metastore(table) as metastore:
             found = table_of(metastore, table)
-            made = {plan_id: commits.find(metastore, found, table, plan_id) for plan_id in plan_ids}
+            every = cache(lambda: tuple(places_of(metastore, found)))
+            made = {plan_id: commits.find(metastore, found, table, plan_id, every) for plan_id in plan_ids}
         return {plan_id: commit for plan_id, commit in made.items() if commit is not None}
 
     def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
