@@ -120,8 +120,8 @@ class Fenced(Protocol):
     """What a ``TableWriter`` adds when it asks once more, under the table's lock, whether it may still go on.
 
     ``fence`` is called right before the plan is made known to the table, right before its commit, and right before
-    superseded files are deleted. It raises where that may not happen any more: another executor has taken the plan
-    over, an operator cancelled it, or another cleaner was there meanwhile.
+    superseded files are deleted; without a lock once more where that takes minutes. It raises where that may not
+    happen any more: another executor has taken the plan over, an operator cancelled it, or another cleaner was there.
     """
 
     fence: Callable[[], None]

@@ -32,6 +32,7 @@ from executors.observer import Observer
 from executors.outcome import Result
 from lake.formats.hive.format import HiveFormat
 from lake.formats.hive.writer import HiveWriter
+from lake.local_files import LocalFiles
 from lake.metastore import Metastore
 from lake.optional import identified
 from lake.places import Take
@@ -574,6 +575,33 @@ def holding(bench: Bench, keeper: Keeper, held: list[int]) -> Any:
         return commit(writer, rewrite)
 
     return committed
+
+
+def test_rule_4_a_cleaner_that_slept_deletes_nothing_where_a_person_has_sent_the_partition_back(bench: Bench):
+    slept, monotonic, delete, expected = [0], time.monotonic, LocalFiles.delete, list[str]()
+
+    def deleted(files: LocalFiles, path: str) -> None:
+        delete(files, path)
+        if not slept[0] and path.startswith(f"{home(bench)}/"):
+            slept[0] = 3600
+            after_its_hold(bench)
+            write(home(bench), 900, 910)
+            assert swept(bench).halted
+            resolve_places(bench.table, Take.OLD, format=bench.format, store=bench.store, spark=bench.case.spark)
+            bench.store.resume(bench.table.name, "ada")
+            expected.extend(in_partition(bench))
+
+    with (
+        mock.patch.object(LocalFiles, "delete", deleted),
+        mock.patch("time.monotonic", side_effect=lambda: monotonic() + slept[0]),
+    ):
+        report = bench.clean()
+    assert (here(bench), in_partition(bench)) == (home(bench), expected)
+    assert len(data_files(home(bench))) == 3, "one was deleted, and one is new"
+    assert "is read from" in {kept.version.partition: kept.reason for kept in report.kept}[PARTITION]
+    after_its_hold(bench)
+    bench.clean()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (expected, LateReport(), None)
 
 
 @pytest.mark.parametrize("take", list(Take))

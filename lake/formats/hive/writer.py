@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from posixpath import basename, dirname
 from types import TracebackType
@@ -34,6 +34,9 @@ from lake.ports import Deletion, Journal, Prepared, Report, Rewrite
 
 _LOOKS = 5
 """How often partitions are looked at before a commit, and the commit is put off, while writers add files."""
+
+_SURE_FOR = timedelta(minutes=2)
+"""How long after a look a file may be deleted without another one; a fence holds its partition for longer."""
 
 ATTEMPTS = "_attempts"
 """Where in a version engines write: a task that outlives its attempt never reaches what readers read."""
@@ -200,20 +203,16 @@ class HiveWriter:
 
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
         """See ``TableWriter``."""
-        self.fence()
-        with open_metastore(self._ref) as metastore:
-            table = table_of(metastore, self._ref)
-            self._same_table(table)
-            if (why := shared(metastore, table)) is not None:
-                raise Conflict(f"{self._ref.name}: {why}")
-            places = list(places_of(metastore, table))
-        for reason in in_use(self._ref, versions, places).values():
-            raise Conflict(reason)
+        looked = self._look_for_deletion(versions)
         freed, left = 0, {}
         for index, version in enumerate(versions):
             path = file_at(self._ref.location, version.path)
             try:
                 there = self._files.status(path)
+                # Many deletions may take long, and a process may be stopped at any of them, for longer than its hold.
+                if time.monotonic() - looked > _SURE_FOR.total_seconds():
+                    looked = self._look_for_deletion(versions[index:])
+                    there = self._files.status(path)
             except FileNotFoundError:
                 continue
             other = version.differs(there.bytes, datetime.fromtimestamp(there.modified_ns / 1e9, UTC))
@@ -232,6 +231,20 @@ class HiveWriter:
         return Deletion(bytes_freed=freed, left=left)
 
     # Its parts.
+
+    def _look_for_deletion(self, versions: Sequence[SupersededVersion]) -> float:
+        """When it was begun to look. Raises Conflict where nobody may delete these any more."""
+        begun = time.monotonic()
+        self.fence()
+        with open_metastore(self._ref) as metastore:
+            table = table_of(metastore, self._ref)
+            self._same_table(table)
+            if (why := shared(metastore, table)) is not None:
+                raise Conflict(f"{self._ref.name}: {why}")
+            places = list(places_of(metastore, table))
+        for reason in in_use(self._ref, versions, places).values():
+            raise Conflict(reason)
+        return begun
 
     @contextmanager
     def _storage(self) -> Iterator[None]:
