@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cancel, retry, approve and decline of many plans at once: those that somebody's terms mean, newest first."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lake.plan import PlanState
@@ -61,8 +61,9 @@ def act(
 ) -> dict[str, Any]:
     """Do it to at most ``MOST_PLANS`` plans behind ``after``, and only once for each idempotency ``key`` of an actor.
 
-    A plan to which it can't be done, as one whose partitions are held by another, is left with the reason. Raises
-    CommandError, IdempotencyMismatch.
+    Where a process died at it, the same key does it to the rest of the plans and answers for all of them. A plan to
+    which it can't be done, as one whose partitions are held by another, is left with the reason. Raises CommandError,
+    IdempotencyMismatch.
     """
     meant = would(store, action, terms, after)
     begun = store.begin_bulk(
@@ -70,7 +71,8 @@ def act(
         reason=reason, idempotency_key=key,
     )  # fmt: skip
     if begun.answer is None:
-        begun = store.end_bulk(begun.action_id, actor, _done(store, begun, meant["next"]))
+        following = _following(store, action, terms, begun.plan_ids)
+        begun = store.end_bulk(begun.action_id, actor, _done(store, begun, following))
     assert begun.answer is not None
     return dict(begun.answer)
 
@@ -79,19 +81,33 @@ def _done(store: "Store", begun: "BulkAction", following: str | None) -> dict[st
     do: dict[str, Callable[[str, str, str], object]] = {
         "cancel": store.request_cancel, "retry": store.retry, "approve": store.approve, "decline": store.decline,
     }  # fmt: skip
-    known = store.plans_by_id(begun.plan_ids)
-    plans, left = [], []
+    known, before = store.plans_by_id(begun.plan_ids), store.acted_on(begun)
+    reasons: dict[str, str] = {}
     for plan_id in begun.plan_ids:
-        about = _line(known[plan_id]) if plan_id in known else {"plan_id": plan_id, "table": None}
         try:
-            do[begun.action](plan_id, begun.actor, begun.reason)
-            plans.append(about)
+            if plan_id not in before:
+                do[begun.action](plan_id, begun.actor, begun.reason)
         except (NotFound, PartitionsTaken, WrongState) as error:
-            left.append(about | {"reason": str(error)})
+            reasons[plan_id] = str(error)
+    if reasons:  # a call with the same key that goes on beside this one may have been first
+        meanwhile = store.acted_on(begun)
+        reasons = {plan_id: reason for plan_id, reason in reasons.items() if plan_id not in meanwhile}
+    about = {
+        plan_id: _line(known[plan_id]) if plan_id in known else {"plan_id": plan_id, "table": None}
+        for plan_id in begun.plan_ids
+    }
     return {
-        "action": begun.action, "dry_run": False, "action_id": begun.action_id, "plans": plans, "left": left,
+        "action": begun.action, "dry_run": False, "action_id": begun.action_id,
+        "plans": [about[plan_id] for plan_id in begun.plan_ids if plan_id not in reasons],
+        "left": [about[plan_id] | {"reason": reason} for plan_id, reason in reasons.items()],
         "next": following,
     }  # fmt: skip
+
+
+def _following(store: "Store", action: Action, terms: "PlanTerms", plan_ids: Sequence[str]) -> str | None:
+    """Behind which of these plans the next call goes on. Those to which it was done already are not meant any more."""
+    more = len(plan_ids) >= MOST_PLANS and _meant(store, action, terms, plan_ids[-1])
+    return plan_ids[-1] if more else None
 
 
 def _meant(store: "Store", action: Action, terms: "PlanTerms", after: str | None) -> "list[PlanView]":

@@ -2,18 +2,23 @@
 """What was done to many plans at once, and once only for each idempotency key."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Row, select, update
 from uuid_utils import uuid7
 
 from service.store.base import StorePart, insert_if_absent, own_key, storable
-from service.store.clock import db_now, moment
+from service.store.clock import db_now, moment, to_ms
 from service.store.errors import IdempotencyMismatch
 from service.store.listing import id_of
-from service.store.models import BulkRow
+from service.store.models import AuditRow, BulkRow
 from service.store.views import BulkAction
+
+#: what the audit calls each when it is done to one plan
+_AUDITED = {
+    "cancel": "plan cancelled", "retry": "plan retried", "approve": "plan approved", "decline": "plan declined",
+}  # fmt: skip
 
 
 class Bulk(StorePart):
@@ -48,6 +53,15 @@ class Bulk(StorePart):
                 " use a new key"
             )
         return _bulk_action(row)
+
+    def acted_on(self, begun: BulkAction) -> Collection[str]:
+        """Those of its plans that its actor has done it to since it was begun: before a crash, or at the same time."""
+        done = select(AuditRow.subject).where(
+            AuditRow.at_ms >= to_ms(begun.created_at), AuditRow.actor == storable(begun.actor),
+            AuditRow.action == _AUDITED[begun.action],
+        )  # fmt: skip
+        with self._database.read() as connection:
+            return frozenset(begun.plan_ids) & set(connection.execute(done).scalars())
 
     def end_bulk(self, action_id: str, actor: str, answer: Mapping[str, Any]) -> BulkAction:
         """Remember how it ended; of two that did the same at once the first one's answer is kept."""

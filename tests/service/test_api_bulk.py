@@ -91,6 +91,41 @@ def test_the_same_key_does_it_once_whatever_has_come_since(context, client):
         assert ids(another.post("/v1/plans/cancel", json={"table": "sales.orders"}, headers=key).json()) == [later]
 
 
+@pytest.mark.parametrize("action", ["approve", "decline", "cancel", "retry"])
+def test_an_action_repeated_after_a_crash_tells_of_all_that_it_did(context, client, monkeypatch, action):
+    monkeypatch.setattr(bulk, "MOST_PLANS", 2)
+    store = context.store
+    make = {
+        "cancel": lambda partition: add(store, partition, table=SALES).plan_id,
+        "retry": lambda partition: failed(store, SALES, partition),
+    }.get(action, lambda partition: propose(store, partition, SALES))
+    plans = [make(f"dt={number}") for number in range(4)]
+    sql(store.url, "UPDATE plan SET created_at_ms = created_at_ms - 1000")
+    name = "request_cancel" if action == "cancel" else action
+    do, done = getattr(store, name), []
+
+    def dies(plan_id, *more):
+        if done:
+            raise SystemExit
+        done.append(plan_id)
+        return do(plan_id, *more)
+
+    terms = {"table": SALES.name}
+    monkeypatch.setattr(store, name, dies)
+    with pytest.raises(SystemExit):
+        bulk.act(store, action, terms, actor="token ada", reason="", key="tonight")
+    monkeypatch.setattr(store, name, do)
+    if action == "retry":  # it failed again meanwhile, and is not retried twice under one key
+        store.fail(claimed(store), "no such codec")
+    body, key = {"table": SALES.name}, {"Idempotency-Key": "tonight"}
+    repeated = client.post(f"/v1/plans/{action}", json=body, headers=key).json()
+    assert (ids(repeated), repeated["left"]) == (plans[:1:-1], [])
+    if action == "retry":
+        assert store.plan_state(plans[3]) is PlanState.FAILED
+    rest = client.post(f"/v1/plans/{action}", json=body | {"after": repeated["next"]}).json()
+    assert (ids(rest), rest["next"]) == (plans[1::-1], None), "it goes on behind what the first call has meant"
+
+
 def test_a_running_plan_is_asked_to_stop_and_what_comes_later_is_not_meant(context, client):
     running = add(context.store, "dt=1", table=SALES).plan_id
     claimed(context.store)
