@@ -61,7 +61,7 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
         since, plans = age(moment(data["oldest_proposed_at"]), now), plural(data["proposed"], "plan")
         out.line(f"{plans} to approve or decline, the oldest proposed {since}; lakefold plans list --proposed")
     if data["oldest_requested_at"]:
-        out.line(f"The oldest waiting plan was created {age(moment(data['oldest_requested_at']), now)}.")
+        out.line(f"The oldest waiting plan became due {age(moment(data['oldest_requested_at']), now)}.")
     for line in documents.work_words(data["work"]):
         out.line(line)
     for stretch, words in documents.trend_words(data["trends"]):

@@ -216,7 +216,7 @@ class Listing(StorePart):
 
             stored = known.all("plans", with_format(plans), _plan_figures)
             proposals = _proposal_figures(connection)
-            there = _runnable_since(connection, stored, proposals)
+            there = _runnable_since(connection, stored)
             return Figures(
                 taken_at=moment(connection.execute(select(db_now())).scalar_one()),
                 plans=_together(
@@ -244,18 +244,20 @@ def _proposal_figures(connection: Connection) -> tuple[ProposalFigures, ...]:
     )
 
 
-def _runnable_since(
-    connection: Connection, stored: Sequence[PlanFigures], proposals: Collection[ProposalFigures]
-) -> Sequence[PlanFigures]:
-    """``stored`` with the age of those requested plans that need no yes, where others of their table and kind do."""
-    mixed = {(entry.table, entry.kind) for entry in proposals}
-    if not mixed:
+def _runnable_since(connection: Connection, stored: Sequence[PlanFigures]) -> Sequence[PlanFigures]:
+    """``stored`` with the time since which the oldest of requested plans has been due, in the place of its age.
+
+    That is its latest approval or retry; of one that waits to try again it is now.
+    """
+    if all(figures.state is not PlanState.REQUESTED for figures in stored):
         return stored
-    key = PlanRow.table_name, PlanRow.kind
-    since = select(*key, func.min(func.coalesce(PlanRow.decided_at_ms, PlanRow.created_at_ms))).where(
-        PlanRow.state == PlanState.REQUESTED, may_run(), PlanRow.table_name.in_({table for table, _ in mixed})
+    key, due = (PlanRow.table_name, PlanRow.kind), PlanRow.not_before_ms
+    since = func.min(case((may_run(), case((due > db_now(), db_now()), else_=due))))
+    # Few differ from what is there already, of the tables of a large lake.
+    others = (
+        select(*key, since).where(PlanRow.state == PlanState.REQUESTED).having(since != func.min(PlanRow.created_at_ms))
     )
-    found = {(table, PlanKind(kind)): moment(at) for table, kind, at in connection.execute(since.group_by(*key))}
+    found = {(table, PlanKind(kind)): moment(at) for table, kind, at in connection.execute(others.group_by(*key))}
     return [
         replace(figures, oldest_created_at=found[figures.table, figures.kind])
         if figures.state is PlanState.REQUESTED and (figures.table, figures.kind) in found

@@ -262,7 +262,7 @@ def test_plan_gauges_equal_the_rows_of_the_store_through_a_plans_life(metrics, s
     scraped = published(metrics, store)
     assert plans(scraped) == {"requested": 2}
     assert value(scraped, "plan_backlog_bytes", **WHERE, kind="clustering") == first.bytes + second.bytes
-    oldest = min(plan.created_at for plan in store.plans())
+    oldest = min(plan.not_before for plan in store.plans())
     assert value(scraped, "plan_oldest_requested_timestamp_seconds") == oldest.timestamp()
 
     claim = store.claim("executor-1")

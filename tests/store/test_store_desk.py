@@ -356,7 +356,7 @@ def test_figures_equal_an_independent_count(store: Store, database_url: str) -> 
     }
     assert figures.count(PlanState.COMPLETED) == 3
     assert figures.backlog_bytes == 64 * MIB
-    assert figures.oldest_requested_at == store.plan(oldest.plan_id).created_at
+    assert figures.oldest_requested_at == store.plan(oldest.plan_id).not_before
     assert (figures.files_removed, figures.bytes_rewritten) == (3, 48 * MIB)
     assert {(f.table, f.files, f.bytes) for f in figures.superseded} == {
         (TRIPS.name, 3, 24 * MIB),

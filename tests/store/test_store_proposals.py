@@ -2,6 +2,7 @@
 """Plans that wait for a yes: no executor gets them before it, and after a no never."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -231,9 +232,27 @@ def test_what_waits_for_a_yes_is_counted_apart_from_the_backlog(store: Store):
     figures = store.figures()
     assert (figures.count(PlanState.REQUESTED), figures.proposed, figures.backlog_bytes) == (2, 1, runs.bytes)
     assert figures.oldest_proposed_at == store.plan(asked.plan_id).proposed_at
-    assert figures.oldest_requested_at == store.plan(runs.plan_id).created_at
+    assert figures.oldest_requested_at == store.plan(runs.plan_id).not_before
     store.request_cancel(runs.plan_id, "ada")
     assert (store.figures().oldest_requested_at, store.figures().backlog_bytes) == (None, 0)
     store.approve(asked.plan_id, "ada")
     figures = store.figures()
     assert (figures.proposed, figures.oldest_proposed_at, figures.backlog_bytes) == (0, None, asked.bytes)
+
+
+def test_a_plan_waits_for_an_executor_from_when_it_may_run_and_not_from_when_it_was_made(
+    store: Store, database_url: str
+):
+    asked = propose(store, "dt=1").plan_id
+    sql(database_url, "UPDATE plan SET created_at_ms = created_at_ms - 260000000, not_before_ms = created_at_ms")
+    store.approve(asked, "ada")
+    assert store.figures().oldest_requested_at == store.plan(asked).not_before
+    assert store.plan(asked).not_before > store.plan(asked).created_at + timedelta(days=3)
+    store.fail(claimed(store), "no such codec")
+    sql(database_url, "UPDATE plan SET decided_at_ms = created_at_ms, not_before_ms = created_at_ms")
+    store.retry(asked, "ada")
+    assert store.figures().oldest_requested_at == store.plan(asked).not_before
+    assert store.requeue(claimed(store), "the lock was not free")
+    figures = store.figures()
+    assert figures.oldest_requested_at is not None
+    assert figures.oldest_requested_at <= figures.taken_at < store.plan(asked).not_before, "it is not due yet"

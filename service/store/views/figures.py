@@ -26,6 +26,7 @@ class PlanFigures:
     bytes_before: int
     files_after: int
     bytes_after: int
+    #: of requested plans since when the oldest that waits for no yes has been due
     oldest_created_at: datetime
 
 
