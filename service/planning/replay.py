@@ -85,7 +85,7 @@ def replay_table(
 
 def history_of(store: "Store", table: ConfiguredTable, days: float, check: Check = go_on) -> History:
     """The last ``days`` of ``table``. Raises as ``replay_table`` does."""
-    if not timedelta() < timedelta(days=days) <= LONGEST:
+    if not 0 < days <= LONGEST.days:  # so that what is no number is not, either
         raise CommandError(USAGE, f"--days {days:g} is not between 0 and {LONGEST.days}")
     adapter = load_format(table.ref.format)
     if not isinstance(adapter, KeepsHistory):

@@ -132,6 +132,7 @@ def test_over_http_it_is_the_same_document(here, home):
         (("--set", "min_input_files"), 2, "'min_input_files' is not KEY=VALUE,VALUE"),
         (("--set", "lease=30s"), 2, "lease has one value for all tables"),
         (("--days", "400"), 2, "--days 400 is not between 0 and 366"),
+        (("--days", "1e12"), 2, "--days 1e+12 is not between 0 and 366"),
         (("--days", "0.02"), 1, "t: nothing was written in the last 0.02 days"),
         (("--set", f"min_input_files={','.join(map(str, range(2, 30)))}"), 2, "28 combinations of settings are more"),
     ],
