@@ -76,6 +76,15 @@ class Planning:
         found = self.decisions.filter(self.decisions["reducible"])
         return int(pc.sum(pc.add(found["bytes"], found["log_bytes"]), min_count=0).as_py())
 
+    @property
+    def spared(self) -> frozenset[str]:
+        """The declined plans for which something is left alone."""
+        if not self.declined:
+            return frozenset()
+        declined = pc.equal(self.decisions["reason"].cast(pa.string()), Reason.DECLINED.value)
+        numbers = self.decisions["number"].filter(declined)
+        return frozenset(self.declined[number].plan_id for number in numbers.unique().to_pylist())
+
     def reason_text(self, row: int) -> str:
         """The reason of the slice in row ``row`` of ``decisions``, for a person."""
         return self.reason_texts([row])[0]

@@ -112,6 +112,7 @@ def scan_and_plan(
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
         scan = replace(scan_record(account, seconds), not_planned=unsaid_in_rules(config, table))
         store.record_scan(scan, account.partitions, judge(planning, table.policy))
+        store.spare(planning.spared)
     if refused is not None and not dry_run:
         _take_back(store, rounds, actor)
         return rounds.answer(planning, "observed", refused.args[0])

@@ -8,17 +8,18 @@ second is told of the first.
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
 from lake.model import FileSlice
 from lake.plan import Decision, DeclinedPlan, PlanState
 from service.store.audit import audited
-from service.store.base import StorePart, locked, record_event, storable
+from service.store.base import StorePart, in_batches, locked, record_event, storable
 from service.store.blobs import unpack
 from service.store.cancelling import cancel_requested
-from service.store.clock import db_now
+from service.store.clock import db_now, milliseconds
 from service.store.consent import waits_for_a_yes
 from service.store.errors import WrongState
 from service.store.listing import plan_id_of
@@ -26,6 +27,9 @@ from service.store.models import GroupRow, PlanRow
 from service.store.views import Proposal, StoreSettings
 
 logger = logging.getLogger(__name__)
+
+#: scans that leave files alone for what was declined come every few minutes, and are to write nothing
+_NOTED_EVERY_MS = milliseconds(timedelta(days=1))
 
 
 def take_back(
@@ -64,6 +68,18 @@ class Proposals(StorePart):
             )
             for row in rows
         ]  # fmt: skip
+
+    def spare(self, plan_ids: Collection[str]) -> None:
+        """Note that files were left alone now because these plans were declined. Writes once a day at most."""
+        since = func.coalesce(PlanRow.spared_at_ms, PlanRow.finalized_at_ms)
+        noted_before = PlanRow.decision == Decision.DECLINED, since < db_now() - _NOTED_EVERY_MS
+        for some in in_batches(sorted(plan_ids)):
+            due = PlanRow.id.in_(some), *noted_before
+            with self._database.read() as connection:
+                if connection.execute(select(PlanRow.id).where(*due).limit(1)).first() is None:
+                    continue
+            with self._database.write() as connection:
+                connection.execute(update(PlanRow).where(*due).values(spared_at_ms=db_now()))
 
     def approve(self, plan_id: str, actor: str, reason: str = "") -> None:
         """Let a proposal run. ``plan_id`` may be the unique part of one. Raises NotFound, WrongState."""

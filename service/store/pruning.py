@@ -50,10 +50,12 @@ class Pruning(StorePart):
 
     @staticmethod
     def _ended(connection: Connection, keep: timedelta) -> list[str]:
+        # What was declined is remembered for as long as it keeps scans from proposing it again.
+        last = func.coalesce(PlanRow.spared_at_ms, PlanRow.finalized_at_ms)
         waits = exists().where(SupersededRow.plan_id == PlanRow.id, SupersededRow.deleted_at_ms.is_(None))
         ended = (
             select(PlanRow.id)
-            .where(PlanRow.state.not_in(LIVE_STATES), PlanRow.finalized_at_ms < db_now() - milliseconds(keep), ~waits)
+            .where(PlanRow.state.not_in(LIVE_STATES), last < db_now() - milliseconds(keep), ~waits)
             .order_by(PlanRow.id)
             .limit(_MOST_AT_ONCE)
         )

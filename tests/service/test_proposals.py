@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mode propose: what scans propose waits for a yes, is replaced where it went stale, and a no is remembered."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from daemon_toys import write_config
 from databases import store_at
+from store_plans import sql
 from toys.files import rows
 from toys.timeline_tables import append_log, create, table_rows, write
 
@@ -146,6 +148,9 @@ def test_a_declined_proposal_is_not_made_again_until_its_files_change_and_explai
     assert home.explain() == {(said, "lakefold plans request")}
     last = home.store.last_scan("t1")
     assert (last.skipped["declined"], last.reducible_files) == (6, 6)
+    sql(home.store.url, f"UPDATE plan SET finalized_at_ms = finalized_at_ms - {91 * 86_400_000}")
+    assert [found.plan_id for found in home.scan()] == [plan.plan_id]
+    assert home.store.prune(timedelta(days=90)) == 0, "it is not forgotten while files are left alone for it"
     paths = [str(item.path) for item in home.store.declined_plans("t1", rounds_digest(home))[0].slices]
     for path in paths:
         append_log(home.ref, path, rows(0, 1))

@@ -4,7 +4,7 @@
 from datetime import timedelta
 
 import pytest
-from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
+from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, sql
 
 from lake.plan import PlanState
 from service.store import NotFound, Store
@@ -115,3 +115,23 @@ def test_each_call_forgets_a_bounded_number(store: Store, database_url: str, mon
     ages(database_url)
     assert [store.prune(KEEP) for _ in range(4)] == [2, 2, 1, 0]
     assert rows(database_url, "plan_total") == 1
+
+
+def test_what_was_declined_is_remembered_until_no_scan_has_left_files_alone_for_it(
+    store: Store, database_url: str
+) -> None:
+    plans = [make_plan(f"dt={day}") for day in (1, 2)]
+    for plan in plans:
+        store.add_plan(plan, request_id=None, actor="scheduler", estimate={}, settings="s", proposed=True)
+        store.decline(plan.plan_id, "ada")
+    ages(database_url)
+    held = plans[0].plan_id
+    store.spare([held])
+    spared = sql(database_url, f"SELECT spared_at_ms FROM plan WHERE id = '{held}'")[0][0]
+    store.spare([held])  # a scan in the same hour writes nothing
+    assert sql(database_url, f"SELECT spared_at_ms FROM plan WHERE id = '{held}'")[0][0] == spared
+    assert prune(store) == 1
+    assert [plan.plan_id for plan in store.declined_plans(TRIPS.name, "s")] == [held]
+    sql(database_url, f"UPDATE plan SET spared_at_ms = spared_at_ms - {LONG_AGO}")
+    assert prune(store) == 1
+    assert store.declined_plans(TRIPS.name, "s") == []

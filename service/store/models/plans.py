@@ -141,6 +141,8 @@ class PlanRow(Base):
     decided_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     #: what became of a proposal (``Decision``); None until somebody says so
     decision: Mapped[str | None] = mapped_column(String)
+    #: when a scan last left files alone because it was declined, to the day; None of a plan that ended since
+    spared_at_ms: Mapped[int | None] = mapped_column(BigInteger)
 
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
     claimed_at_ms: Mapped[int | None] = mapped_column(BigInteger)
