@@ -31,7 +31,7 @@ from service.modes import PLANNED
 from service.planning.account import scan_record
 from service.planning.adoption import adopt
 from service.planning.answer import Answer, describe_plan
-from service.planning.proposals import Outdated, all_of, outdated
+from service.planning.proposals import Outdated, all_of, outdated, without_stale
 from service.planning.refusals import refusal, taken, unsaid_in_rules
 from service.planning.rounds import Rounds, digest, partitions_of
 from service.problems import CommandError
@@ -87,16 +87,18 @@ def scan_and_plan(
     snapshot = _snapshot(store, table, remember=request is None or not request.overrides)
     table = _identified(store, table, snapshot, state)
     asked = _partitions_asked(snapshot, request)
+    pending: Sequence[Unfinished] = ()
     adopted: list[Plan] = []
     if refused is None and not dry_run:
         pending = unfinished() if unfinished else optional.unfinished(load_format(table.ref.format), table.ref)
-        if not table.policy.adopt_pending:
-            pending = [entry for entry in pending if entry.stays]
-        adopted = adopt(store, table, pending, snapshot=snapshot.instant, actor=actor)
+        ours = [entry for entry in pending if table.policy.adopt_pending or entry.stays]
+        if table.mode == "propose":
+            ours = without_stale(ours, snapshot)
+        adopted = adopt(store, table, ours, snapshot=snapshot.instant, actor=actor)
     if request is not None:
         old = all_of(proposals, f"{request.actor} asked for plans")
     elif refused is None or table.mode != "propose":
-        old = outdated(proposals, table, snapshot, digest(table))
+        old = outdated(proposals, table, snapshot, digest(table), pending)
     else:
         old = {}
     held = _without(store.held_partitions(table.name), old)

@@ -48,11 +48,15 @@ class Proposals(StorePart):
 
     def proposals(self, name: str) -> list[Proposal]:
         """The proposals of the table ``name`` on which nobody has decided, the oldest first."""
-        waiting = select(PlanRow.id, PlanRow.settings).where(PlanRow.table_name == name, waits_for_a_yes())
+        waiting = select(PlanRow.id, PlanRow.settings, PlanRow.adopted).where(
+            PlanRow.table_name == name, waits_for_a_yes()
+        )
         with self._database.read() as connection:
             rows = connection.execute(waiting.order_by(PlanRow.id)).all()
             slices = _slices(connection, [row.id for row in rows])
-        return [Proposal(plan_id=row.id, settings=row.settings, slices=slices[row.id]) for row in rows]
+        return [
+            Proposal(plan_id=row.id, settings=row.settings, adopted=row.adopted, slices=slices[row.id]) for row in rows
+        ]
 
     def declined_plans(self, name: str, settings: str) -> list[DeclinedPlan]:
         """Proposals of the table ``name`` that were declined under these ``settings``."""

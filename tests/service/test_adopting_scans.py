@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from contract.plans import plan_all
 from daemon_toys import running, write_config
-from toys.files import base
+from toys.files import base, rows
 from toys.timeline import ToyFormat
-from toys.timeline_tables import create, schedule, table_rows
+from toys.timeline_tables import append_log, create, schedule, table_rows
 from waiting import wait_for
 
 from lake.model import TableRef
@@ -29,7 +29,7 @@ from service.observability.metrics import Metrics
 from service.planning import adoption
 from service.planning.adoption import DeadWork, abandoned, adopt
 from service.problems import CommandError
-from service.store import Store
+from service.store import PlanView, Store
 
 pytestmark = pytest.mark.slow
 
@@ -55,13 +55,13 @@ def waiting(table: TableRef, instant: str = "7", **changes: Any) -> Unfinished:
 def test_the_daemon_executes_what_another_process_scheduled(
     toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store
 ) -> None:
-    rows = table_rows(table)
+    before = table_rows(table)
     schedule(table, "7")
     with running(Daemon(load(write_config(tmp_path, policy={"adopt_pending": True})), "all")):
         wait_for(lambda: store.figures().count(PlanState.COMPLETED), "a completed plan")
     (done,) = store.plans()
     assert (done.adopted, done.instant, done.partition_count) == ("7", "7", 2)
-    assert table_rows(table) == rows
+    assert table_rows(table) == before
     assert list((base(table) / "pending").iterdir()) == []
 
 
@@ -73,6 +73,36 @@ def test_without_adopt_pending_nothing_of_others_is_touched(
         wait_for(lambda: store.figures().count(PlanState.COMPLETED), "a plan of our own")
     assert {view.adopted for view in store.plans()} == {None}
     assert [path.stem for path in (base(table) / "pending").iterdir()] == ["7"]
+
+
+@pytest.mark.parametrize("kind", [PlanKind.COMPACTION, PlanKind.CLUSTERING])
+def test_what_was_adopted_is_proposed_once_while_its_writer_goes_on(
+    toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch, kind: PlanKind
+) -> None:
+    pending = [waiting(table, kind=kind)]
+    monkeypatch.setattr(toys, "unfinished", lambda ref: pending)
+    policy = {"adopt_pending": True, "min_input_files": 50}  # nothing of our own to plan
+    config = load(write_config(tmp_path, mode="propose", policy=policy))
+
+    def scanned() -> list[PlanView]:
+        with Daemon(config, "scheduler") as daemon:
+            daemon.run_once()
+        return [plan for plan in store.plans() if plan.adopted]
+
+    (asked,) = scanned()
+    assert asked.waits_for_approval
+    append_log(table, str(pending[0].groups[0].slices[0].path), rows(0, 1))
+    for _ in range(3):
+        (found,) = scanned()
+    assert found.plan_id == asked.plan_id
+    if kind is PlanKind.CLUSTERING:
+        assert "taken back: 1 of its 6 files changed" in str(found.cancel_reason), "it would lose what came since"
+        return
+    assert found.waits_for_approval, "a compaction leaves later logs to the next one"
+    pending.clear()
+    (found,) = scanned()
+    assert not found.waits_for_approval
+    assert "what it would have executed, 7, was executed or withdrawn" in str(found.cancel_reason)
 
 
 def test_an_adopted_plan_keeps_the_writers_order_and_has_our_other_options(

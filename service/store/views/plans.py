@@ -145,10 +145,11 @@ class PlanView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A plan that waits for a yes; ``settings`` as in ``Planning.add_plan``, None of one that was adopted."""
+    """A plan that waits for a yes; ``settings`` as in ``add_plan``, None of one that ``adopted`` an instant."""
 
     plan_id: str
     settings: str | None
+    adopted: str | None
     slices: tuple[FileSlice, ...]
 
     @property
