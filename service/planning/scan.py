@@ -170,7 +170,7 @@ def plan_written(
 
     What the last scan of the whole table found stays on record. A partition with files that are only too young is
     to be looked at again when the quiet period of the youngest has passed, and one that could be planned but for the
-    room soon. Raises the outcomes of ``lake.errors`` where the table can't be read.
+    room that running plans take soon. Raises the outcomes of ``lake.errors`` where the table can't be read.
     """
     if table.mode not in PLANNED or unsaid_in_rules(config, table) is not None:
         return Look()
@@ -180,7 +180,9 @@ def plan_written(
     held = store.held_partitions(table.name)
     room = _room(table, held)
     if not room:
-        return Look(again_in=dict.fromkeys(partitions, _ROOM_AGAIN))
+        # Plans end within minutes, but proposals may wait for days: what they keep out is left to the scans.
+        soon = not _room(table, store.held_partitions(table.name, by_proposals=False))
+        return Look(again_in=dict.fromkeys(partitions, _ROOM_AGAIN) if soon else {})
     # Some filters go by a partition's place among all of them.
     narrow = None if table.policy.compares_partitions else sorted(partitions)
     snapshot = _snapshot(store, table, remember=False, partitions=narrow)

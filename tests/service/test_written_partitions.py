@@ -154,6 +154,18 @@ def test_partitions_without_room_for_another_plan_wait_for_it(toys, tmp_path, ta
         wait_for(lambda: len(store.plans(state=PlanState.REQUESTED)) == 2, "the room used again")
 
 
+def test_partitions_for_which_proposals_leave_no_room_are_left_to_the_scans(toys, tmp_path, table, store):
+    for number in range(4):
+        write(table, f"dt={number}", rows(1000 * number, 1000 * number + 50))
+    with scheduler(tmp_path, mode="propose", policy={"max_num_groups": 1}):
+        scanned(store)
+        wait_for(lambda: len(store.plans()) == 2, "as many proposals as there is room for")
+        report(store, *(f"dt={n}" for n in range(5)))
+        held = store.held_partitions("t1").keys()
+        wait_for(lambda: {entry.partition for entry in store.written()} == held, "the others forgotten")
+    assert toys.looks == [None], "nobody looks for as long as nobody decides"
+
+
 def test_a_table_that_may_not_be_planned_is_not_planned(toys, tmp_path, table, store):
     write(table, "dt=1", rows(1000, 1050))
     with scheduler(tmp_path, mode="observe") as daemon:
