@@ -97,7 +97,9 @@ def pace(plan: "PlanView", nobody: str | None) -> dict[str, Any]:
     running = plan.state is PlanState.INFLIGHT and nobody is None
     if running and plan.claimed_at and plan.heartbeat_at and 0 < done <= total:
         # Both times are the database's, and so is the moment at which so much was done.
-        ended = plan.milliseconds.get(Step.REWRITE)
+        # One that failed since some groups could not be read is done again, and has its time there as well.
+        over = plan.step in (Step.REWRITE, Step.RECEIPT, Step.COMMIT, Step.RECORD)
+        ended = plan.milliseconds.get(Step.REWRITE) if over else None
         since = (plan.heartbeat_at - plan.claimed_at).total_seconds() - sum(plan.milliseconds.values()) / 1000
         seconds = since if ended is None else ended / 1000
         speed = done / seconds if seconds > 0 else None

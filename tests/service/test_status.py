@@ -213,8 +213,10 @@ def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(
     assert documents.pace(view, None) == {"bytes_per_second": 25.0, "seconds_left": 80.0}
     gone = documents.pace(view, "no executor is running; lakefold worker starts one")
     assert gone == {"bytes_per_second": None, "seconds_left": None}
-    proving = replace(view, milliseconds={"ask": 10_000, "rewrite": 20_000}, progress_bytes_done=3000)
+    proving = replace(view, step="rewrite", milliseconds={"ask": 10_000, "rewrite": 20_000}, progress_bytes_done=3000)
     assert documents.pace(proving, None) == {"bytes_per_second": 150.0, "seconds_left": 0.0}
+    again = replace(view, step="prepare", milliseconds={"ask": 10_000, "rewrite": 30_000})
+    assert documents.pace(again, None) == {"bytes_per_second": 100.0, "seconds_left": 20.0}, "without groups left out"
     assert "left" not in told("plans", "show", plan.plan_id), "no executor is running"
     store.beat(process(spark="running"), MINUTE)
     words = told("plans", "show", plan.plan_id)
