@@ -253,7 +253,7 @@ class _Round:
         if behind := left_behind(record, seen):
             self._move_aside(record, behind)
             record, seen = self._look()
-        if self._finish_carries(record, seen):
+        if (seen.place, seen.token) == (record.last.place, record.last.token) and self._end_copied(record, seen):
             record, seen = self._look()
         decision = self._decide(record, seen, timedelta())
         if record.unsettled or decision.action is Action.WAIT:
@@ -265,6 +265,7 @@ class _Round:
             self._report.waiting += 1
         else:
             self._forget_gone(record, seen, decision.cleared)
+            self._take_back(record, seen, decision)
             if decision.action is Action.MOVE_BACK:
                 self._move_back(record, seen, decision)
             elif decision.action is Action.RESTORE:
@@ -290,42 +291,65 @@ class _Round:
         self._before = written_back(record, seen)
         return record, seen
 
-    def _finish_carries(self, record: Moved, seen: PartitionSeen) -> bool:
-        """End carries that an earlier round has copied to where the partition is; whether there were any."""
-        if (seen.place, seen.token) != (record.last.place, record.last.token):
-            return False
+    def _end_copied(self, record: Moved, seen: PartitionSeen) -> bool:
+        """End carries whose copies are where the partition is; whether there were any that could be.
+
+        What an overwrite that was at work meanwhile would have removed is taken back.
+        """
         there = {file.path for file in seen.places[record.last.place].files}
         copied = [carry for carry in record.carries if not carry.done and carry.target in there]
-        self._bring(record, [(carry.source, carry.target) for carry in copied])
-        return bool(copied)
+        if not copied:
+            return False
+        decision = self._decide(record, seen, timedelta())
+        if decision.action in (Action.WAIT, Action.HALT):
+            return False
+        self._writer.take_back(decision.revoked)
+        self._bring(record, [carry for carry in copied if carry.target not in decision.revoked])
+        return True
+
+    def _take_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> None:
+        """Remove copies that were made for what is not to be done any more, but for those that readers see.
+
+        Else they would be read when the partition is at their place the next time.
+        """
+        to = record.last.place if decision.place is None else decision.place
+        wanted = {self._writer.target_of(file, to) for file in decision.files}
+        read = {record.last.place, seen.place} - {decision.place}
+        shown = {file.path for place, there in seen.places.items() if place in read for file in there.files}
+        begun = {carry.target for carry in record.carries if not carry.done}
+        self._writer.take_back(sorted(begun - wanted - shown))
 
     def _carry(self, record: Moved, seen: PartitionSeen, files: Sequence[PlacedFile]) -> None:
         pairs = [(file, self._writer.target_of(file, record.last.place)) for file in files]
         if pairs:
             self._store.begin_carries(self._table, self._partition, pairs, seen.came_ms)
             failpoint("carry_recorded")
-            self._bring(record, pairs)
+            gone = self._writer.copy(pairs)
+            copies = [(file, target) for file, target in pairs if file not in gone]
+            # A copy takes its time, in which a writer may have overwritten what it was to be added to.
+            record, seen = self._look()
+            self._store.end_carries(self._table, [(one, None) for one in record.carries if one.source in gone])
+            again = self._decide(record, seen, timedelta())
+            if not {file for file, _ in copies} <= (set(again.files) if again.action is Action.CARRY else set()):
+                self._take_back(record, seen, again)
+                raise Conflict("another writer was there meanwhile")
+            self._writer.show(copies)
+            failpoint("carry_copied")
+            # The overwrite may also have been at its end, and have looked already what there is to remove.
+            record, seen = self._look()
+            if copies and (not self._end_copied(record, seen) or self._decide(record, seen, timedelta()).revoked):
+                raise Conflict("another writer was there meanwhile")
 
-    def _bring(self, record: Moved, pairs: Sequence[tuple[PlacedFile, str]]) -> None:
-        """Copy recorded carries, have the catalog count them, and note that they are done."""
-        if not pairs:
+    def _bring(self, record: Moved, carries: Sequence[Carry]) -> None:
+        """Have the catalog count what was copied, and note that it is done."""
+        if not carries:
             return
-        gone = self._writer.copy(pairs)
-        failpoint("carry_copied")
         self._writer.tell(record.last, before=self._before)
         failpoint("carry_told")
-        sources = frozenset(source for source, _ in pairs)
         former = {one.place: one for one in record.former}
-        (now,) = self._store.moved(self._table, [self._partition])
-        self._store.end_carries(
-            self._table,
-            [
-                (carry, None if carry.source in gone else former.get(_directory(carry.source.path)))
-                for carry in now.carries
-                if carry.source in sources and not carry.done
-            ],
-        )
-        self._report.carried += len(pairs) - len(gone)
+        ended = [(carry, former.get(_directory(carry.source.path))) for carry in carries]
+        self._store.end_carries(self._table, ended)
+        self._report.carried += len(carries)
 
     def _move_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> None:
         """The former place is the partition's again, with what goes along; what was left waits for its deletion."""
@@ -337,6 +361,7 @@ class _Round:
             failpoint("carry_recorded")
             if self._writer.copy(along):
                 raise Conflict("files that were to go along are gone")
+            self._writer.show(along)
             failpoint("carry_copied")
         record, seen = self._look()
         again = self._decide(record, seen, timedelta())

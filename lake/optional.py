@@ -273,7 +273,13 @@ class CarriesLateFiles(Protocol):
         """Where ``source`` is copied to in ``place``: always the same for the same file, and for no other one."""
 
     def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
-        """Copy each file to its target, whole or not at all, unless it is there; those that are gone, or changed."""
+        """Copy each file, whole, to where nobody reads it yet, unless it is at its target; those gone, or changed."""
+
+    def show(self, pairs: Sequence[tuple[PlacedFile, str]]) -> None:
+        """Give copies the names of their targets. Raises Conflict where one is gone."""
+
+    def take_back(self, targets: Collection[str]) -> None:
+        """Remove copies, seen or not, of files that readers are not to see there. Idempotent."""
 
     def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
         """Move files to where no reader looks; each of those that are there now, with its path. Idempotent."""

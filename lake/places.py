@@ -154,7 +154,8 @@ class Decision:
 
     ``aside`` are files that an overwrite which came later has removed, as far as readers go: they stay where they are
     until their retention has passed. ``place`` is where the partition moves back to. ``cleared`` are former places
-    that an overwrite of another place has emptied: nothing is expected there any more.
+    that an overwrite of another place has emptied: nothing is expected there any more. ``revoked`` are copies of files
+    set aside which the overwrite has not met: a round made them while it was at work.
     """
 
     action: Action
@@ -163,6 +164,7 @@ class Decision:
     aside: tuple[PlacedFile, ...] = ()
     place: str | None = None
     cleared: tuple[str, ...] = ()
+    revoked: tuple[str, ...] = ()
 
 
 class _State(StrEnum):
@@ -276,7 +278,10 @@ def _of_the_written(
             return _halt(_both(overwritten[0].place, seen.place))
         if untold_order := _untold_order(late, began, seen.place, seen):
             return _halt(untold_order)
-        return _carry(late, _began(here.late), f"{_words(seen.place)} was overwritten")
+        decision = _carry(late, began, f"{_words(seen.place)} was overwritten")
+        there = {file.path for file in seen.places[seen.place].files}
+        begun = [carry for carry in record.carries if not carry.done and carry.target in there]
+        return replace(decision, revoked=tuple(one.target for one in begun if one.source in decision.aside))
     if not overwritten:
         return _carry(late, None, f"files were added to {_words(stirred[0].place)} after the partition had left it")
     if writing := _being_written(here.late, seen.places[seen.place]):
@@ -314,7 +319,7 @@ def go_home(record: Moved, seen: PartitionSeen) -> Decision:
         return decision if decision.action is not Action.NOTHING else _nothing(decision.reason)
     if seen.place is None or seen.place == home:
         return _nothing(f"{words_of(record.partition)} is at home")
-    targets = {carry.target for carry in record.carries}
+    targets = {carry.target for carry in record.carries if not carry.done}
     there = [file for file in seen.places[home].files if file.path not in targets]
     if there:
         reason = f"{len(there)} files are in {_words(home)} until their retention has passed"

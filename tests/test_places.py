@@ -266,6 +266,28 @@ def test_rule_5_a_file_that_was_to_be_carried_stays_as_old_as_it_was():
         assert (decision.action, decision.aside) == (action, () if came is None else (late,))
 
 
+def test_rule_5_a_copy_that_an_overwrite_has_not_met_is_revoked_unless_its_source_is_younger():
+    copy = file("here/carried-1", LATE)
+    overwritten = seen(file("here/new", LATE), copy)
+    for came, revoked in ((EARLY, (copy.path,)), (LATE, ())):
+        late = file("home/late", EARLY)
+        home = PlaceSeen(files={**QUIET.files, late: came})
+        carry = Carry(row_id=1, partition="p", source=late, target=copy.path, came_ms=came)
+        decision = decide(moved(HOME, carries=(carry,)), standing(home=home, here=overwritten), NO_TIME)
+        assert (decision.revoked, decision.aside) == (revoked, (late,) if revoked else ())
+        done = decide(moved(HOME, carries=(replace(carry, done=True),)), standing(home=home, here=overwritten), NO_TIME)
+        assert done.revoked == (), "readers have seen it, and somebody may have left it there"
+
+
+def test_rule_6_a_partition_does_not_go_home_while_what_was_carried_there_once_waits_for_its_deletion():
+    carried = file("home/carried-1", EARLY)
+    carry = Carry(row_id=1, partition="p", source=file("mid/late", EARLY), target=carried.path, done=True)
+    record = replace(moved(Former(place="home", inputs=(carried,)), carries=(carry,)), home="home")
+    assert go_home(record, standing(home=seen(carried), here=WHOLE)).action is Action.WAIT
+    begun = replace(record, carries=(replace(carry, done=False),), former=(Former(place="home", inputs=()),))
+    assert go_home(begun, standing(home=seen(carried), here=WHOLE)).action is Action.MOVE_BACK
+
+
 def test_rule_6_a_partition_goes_home_with_all_its_files_when_its_own_directory_is_empty():
     added = file("here/new", LATE)
     here = seen(*files_of("here", PUBLISHED), added)

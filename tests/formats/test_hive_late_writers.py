@@ -798,7 +798,7 @@ def overwrite_by_renames(place: Path, low: int, high: int) -> list[str]:
     staging.mkdir()
     anew = write(staging, low, high, "000000_0")
     wait_a_tick(staging)
-    for path in place.iterdir():
+    for path in data_files(place):
         path.unlink()
     (staging / "000000_0").rename(place / "000000_0")
     return anew
@@ -814,6 +814,28 @@ def test_rule_5_an_overwrite_after_a_round_that_was_killed_while_it_carried_remo
     after_its_hold(bench)
     assert (swept(bench).carried, in_partition(bench), halted(bench)) == (0, sorted(anew), None)
     assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew))
+    assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
+
+
+@pytest.mark.parametrize("method", ["second_name", "rename"])
+def test_rule_5_an_overwrite_while_a_late_file_is_copied_is_alone_there(bench: Bench, method: str):
+    place, real, anew = here(bench), getattr(LocalFiles, method), list[str]()
+    write(home(bench), 900, 910)
+
+    def copied(files: LocalFiles, source: str, target: str) -> None:
+        if method == "second_name":
+            real(files, source, target)
+        if not anew:
+            anew.extend(overwrite_by_renames(place, 700, 720))
+        if method == "rename":
+            real(files, source, target)
+
+    with mock.patch.object(LocalFiles, method, copied):
+        assert swept(bench).carried == 0
+    assert (in_partition(bench), len(list(place.iterdir()))) == (sorted(anew), 1)
+    assert (swept(bench).aside, in_partition(bench), swept(bench), halted(bench)) == (
+        1, sorted(anew), LateReport(), None,
+    )  # fmt: skip
     assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
 
 
@@ -835,6 +857,20 @@ def test_rule_5_a_round_that_is_killed_while_it_moves_back_is_finished_once_by_t
     assert bench.run().result is Result.COMPLETED
     bench.clean()
     assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+
+
+def test_rule_5_what_was_to_go_along_back_and_is_overwritten_before_it_does_is_not_there_then(bench: Bench):
+    overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    write(here(bench), 900, 910)
+    killed_at(bench, "carry_copied")
+    after_its_hold(bench)
+    wait_a_tick(home(bench))
+    # By a writer that has looked for what to remove before the copy came.
+    (home(bench) / "part-anew.parquet").unlink()
+    anew = write(home(bench), 600, 620, "part-later.parquet")
+    assert (swept(bench).moved_back, here(bench), in_partition(bench)) == (1, home(bench), sorted(anew))
+    assert (swept(bench), halted(bench)) == (LateReport(), None)
 
 
 def test_rule_5_a_copy_that_a_sleeping_round_makes_when_its_partition_has_moved_on_doubles_no_row(bench: Bench):

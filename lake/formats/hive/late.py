@@ -29,15 +29,14 @@ def target_of(source: PlacedFile, place: str) -> str:
     return f"{place}/{name}" if place else name
 
 
-def copy(ref: TableRef, pairs: Sequence[tuple[PlacedFile, str]], fence: Callable[[], None]) -> Collection[PlacedFile]:
-    """Bring each file to its target by a second name, or a copy where the file system can't; those that are gone."""
+def copy(ref: TableRef, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
+    """Bring each file beside its target, by a second name or as a copy; those of them that are gone."""
     gone, files = set(), files_of(ref.location)
     for source, name in pairs:
         target = file_at(ref.location, name)
         if files.exists(target):
             continue
-        path, directory = file_at(ref.location, source.path), dirname(target)
-        scratch = f"{directory}/.{basename(target)}"
+        path, directory, scratch = file_at(ref.location, source.path), dirname(target), _hidden(target)
         files.remove(scratch)
         try:
             if _placed(ref, path) != source:
@@ -54,10 +53,33 @@ def copy(ref: TableRef, pairs: Sequence[tuple[PlacedFile, str]], fence: Callable
             continue
         except OSError as error:
             raise Transient(f"{path} can't be copied to {directory}: {error.strerror}") from error
-        fence()
-        files.rename(scratch, target)
-        files.sync(directory)
     return gone
+
+
+def show(ref: TableRef, pairs: Sequence[tuple[PlacedFile, str]], fence: Callable[[], None]) -> None:
+    """Give copies their names; whoever has emptied the directory meanwhile has removed them."""
+    files = files_of(ref.location)
+    for _, name in pairs:
+        target = file_at(ref.location, name)
+        if files.exists(target):
+            continue
+        fence()
+        try:
+            files.rename(_hidden(target), target)
+            files.sync(dirname(target))
+        except FileNotFoundError:
+            raise Conflict(f"the copy at {target} is gone") from None
+        except OSError as error:
+            raise Transient(f"{target} can't be made: {error.strerror}") from error
+
+
+def take_back(ref: TableRef, targets: Collection[str], fence: Callable[[], None]) -> None:
+    """Remove copies that nobody is to read."""
+    files = files_of(ref.location)
+    for target in (file_at(ref.location, name) for name in targets):
+        fence()
+        files.remove(_hidden(target))
+        files.remove(target)
 
 
 def move_aside(ref: TableRef, files: Sequence[PlacedFile], fence: Callable[[], None]) -> Mapping[PlacedFile, str]:
@@ -140,6 +162,10 @@ def tell(
             f"somebody changed {ref.name} in the metastore while the sweep did, and one of the two may have undone the "
             f"other: {difference}; compare with what was intended, then lakefold resume"
         )
+
+
+def _hidden(target: str) -> str:
+    return f"{dirname(target)}/.{basename(target)}"
 
 
 def _left_as(ref: TableRef, place: Place) -> tuple[str, str | None]:

@@ -186,7 +186,15 @@ class HiveWriter:
 
     def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
         """See ``CarriesLateFiles``."""
-        return late.copy(self._ref, pairs, self.fence)
+        return late.copy(self._ref, pairs)
+
+    def show(self, pairs: Sequence[tuple[PlacedFile, str]]) -> None:
+        """See ``CarriesLateFiles``."""
+        late.show(self._ref, pairs, self.fence)
+
+    def take_back(self, targets: Collection[str]) -> None:
+        """See ``CarriesLateFiles``."""
+        late.take_back(self._ref, targets, self.fence)
 
     def tell(self, last: Move, move: Move | None = None, *, before: tuple[str, str | None] | None = None) -> None:
         """See ``CarriesLateFiles``."""
