@@ -5,10 +5,12 @@ import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import literal
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from lake.model import TableRef
 from service.store import ScanRecord, Store
+from service.store.clock import to_ms
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -128,13 +130,16 @@ def test_what_somebody_else_deleted_was_not_freed_by_the_cleaner(store: Store) -
 
 
 @pytest.mark.slow
-def test_points_thin_out_with_age_and_are_never_more_than_67(store: Store, database_url: str) -> None:
+def test_points_thin_out_with_age_and_are_never_more_than_67(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Time goes on, and no point is made older: days begin where they began.
+    clock = [to_ms(datetime(2026, 3, 1, 13, tzinfo=UTC))]
+    monkeypatch.setattr("service.store.trends.db_now", lambda: literal(clock[0]))
     scanned(store, TRIPS.name, 40, 12)
     most = 0
     for _ in range(40 * 6):
         assert store.keep_trends()
         most = max(most, len(store.trend(TRIPS.name)))
-        age(database_url, 4 * HOUR)
+        clock[0] += 4 * HOUR
     points = store.trend(TRIPS.name)
     now = points[-1].at + timedelta(hours=4)
     young = [point for point in points if now - point.at < timedelta(days=7)]
