@@ -6,6 +6,7 @@ import re
 import socket
 import sqlite3
 import threading
+from contextlib import closing
 from datetime import datetime
 
 import pytest
@@ -102,6 +103,12 @@ def proposed_before(service, plan):
     database.close()
 
 
+def scans_to_come(service):
+    """How many reports of written partitions, the one after a table's last plan among them, wait for their scan."""
+    with closing(sqlite3.connect(service.home / "lakefold.db")) as database:
+        return database.execute("SELECT count(*) FROM written_partition").fetchone()[0]
+
+
 def plan_of(service, table):
     return service.store.plans(table=table)[0].plan_id
 
@@ -109,6 +116,7 @@ def plan_of(service, table):
 def test_each_reading_command_prints_the_same_from_another_machine(service):
     service.store.pause("t2", "somebody")
     service.execute()
+    wait_for(lambda: not scans_to_come(service), "what was executed scanned")
     done, waiting = plan_of(service, "t1"), plan_of(service, "t2")
     for command, code in {
         ("status",): 0,
