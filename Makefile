@@ -36,9 +36,9 @@ $(CLASSES): $(READY) tests/class_archive.py tests/QuickLocalFiles.java
 servers:
 	@bash tests/servers.sh
 
-test: $(READY) ## the whole suite (slice lengths), in two processes
+test: $(READY) ## the whole suite (slice lengths), in three processes
 	@$(MAKE) -s -j 2 servers $(CLASSES)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-fast: $(READY) ## the inner loop: the tests that need no JVM, no server and less than half a second each
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not spark and not server and not slow and not soak" $(PYTEST_ARGS)
