@@ -119,6 +119,9 @@ class PlanStore(Protocol):
         Halts the table as ``complete`` does.
         """
 
+    def add_moves(self, table: TableRef, commit: Commit) -> bool:
+        """Record the moves of a commit of a plan that completed as another one; False for any other, or a known one."""
+
     def requeue(self, claim: Claim, error: str) -> bool:
         """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False)."""
 

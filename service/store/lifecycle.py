@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, insert, select, update
 
 from lake.model import TableRef
-from lake.plan import Claim, Commit, LeftOut, PartitionFigures, Plan, PlanState, Step
+from lake.plan import Claim, Commit, LeftOut, PartitionFigures, Plan, PlanState, Step, SupersededVersion
 from service.store.base import StorePart, fenced_update, hold, locked, record_event, storable
 from service.store.charges import settle
 from service.store.clock import db_now, milliseconds, to_ms
@@ -19,7 +19,7 @@ from service.store.halts import halt
 from service.store.holds import free, open_again
 from service.store.models import GroupRow, PlanRow, SupersededRow, TableRow
 from service.store.notifications import tell
-from service.store.places import record_moves
+from service.store.places import is_moved_by, record_moves, record_moves_late
 from service.store.rows import load_plan
 from service.store.staged import clear_committed
 from service.store.views import ErrorClass, Failure
@@ -144,9 +144,21 @@ class Lifecycle(StorePart):
                 connection, row.id, PlanState(row.state), PlanState.COMPLETED, epoch=row.epoch, actor="sweep",
                 reason=reason,
             )  # fmt: skip
-            self._superseded_by(connection, row, commit)
+            self._superseded_by(connection, row, commit, is_late=True)
             self._tell_end(connection, plan, PlanState.COMPLETED, row.epoch, row.attempts, values, reason)
             scan_after_work(connection, plan.table.name)
+            return True
+
+    def add_moves(self, table: TableRef, commit: Commit) -> bool:
+        """Record the moves of a commit of a plan that completed as another one; False for any other, or a known one."""
+        other = select(PlanRow.__table__).where(
+            PlanRow.id == commit.plan_id, PlanRow.state == PlanState.COMPLETED, PlanRow.instant != commit.instant
+        )
+        with self._database.write() as connection:
+            row = connection.execute(locked(other)).one_or_none()
+            if row is None or is_moved_by(connection, table.name, commit):
+                return False
+            self._superseded_by(connection, row, commit, is_late=True)
             return True
 
     def requeue(self, claim: Claim, error: str) -> bool:
@@ -198,14 +210,20 @@ class Lifecycle(StorePart):
             values = {"error": storable(reason), "error_class": None if asked else ErrorClass.CONFLICT}
             self._leave_inflight(connection, claim, PlanState.CANCELLED, values, actor, reason)
 
-    def _superseded_by(self, connection: Connection, row: Row[Any], commit: Commit) -> None:
-        """What the commit of the plan ``row`` replaced, and no longer leaves over.
+    def _superseded_by(self, connection: Connection, row: Row[Any], commit: Commit, *, is_late: bool = False) -> None:
+        """What the commit of the plan ``row`` replaced, and no longer leaves over. ``is_late``: others came since.
 
         The table is halted where an attempt made it that this database has no memory of: then it was set back, which
         the plan's record puts right, or somebody runs plans from a copy of it, and goes on doing so.
         """
-        _supersede(connection, row.table_name, commit)
-        record_moves(connection, row.table_name, commit)
+        others = frozenset[str]()
+        if is_late:
+            others = record_moves_late(connection, row.table_name, commit)
+        else:
+            record_moves(connection, row.table_name, commit)
+        _supersede(
+            connection, row.table_name, commit, [one for one in commit.superseded if one.partition not in others]
+        )
         clear_committed(connection, commit, row.epoch)
         if commit.epoch is not None and commit.epoch > row.epoch:
             self._halt(
@@ -273,7 +291,7 @@ def _completed(commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str,
     }  # fmt: skip
 
 
-def _supersede(connection: Connection, table: str, commit: Commit) -> None:
+def _supersede(connection: Connection, table: str, commit: Commit, replaced: Sequence[SupersededVersion]) -> None:
     """What ``commit`` replaced waits for its deletion from now on."""
     now = connection.execute(select(db_now())).scalar_one()
     versions = [
@@ -282,7 +300,7 @@ def _supersede(connection: Connection, table: str, commit: Commit) -> None:
             "bytes": v.bytes, "instant": v.instant, "superseded_at_ms": now,
             "modified_at_ms": None if v.modified_at is None else to_ms(v.modified_at),
         }
-        for v in commit.superseded
+        for v in replaced
     ]  # fmt: skip
     if not versions:
         return

@@ -7,10 +7,11 @@ lives, and a file that was carried once must not be carried again.
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lake.model import TableRef
@@ -20,7 +21,7 @@ from service.store.audit import audited
 from service.store.base import StorePart, insert_if_absent
 from service.store.clock import db_now, milliseconds
 from service.store.halts import halt
-from service.store.models import CarryRow, PlaceMoveRow, PlanRow, SupersededRow
+from service.store.models import CarryRow, PlaceMoveRow, PlanRow, StagedRow, SupersededRow
 
 #: rows asked for, or changed, by one statement
 _CHUNK = 500
@@ -171,6 +172,59 @@ def record_moves(connection: Connection, table: str, commit: Commit) -> None:
         values = _values(table, move, commit.plan_id, ())
         if insert_if_absent(connection, PlaceMoveRow, **values, made_at_ms=db_now()):
             _forget_files(connection, table, move)
+
+
+def is_moved_by(connection: Connection, table: str, commit: Commit) -> bool:
+    """Whether a move of a commit is known."""
+    row = PlaceMoveRow
+    known = select(row.id).where(row.table_name == table, row.token == commit.instant).limit(1)
+    return connection.execute(known).one_or_none() is not None
+
+
+def record_moves_late(connection: Connection, table: str, commit: Commit) -> frozenset[str]:
+    """The moves of a commit that was found only now; the partitions in which nothing that it replaced is its to delete.
+
+    A move that another one has followed is put before it. Where that one began elsewhere than this one had ended,
+    somebody had undone it: what it had made waits for its deletion, who still writes there is late, and what it
+    replaced is the other one's to delete. Of a move that is known, nothing is done again.
+    """
+    row, others = PlaceMoveRow, set()
+    staged = select(StagedRow.staged_at_ms).where(
+        StagedRow.plan_id == commit.plan_id, StagedRow.token == commit.instant
+    )
+    staged_at = connection.execute(staged).scalar_one_or_none()
+    for move in commit.moves:
+        every = select(row.__table__).where(row.table_name == table, row.partition_path == move.partition)
+        known = connection.execute(every.order_by(row.id)).all()
+        if any(one.token == move.token for one in known):
+            others.add(move.partition)
+            continue
+        later = _since(known, move, staged_at)
+        # Their order is that of their numbers.
+        connection.execute(delete(row).where(row.id.in_([one.id for one in later])))
+        values = _values(table, move, commit.plan_id, ())
+        insert_if_absent(connection, row, **values, made_at_ms=db_now())
+        if not later:
+            _forget_files(connection, table, move)
+        elif later[0].left_place != move.place:
+            there = later[0].left_place
+            back = replace(move, token=f"undone-{move.token}", left=move.place, place=there, files=())
+            insert_if_absent(connection, row, **_values(table, back, commit.plan_id, ()), made_at_ms=db_now())
+            _supersede(connection, table, move.partition, commit.plan_id, back.token, move.files)
+            others.add(move.partition)
+        for one in later:
+            again = {name: value for name, value in one._mapping.items() if name != "id"}
+            connection.execute(insert(row).values(**again))
+    return frozenset(others)
+
+
+def _since(known: Sequence[Row[Any]], move: Move, staged_at: int | None) -> Sequence[Row[Any]]:
+    """The moves, of ``known``, from the first on that was made after one that was found only now."""
+    made = [index for index, one in enumerate(known) if one.made_at_ms is not None]
+    left = [index for index in made if known[index].left_place == move.place]
+    after = [index for index in made if staged_at is not None and known[index].begun_at_ms >= staged_at]
+    first = next(iter(left or after), len(known))
+    return known[first:]
 
 
 def _forget_files(connection: Connection, table: str, move: Move) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the database keeps of moved partitions: their places, what is carried, what waits there for its deletion."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import cast
@@ -12,7 +12,7 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 from executors.late import stirred
 from lake.model import TableRef
 from lake.places import Moved, PartitionSeen, PlaceSeen
-from lake.plan import Keeper, KeeperKind, Move, PlacedFile, Plan
+from lake.plan import Commit, Keeper, KeeperKind, Move, PlacedFile, Plan, Staged
 from lake.ports import TableFormat
 from service.store import PartitionsTaken, Store
 
@@ -127,6 +127,9 @@ class AtHome:
     def identity(self, table: TableRef) -> str:
         return self._identity
 
+    def written_to(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
+        return ()
+
     def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
         (former,) = self._record.former
         places = {"v1/dt=1": PlaceSeen(files={NEW: 9_000}), "dt=1": PlaceSeen(files=dict.fromkeys(former.inputs, 1))}
@@ -197,3 +200,72 @@ def test_a_table_is_halted_for_the_first_reason(store: Store) -> None:
     for reason in ("the first", "the second"):
         store.halt_table(TRIPS, reason)
     assert store.table_state(TRIPS.name).halted_reason == "the first"
+
+
+def ended(store: Store, token: str = "va") -> tuple[Plan, Commit]:
+    """A plan that was let go, and the commit that its executor has made or makes all the same."""
+    plan = add(store, "dt=1")
+    claim = claimed(store)
+    store.stage(claim, Staged(token=token, paths=()))
+    store.cancel(claim, "no answer", actor="ada")
+    file = replace(NEW, path=f"{token}/dt=1/new.parquet")
+    move = Move(partition="dt=1", token=token, left="dt=1", place=f"{token}/dt=1", files=(file,), made_at=7)
+    return plan, replace(commit_of(plan, token), moves=(move,))
+
+
+def followed(store: Store, left: str) -> Plan:
+    """A plan that has moved the partition since, from there."""
+    plan = add(store, "dt=1")
+    move = Move(partition="dt=1", token="vb", left=left, place="vb/dt=1", files=(LATE,), made_at=7)
+    files = tuple(
+        replace(one, path=f"{left}/{one.path.rpartition('/')[2]}") for one in commit_of(plan, "vb").superseded
+    )
+    commit = replace(commit_of(plan, "vb"), moves=(move,), superseded=files)
+    store.complete(claimed(store), commit, figures_of(plan), {})
+    return plan
+
+
+def recorded(store: Store, commit: Commit) -> bool:
+    return store.complete_late(commit, figures_of)
+
+
+def test_a_commit_that_is_recorded_after_the_one_that_followed_it_stays_before_it(store: Store) -> None:
+    _, commit = ended(store)
+    followed(store, left="va/dt=1")
+    assert recorded(store, commit)
+    found = known(store)
+    assert (found.last.token, found.last.files, found.home) == ("vb", (LATE,), "dt=1")
+    assert found.earlier == {("dt=1", None), ("va/dt=1", "va")}
+    assert {former.place: len(former.inputs) for former in found.former} == {"dt=1": 2, "va/dt=1": 2}
+
+
+def test_of_a_commit_that_was_undone_before_another_one_what_it_made_is_waited_for_where_it_was(store: Store) -> None:
+    plan, commit = ended(store)
+    other = followed(store, left="dt=1")
+    assert recorded(store, commit)
+    found = known(store)
+    assert (found.last.token, found.last.files, found.home) == ("vb", (LATE,), "dt=1")
+    assert ("va/dt=1", "va") in found.earlier
+    assert {(former.place, former.plan_id, len(former.inputs)) for former in found.former} == {
+        ("dt=1", other.plan_id, 2), ("va/dt=1", plan.plan_id, 1),
+    }  # fmt: skip
+    assert not recorded(store, commit)
+
+
+def test_a_commit_of_an_attempt_that_was_let_go_is_known_beside_that_of_its_successor(
+    store: Store, database_url: str
+) -> None:
+    plan = add(store, "dt=1")
+    claim = claimed(store)
+    store.stage(claim, Staged(token="va", paths=()))
+    store.requeue(claim, "no answer")
+    sql(database_url, "UPDATE plan SET not_before_ms = 0")
+    undone = Move(partition="dt=1", token="va", left="dt=1", place="va/dt=1", files=(NEW,), made_at=7)
+    commit = replace(commit_of(plan, "va"), moves=(undone,))
+    assert not store.add_moves(TRIPS, commit), "it may yet be this plan's"
+    move = Move(partition="dt=1", token="vb", left="dt=1", place="vb/dt=1", files=(LATE,), made_at=7)
+    store.complete(claimed(store), replace(commit_of(plan, "vb"), moves=(move,)), figures_of(plan), {})
+    assert [store.add_moves(TRIPS, commit) for _ in range(2)] == [True, False]
+    found = known(store)
+    assert (found.last.token, {former.place for former in found.former}) == ("vb", {"dt=1", "va/dt=1"})
+    assert store.leftovers(TRIPS) == []
