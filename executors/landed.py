@@ -7,6 +7,8 @@ from functools import partial
 from executors.outcome import figures_of
 from lake.errors import CommitLost, one_line
 from lake.model import TableRef
+from lake.optional import LeavesPlaces
+from lake.plan import PlanState
 from lake.plan_store import PlanStore
 from lake.ports import TableFormat
 
@@ -32,4 +34,21 @@ def record_late(table: TableRef, *, format: TableFormat, store: PlanStore) -> in
         if store.complete_late(commit, partial(figures_of, commit=commit)):
             recorded += 1
             log.warning("plan %s of %s had ended, yet %s is its commit: recorded", plan_id, table.name, commit.instant)
+    if isinstance(format, LeavesPlaces):
+        recorded += _record_undone(table, format, store)
+    return recorded
+
+
+def _record_undone(table: TableRef, format_: LeavesPlaces, store: PlanStore) -> int:
+    """Commits of attempts that a later attempt of their plan has followed, and that a writer was told of all the same.
+
+    Somebody has undone them right after they were made, so that they were taken for none.
+    """
+    left = store.leftovers(table)
+    completed = [one.staged for one in left if store.plan_state(one.plan_id) is PlanState.COMPLETED]
+    recorded = 0
+    for commit in format_.written_to(table, completed) if completed else ():
+        if store.add_moves(table, commit):
+            recorded += 1
+            log.warning("%s: %s was undone, and a writer was told of it: recorded", table.name, commit.instant)
     return recorded

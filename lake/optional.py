@@ -15,7 +15,7 @@ from lake.errors import Rejected
 from lake.history import Check, History, go_on
 from lake.model import TableRef
 from lake.places import Moved, PartitionSeen
-from lake.plan import ClusteringGroup, Move, PlacedFile, PlanKind, Staged, SupersededVersion
+from lake.plan import ClusteringGroup, Commit, Move, PlacedFile, PlanKind, Staged, SupersededVersion
 from lake.ports import Capability, Prepared, TableFormat
 
 
@@ -259,6 +259,12 @@ class LeavesPlaces(Protocol):
         """Where these partitions are now, by name, and what is in each of their ``places``.
 
         Of files that are not recorded it tells whether they are still being written.
+        """
+
+    def written_to(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
+        """The commits of those of ``staged`` that writers have written to, though no partition names them now.
+
+        Only a commit sends a writer there: so it was made, and somebody has undone it.
         """
 
 

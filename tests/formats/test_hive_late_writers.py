@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -281,18 +281,24 @@ def test_rule_1_an_overwrite_of_the_whole_table_is_followed_and_no_version_that_
     assert bench.rows() == sorted(anew)
 
 
+def put(bench: Bench, partitions: Mapping[str, Any]) -> None:
+    """A call that gives all of them what they had then."""
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), list(partitions.values()))
+
+
 class Killed(BaseException):
     """What a process does not survive."""
 
 
-def killed_before_it_records(bench: Bench) -> Plan:
+def killed_before_it_records(bench: Bench, **options: Any) -> Plan:
     """A plan whose call was made, and whose executor has told nobody."""
 
     def point(name: str) -> None:
         if name == "before_record":
             raise Killed
 
-    plan = bench.request()
+    plan = bench.request(**options)
     with mock.patch("executors.run.failpoint", point), pytest.raises(Killed):
         bench.run()
     bench.expire()
@@ -324,6 +330,9 @@ def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_hal
     anew = write(home(bench), 500, 520, "part-anew.parquet")
     assert bench.rescue() is not None
     assert (bench.state(plan), bench.rows()) == ("failed", [])
+    there = here(bench)
+    there.mkdir(parents=True)
+    write(there, 920, 930)
     for _ in range(2):
         assert "drop such partitions and add them" in str(halted(bench))
         bench.store.resume(bench.table.name, actor="ada")
@@ -339,6 +348,73 @@ def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_hal
     assert bench.run().result is Result.COMPLETED
     bench.clean()
     assert (bench.rows(), swept(bench), halted(bench)) == (sorted(anew + more), LateReport(), None)
+    assert data_files(there), "nobody but a writer can have written it, and nobody has moved it yet"
+
+
+def test_rule_11_what_was_written_to_a_commit_that_was_undone_before_anybody_recorded_it_is_seen(unmoved: Bench):
+    """As by an INSERT of Hive's, which ends with what it read before the commit, of an executor that died after it."""
+    bench, before, rows_before = unmoved, as_is(unmoved), in_partition(unmoved)
+    plan = killed_before_it_records(bench, partitions=[PARTITION])
+    place = here(bench)
+    late = write(place, 800, 810, "part-seen.parquet")
+    written_back(bench, before)
+    more = write(home(bench), 900, 910)
+    bench.rescue()
+    bench.sweep()
+    assert (bench.state(plan), here(bench)) == ("completed", place)
+    assert in_partition(bench) == sorted([*rows_before, *late, *more])
+    assert (swept(bench), halted(bench)) == (LateReport(), None)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_rule_11_what_is_written_to_a_commit_that_was_undone_is_seen_whatever_was_committed_since(
+    unmoved: Bench, again: bool
+):
+    """By the plan itself, which was let go with no trace of its commit, or by another one."""
+    bench, rows_before = unmoved, in_partition(unmoved)
+    before = bench.case.partitions(bench.table)  # type: ignore[attr-defined]
+    plan = killed_before_it_records(bench)
+    place = here(bench)
+    put(bench, before)
+    bench.rescue()
+    assert bench.state(plan) == "requested"
+    if not again:
+        bench.store.request_cancel(plan.plan_id, actor="ada", reason="no need")
+        bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert here(bench) not in (place, home(bench))
+    late = write(place, 800, 810)
+    bench.sweep()
+    assert in_partition(bench) == sorted([*rows_before, *late])
+    assert (swept(bench), halted(bench)) == (LateReport(), None)
+    bench.clean()
+    assert in_partition(bench) == sorted([*rows_before, *late])
+
+
+@pytest.mark.parametrize("lands", ["before", "after"])
+def test_rule_1_a_commit_of_a_plan_that_had_ended_undoes_none_that_has_come_since(unmoved: Bench, lands: str):
+    """It was not the table's when it was asked for; its executor slept, and its call landed before or after another."""
+    bench, before = unmoved, unmoved.case.partitions(unmoved.table)  # type: ignore[attr-defined]
+    plan = killed_before_it_records(bench)
+    call = bench.case.partitions(bench.table)  # type: ignore[attr-defined]
+    taken = bench.store.expired("a rescuer")
+    assert taken is not None
+    bench.store.cancel(taken, "it is not there", actor="ada")
+    if lands == "after":
+        put(bench, before)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    place = here(bench)
+    write(place, 900, 910)
+    expected = in_partition(bench)
+    if lands == "after":
+        put(bench, call)
+    bench.sweep()
+    assert (bench.state(plan), here(bench), in_partition(bench)) == ("completed", place, expected)
+    late = write(bench.case.places(bench.table)["dt=1"].with_name(PARTITION), 910, 920)  # type: ignore[attr-defined]
+    assert (swept(bench).carried, in_partition(bench)) == (1, sorted([*expected, *late]))
+    bench.clean()
+    assert (swept(bench), halted(bench), in_partition(bench)) == (LateReport(), None, sorted([*expected, *late]))
 
 
 def home_files_wait(bench: Bench) -> int:

@@ -17,8 +17,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lake.errors import CommitLost, Integrity, Transient
+from lake.files import Entry
 from lake.filesystems import files_of
 from lake.formats.hive.catalog import HOME, WHOLE, Place, places_of, table_of
+from lake.formats.hive.slices import placed
+from lake.locations import file_at
 from lake.metastore import Metastore, Table
 from lake.model import TableRef, words_of
 from lake.plan import WATCHED_FOR, Commit, Move, OutputFile, PlacedFile, SupersededVersion
@@ -26,6 +29,9 @@ from lake.plan import WATCHED_FOR, Commit, Move, OutputFile, PlacedFile, Superse
 log = logging.getLogger(__name__)
 
 _OUTPUT = re.compile(r"part-(?P<version>.+-e\d+-\d+)-\d+-\d+\.\w+")
+
+ATTEMPTS = "_attempts"
+"""Where in a version engines write: a task that outlives its attempt never reaches what readers read."""
 
 PLAN, EPOCH, VERSION = "lakefold.plan", "lakefold.epoch", "lakefold.version"
 """Properties of a partition that a commit has moved."""
@@ -165,7 +171,7 @@ def find(
         return found.commit
     for version in versions_of(ref, plan_id):
         record = read(ref, version)
-        if record is not None and _is_named(metastore, table, record):
+        if record is not None and _was_made(metastore, table, ref, record):
             return record.commit
     lost = [place.name for place in every() if _is_read_from(ref, place, plan_id)]
     if lost:
@@ -192,7 +198,7 @@ def withdrawable(metastore: Metastore, ref: TableRef, versions: Collection[str],
     """Those of ``versions`` that are in storage, of no commit, and of none that may be under way.
 
     None that a partition is read from, either: an ``INSERT OVERWRITE`` of the whole table removes what says whose they
-    are, and its rows are in them.
+    are, and its rows are in them. What is under such a name without anything of ours stays, too: a writer has made it.
     """
     files = files_of(ref.location)
     there = {one for one in versions if files.exists(f"{home_of(ref)}/{one}") and not begun(ref, one, now)}
@@ -204,7 +210,18 @@ def withdrawable(metastore: Metastore, ref: TableRef, versions: Collection[str],
         for place in places_of(metastore, table)
         if place.location.startswith(below)
     }
-    return there - read_from - landed(metastore, table, ref, there)
+    strangers = {one for one in there if not _is_ours(ref, one)}
+    return there - read_from - strangers - landed(metastore, table, ref, there)
+
+
+def discard(ref: TableRef, version: str) -> None:
+    """Remove a version; what says whose it is goes last."""
+    files, directory = files_of(ref.location), f"{home_of(ref)}/{version}"
+    with suppress(FileNotFoundError):
+        for entry in files.list(directory):
+            if entry.name != ATTEMPTS:
+                files.remove_tree(entry.path) if entry.is_directory else files.remove(entry.path)
+    files.remove_tree(directory)
 
 
 def landed(metastore: Metastore, table: Table, ref: TableRef, versions: Collection[str]) -> set[str]:
@@ -216,9 +233,15 @@ def landed(metastore: Metastore, table: Table, ref: TableRef, versions: Collecti
             found.add(version)
             continue
         record = read(ref, version)
-        if record is not None and _is_named(metastore, table, record):
+        if record is not None and _was_made(metastore, table, ref, record):
             found.add(version)
     return found
+
+
+def undone(metastore: Metastore, table: Table, ref: TableRef, versions: Collection[str]) -> Sequence[Commit]:
+    """The commits of those of ``versions`` that writers were told of, and that no partition names."""
+    records = [record for record in (read(ref, version) for version in versions) if record is not None]
+    return [one.commit for one in records if _is_written_to(ref, one) and not _is_named(metastore, table, one)]
 
 
 def token_of(parameters: Mapping[str, str]) -> str | None:
@@ -243,18 +266,18 @@ def take_back(ref: TableRef, version: str) -> None:
     files_of(ref.location).remove(_document(ref, version))
 
 
-def forget(ref: TableRef, version: str, attempts: str) -> None:
+def forget(ref: TableRef, version: str) -> None:
     """Remove a version that no partition is left of; its commit is filed, and found there as long as it is asked for.
 
-    ``attempts`` is the name of what tasks wrote into. A version with anything else in it stays.
+    A version with anything else in it than what tasks wrote into stays.
     """
     directory, old = f"{home_of(ref)}/{version}", filed(ref, plan_of(version))
     if old is None or old.commit.instant != version:
         return
     files = files_of(ref.location)
     with suppress(OSError):
-        if {entry.name for entry in files.list(directory)} <= {attempts, _DOCUMENT}:
-            files.remove_tree(f"{directory}/{attempts}")
+        if {entry.name for entry in files.list(directory)} <= {ATTEMPTS, _DOCUMENT}:
+            files.remove_tree(f"{directory}/{ATTEMPTS}")
             files.remove(_document(ref, version))
             files.remove_empty(directory)
 
@@ -280,6 +303,46 @@ def _is_read_from(ref: TableRef, place: Place, plan_id: str) -> bool:
         and place.location.startswith(below)
         and plan_of(place.location.removeprefix(below).partition("/")[0]) == plan_id
     )
+
+
+def _was_made(metastore: Metastore, table: Table, ref: TableRef, record: Record) -> bool:
+    """Whether the call of a commit was made: a partition names it, or did until somebody put back what he had read.
+
+    Hive does so at the end of an INSERT. Who was told of the version before that writes there, and nobody else.
+    """
+    return _is_named(metastore, table, record) or _is_written_to(ref, record)
+
+
+def _is_written_to(ref: TableRef, record: Record) -> bool:
+    files = files_of(ref.location)
+    for move in record.commit.moves:
+        try:
+            entries = files.list(file_at(ref.location, move.place))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise Transient(f"{move.place} can't be listed: {error.strerror}") from error
+        there = {
+            placed(ref.location, entry.path, entry.bytes, entry.modified_ns) for entry in entries if _is_read(entry)
+        }
+        if not there <= set(move.files):
+            return True
+    return False
+
+
+def _is_ours(ref: TableRef, version: str) -> bool:
+    """Whether a version is as an attempt has made it, and not what a writer made anew when all had been removed."""
+    try:
+        names = {entry.name for entry in files_of(ref.location).list(f"{home_of(ref)}/{version}")}
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise Transient(f"version {version} can't be listed: {error.strerror}") from error
+    return not names or bool(names & {ATTEMPTS, _DOCUMENT})
+
+
+def _is_read(entry: Entry) -> bool:
+    return not entry.name.startswith(("_", "."))
 
 
 def _read(ref: TableRef, path: str) -> Record | None:

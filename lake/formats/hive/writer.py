@@ -19,7 +19,7 @@ from lake.filesystems import files_of
 from lake.formats.hive import call, commits, late, refusals
 from lake.formats.hive.catalog import HOME, identity_of, open_metastore, places_of, table_of
 from lake.formats.hive.columns import schema_of
-from lake.formats.hive.commits import LOOK, VERSION, Record, home_of, new_version, output_name
+from lake.formats.hive.commits import ATTEMPTS, LOOK, VERSION, Record, home_of, new_version, output_name
 from lake.formats.hive.evidence import Evidence, Seen, look, still_there
 from lake.formats.hive.neighbours import shared
 from lake.formats.hive.publication import Publication
@@ -37,9 +37,6 @@ _LOOKS = 5
 
 _SURE_FOR = timedelta(minutes=2)
 """How long after a look a file may be deleted without another one; a fence holds its partition for longer."""
-
-ATTEMPTS = "_attempts"
-"""Where in a version engines write: a task that outlives its attempt never reaches what readers read."""
 
 
 class HiveWriter:
@@ -175,7 +172,7 @@ class HiveWriter:
         with open_metastore(self._ref) as metastore:
             left = commits.withdrawable(metastore, self._ref, wanted, time.time())
         for version in left:
-            self._files.remove_tree(f"{home_of(self._ref)}/{version}")
+            commits.discard(self._ref, version)
         return len(left)
 
     # What late writers left.
@@ -235,7 +232,7 @@ class HiveWriter:
             # A partition's own directory stays, for whoever drops the partition and adds it again.
             if directory.startswith(below):
                 self._remove_empty(directory)
-                commits.forget(self._ref, directory.removeprefix(below).partition("/")[0], ATTEMPTS)
+                commits.forget(self._ref, directory.removeprefix(below).partition("/")[0])
         return Deletion(bytes_freed=freed, left=left)
 
     # Its parts.
