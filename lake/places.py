@@ -24,7 +24,8 @@ class Former:
     """A place that a partition has left, last by the move ``token``; ``inputs`` are recorded files still to be there.
 
     ``released`` are recorded files that may be there or not, ``cleaning`` that lakefold has begun to delete some of
-    them. ``plan_id`` is the plan under which what is there waits for its deletion.
+    them. ``plan_id`` is the plan under which what is there waits for its deletion. ``made_at`` is when the catalog made
+    the partition that left it, in seconds.
     """
 
     place: str
@@ -33,6 +34,7 @@ class Former:
     cleaning: bool = False
     token: str = ""
     plan_id: str = ""
+    made_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,6 +384,10 @@ def _look(former: Former, seen: PartitionSeen, record: Moved) -> _Looked:
         for file, came in there.files.items()
         if file not in recorded and file not in sources and file.name not in targets
     }
+    if former.made_at not in (None, record.last.made_at):
+        # Of a partition that was dropped since: what had come before it was made anew was dropped with it.
+        anew = record.last.made_at * 1000
+        late = {file: came for file, came in late.items() if _latest(file, came, seen) >= anew}
     gone = [file for file in former.inputs if file not in there.files]
     if not late and not gone:
         return _Looked(place=place, state=_State.QUIET)

@@ -216,6 +216,18 @@ def test_rule_6_a_partition_that_was_made_anew_where_it_was_is_left_alone_whatev
     assert {(one.action, one.reason) for one in answers} == {(Action.NOTHING, "partition p was made anew")}
 
 
+def test_rule_6_what_was_late_in_a_place_of_a_partition_that_was_dropped_is_not_the_next_one_s():
+    record, anew = moved(replace(HOME, made_at=7)), 9
+    record = replace(record, last=replace(record.last, made_at=anew))
+    later = file("home/later", anew * 1000)
+    for changed, files in ((0, (later,)), (anew * 1000, (later, NEW))):
+        home = PlaceSeen(files=seen(*HOME.inputs, NEW, later).files, changed_ms=changed)
+        assert decide(record, standing(home=home, here=WHOLE), NO_TIME).files == files
+    assert decide(record, standing(home=seen(*HOME.inputs, NEW), here=WHOLE), NO_TIME).action is Action.NOTHING
+    replaced = decide(record, standing(home=seen(NEW), here=WHOLE), NO_TIME)
+    assert replaced.action is Action.WAIT, "somebody removed what is still to be there"
+
+
 @pytest.mark.parametrize(("place", "token"), [(None, None), ("elsewhere", None), ("elsewhere", TOKEN)])
 def test_a_partition_that_its_owner_dropped_made_anew_or_moved_is_left_alone(place: str | None, token: str | None):
     now = standing(place, token, home=seen(NEW), here=WHOLE, elsewhere=seen())

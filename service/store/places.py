@@ -336,6 +336,7 @@ def _former(move: Row[Any], recorded: Sequence[Row[Any]]) -> Former:
         cleaning=any(row.deleting_at_ms is not None and row.closed_reason is None for row in recorded),
         token=move.token,
         plan_id=move.plan_id,
+        made_at=move.partition_made_at,
     )
 
 

@@ -763,7 +763,10 @@ def test_rule_6_a_partition_that_is_dropped_and_added_again_shows_no_replaced_fi
 
 def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordinary_one(bench: Bench):
     bench.clean()
+    left = here(bench)
     assert brought_home(bench).moved_back == 2
+    write(left, 700, 710)
+    wait_for(lambda: time.time() > (left / "part-late.parquet").stat().st_ctime + 1, "time stands still")
     dropped(bench)
     shutil.rmtree(home(bench))
     home(bench).mkdir()
@@ -772,8 +775,9 @@ def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordina
     assert (swept(bench), brought_home(bench), halted(bench)) == (LateReport(), LateReport(), None)
     bench.request(partitions=[PARTITION])
     assert bench.run().result is Result.COMPLETED
-    late = write(home(bench), 900, 910)
-    assert (swept(bench).carried, in_partition(bench), halted(bench)) == (1, sorted(anew + late), None)
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew)), "what was late before it was dropped"
+    late = write(home(bench), 900, 910) + write(left, 910, 920, "part-later.parquet")
+    assert (swept(bench).carried, in_partition(bench), halted(bench)) == (2, sorted(anew + late), None)
     bench.clean()
     assert brought_home(bench).moved_back == 1
     assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew + late), LateReport())
