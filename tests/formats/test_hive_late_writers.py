@@ -306,7 +306,9 @@ def killed_before_it_records(bench: Bench, **options: Any) -> Plan:
 
 
 def made_anew(bench: Bench) -> None:
-    """Partitions are dropped and added with their own directories."""
+    """Partitions are dropped and added with their own directories, in another second than that of their making."""
+    before = max(one.made_at for one in bench.case.partitions(bench.table).values())  # type: ignore[attr-defined]
+    wait_for(lambda: int(time.time()) > before, "time stands still", every=0.05)
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         for value in ("0", "1"):
             owner.drop(table_name(bench.table), value)
