@@ -96,4 +96,4 @@ def test_the_database_in_memory_has_every_call_of_the_port():
     unasked = calls - set(dir(ModelStore))
     # What only a worker asks that ends when nothing is left, and what is asked of formats that move partitions only:
     # their late writers have a simulation of their own, tests/test_places_interleaved.py.
-    assert unasked == {"begin_commit", "due_in", "halt_table", "moved"}
+    assert unasked == {"add_moves", "begin_commit", "due_in", "halt_table", "moved"}
