@@ -3,7 +3,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -25,6 +25,8 @@ class Receiver:
     url: str = ""
     requests: list[Received] = field(default_factory=list)
     answer: Callable[[Received], tuple[int, dict[str, str]]] = lambda request: (200, {})
+    #: set when the block ends, for answers that take too long
+    ended: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
@@ -39,10 +41,11 @@ def receiving() -> Iterator[Receiver]:
             request = Received(self.command, self.path, headers, body)
             receiver.requests.append(request)
             status, answered = receiver.answer(request)
-            self.send_response(status)
-            for name, value in {"content-length": "0", **answered}.items():
-                self.send_header(name, value)
-            self.end_headers()
+            with suppress(ConnectionError):  # who asked may have waited for long enough
+                self.send_response(status)
+                for name, value in {"content-length": "0", **answered}.items():
+                    self.send_header(name, value)
+                self.end_headers()
 
         do_GET = do_POST = _take  # noqa: N815 - the base class's names
 
@@ -50,13 +53,15 @@ def receiving() -> Iterator[Receiver]:
             """Nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    # Closing waits for every request: what one says late would be found in another test's output.
+    server.daemon_threads = False
     receiver.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield receiver
     finally:
+        receiver.ended.set()
         server.shutdown()
         thread.join()
         server.server_close()
