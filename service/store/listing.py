@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
-from sqlalchemy import ColumnElement, Connection, Select, case, func, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, case, func, select
 
 from lake.plan import LIVE_STATES, PlanKind, PlanState
-from service.store.base import Known, StorePart, at_once, in_batches
+from service.store.base import AtOnce, Known, StorePart, at_once, in_batches
 from service.store.clock import db_now, moment
 from service.store.consent import may_run, waits_for_a_yes
 from service.store.errors import Ambiguous, NotFound
@@ -77,9 +77,16 @@ def _views(connection: Connection, query: Select[Any]) -> list[PlanView]:
     return [plan_view(row, tokens.get(row.id, ())) for row in rows]
 
 
-def _newest_of(tables: Sequence[str]) -> Select[Any]:
+def _newest_of(tables: Any) -> Select[Any]:
     """The id of the newest plan of each of ``tables``."""
     return select(func.max(PlanRow.id)).where(PlanRow.table_name.in_(tables)).group_by(PlanRow.table_name)
+
+
+_NEWEST = AtOnce(
+    select(
+        PlanRow.table_name, PlanRow.id, PlanRow.state, func.coalesce(PlanRow.finalized_at_ms, PlanRow.created_at_ms)
+    ).where(PlanRow.id.in_(_newest_of(bindparam("tables", expanding=True))))
+)
 
 
 class Listing(StorePart):
@@ -99,13 +106,11 @@ class Listing(StorePart):
 
     def newest_plans(self, tables: Sequence[str]) -> dict[str, NewestPlan]:
         """The newest plan of each of ``tables`` that has one."""
-        at = func.coalesce(PlanRow.finalized_at_ms, PlanRow.created_at_ms)
-        query = select(PlanRow.table_name, PlanRow.id, PlanRow.state, at)
         with self._database.read() as connection:
             return {
                 table: NewestPlan(plan_id=plan_id, state=PlanState(state), at=moment(ms))
                 for batch in in_batches(tables)
-                for table, plan_id, state, ms in at_once(connection, query.where(PlanRow.id.in_(_newest_of(batch))))
+                for table, plan_id, state, ms in _NEWEST.rows(connection, tables=batch)
             }
 
     def failing(self, tables: Sequence[str]) -> dict[str, PlanView]:

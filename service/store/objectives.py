@@ -8,17 +8,27 @@ from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, insert, select, update
 
 from lake.plan import PlanState
 from planner.error_budget import Bucket, Compliance
 from planner.objectives import Judgement, Objective
-from service.store.base import StorePart, at_once
+from service.store.base import AtOnce, StorePart, at_once
 from service.store.clock import db_now, milliseconds, moment
 from service.store.models import ObjectiveRow, PlanRow, TableRow
 from service.store.views import TableObjective
 
+
+def in_force() -> ColumnElement[bool]:
+    """That a table is held to the objective still."""
+    return ObjectiveRow.holds_ms > 0
+
+
 _COLUMNS = tuple(column for column in ObjectiveRow.__table__.c if column.name != "past")
+_IN_FORCE = (
+    select(*_COLUMNS).join(TableRow, TableRow.name == ObjectiveRow.table_name).where(TableRow.mode != "off", in_force())
+)
+_OF_NAMED = AtOnce(_IN_FORCE.where(ObjectiveRow.table_name.in_(bindparam("names", expanding=True))))
 
 
 class Objectives(StorePart):
@@ -26,17 +36,12 @@ class Objectives(StorePart):
 
     def objectives(self, names: Collection[str] | None = None) -> dict[str, tuple[TableObjective, ...]]:
         """The objectives of each table, or of each of ``names``, that is held to any and is not off."""
-        query = (
-            select(*_COLUMNS)
-            .join(TableRow, TableRow.name == ObjectiveRow.table_name)
-            .where(TableRow.mode != "off", in_force(), self._seen(ObjectiveRow.table_name))
-        )
-        if names is not None:
-            query = query.where(ObjectiveRow.table_name.in_(names))
         with self._database.read() as connection:
-            rows = [
-                dict(zip((column.name for column in _COLUMNS), row, strict=True)) for row in at_once(connection, query)
-            ]
+            if names is None:
+                read = at_once(connection, _IN_FORCE.where(self._seen(ObjectiveRow.table_name)))
+            else:
+                read = _OF_NAMED.rows(connection, names=self._within_reach(names))
+        rows = [dict(zip((column.name for column in _COLUMNS), row, strict=True)) for row in read]
         order = list(Objective)
         found = sorted(map(_view, rows), key=lambda one: (one.table, order.index(one.objective)))
         return {table: tuple(its) for table, its in groupby(found, key=lambda one: one.table)}
@@ -75,11 +80,6 @@ def keep_objectives(connection: Connection, table: str, judgements: Sequence[Jud
         connection.execute(update(ObjectiveRow).where(*this, in_force()).values(**ended))
     if not judgements:
         _hurry(connection, table, 0)
-
-
-def in_force() -> ColumnElement[bool]:
-    """That a table is held to the objective still."""
-    return ObjectiveRow.holds_ms > 0
 
 
 def _compliance(row: Any) -> Compliance:

@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from lake.model import TableRef, median_bytes
 from planner.objectives import Judgement
 from service.store.audit import audited
-from service.store.base import Known, StorePart, at_once, in_batches, insert_if_absent, storable
+from service.store.base import AtOnce, Known, StorePart, at_once, in_batches, insert_if_absent, storable
 from service.store.clock import db_now, moment, to_ms
 from service.store.errors import NotFound
 from service.store.layouts import keep_layout
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
+
+_POINTERS = TableRow.name, TableRow.last_scan_id, TableRow.last_ok_scan_id, TableRow.first_ok_scan_id
+_WITH_NAME = TableRow.name.in_(bindparam("names", expanding=True))
+_NAMED = AtOnce(select(*TABLE_COLUMNS).where(TableRow.name != ALL_TABLES, _WITH_NAME))
+_POINTERS_OF_NAMED = AtOnce(select(*_POINTERS).where(_WITH_NAME))
+_SCANS = AtOnce(
+    select(ScanRow.id, ScanRow.record, ScanRow.taken_at_ms).where(ScanRow.id.in_(bindparam("ids", expanding=True)))
+)
 
 
 def table_values(table: TableRef, mode: str) -> dict[str, Any]:
@@ -62,11 +70,13 @@ class Tables(StorePart):
 
     def tables(self, names: Collection[str] | None = None) -> list[TableState]:
         """Every registered table by name, or those of ``names`` that are registered."""
-        query = select(*TABLE_COLUMNS).where(TableRow.name != ALL_TABLES, self._seen(TableRow.name))
-        if names is not None:
-            query = query.where(TableRow.name.in_(names))
         with self._database.read() as connection:
-            return [table_of_texts(row) for row in sorted(at_once(connection, query))]
+            if names is None:
+                every = select(*TABLE_COLUMNS).where(TableRow.name != ALL_TABLES, self._seen(TableRow.name))
+                rows = at_once(connection, every)
+            else:
+                rows = _NAMED.rows(connection, names=self._within_reach(names))
+        return [table_of_texts(row) for row in sorted(rows)]
 
     def table_state(self, name: str) -> TableState:
         """The registered table ``name``. Raises NotFound."""
@@ -191,20 +201,18 @@ class Tables(StorePart):
         A scan that is several of them is read once, and one that is ``known`` is not.
         """
         known = known or Known()
-        pointers = TableRow.last_scan_id, TableRow.last_ok_scan_id, TableRow.first_ok_scan_id
-        query = select(TableRow.name, *pointers).where(self._seen(TableRow.name))
-        if names is not None:
-            query = query.where(TableRow.name.in_(names))
         with self._database.read() as connection:
-            pointed = sorted(at_once(connection, query))
+            if names is None:
+                pointed = at_once(connection, select(*_POINTERS).where(self._seen(TableRow.name)))
+            else:
+                pointed = _POINTERS_OF_NAMED.rows(connection, names=self._within_reach(names))
+            pointed.sort()
             # A scan never changes, and one that is pointed to is never forgotten.
             keys = list(dict.fromkeys((id_, name) for name, *ids in pointed for id_ in ids if id_ is not None))
             records = {
                 id_: (record, at)
                 for batch in in_batches([id_ for id_, _ in known.new("scan", keys)])
-                for id_, record, at in at_once(
-                    connection, select(ScanRow.id, ScanRow.record, ScanRow.taken_at_ms).where(ScanRow.id.in_(batch))
-                )
+                for id_, record, at in _SCANS.rows(connection, ids=batch)
             }
         scans = known.all("scan", keys, lambda key: _scan(json.loads(records[key[0]][0]), records[key[0]][1]))
         by_id = {id_: scan for (id_, _), scan in zip(keys, scans, strict=True)}
