@@ -21,23 +21,10 @@ from executors.landed import record_late
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, one_line
 from lake.failpoints import failpoint
 from lake.model import TableRef, words_of
+from lake.moved import Carry, Former, Moved, PartitionSeen
 from lake.optional import CarriesLateFiles, Fenced, LeavesPlaces, identified, made_anew
 from lake.place_store import PlaceStore
-from lake.places import (
-    WRITER_GRACE,
-    Action,
-    Carry,
-    Decision,
-    Former,
-    Moved,
-    PartitionSeen,
-    Take,
-    decide,
-    go_home,
-    left_behind,
-    resolve,
-    written_back,
-)
+from lake.places import WRITER_GRACE, Action, Decision, Take, decide, go_home, left_behind, resolve, written_back
 from lake.plan import KeeperKind, Move, PlacedFile
 from lake.plan_store import PlanStore
 from lake.ports import SparkProvider, TableFormat

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lake.errors import Rejected
 from lake.history import Check, History, go_on
 from lake.model import TableRef
-from lake.places import Moved, PartitionSeen
+from lake.moved import Moved, PartitionSeen
 from lake.plan import ClusteringGroup, Commit, Move, PlacedFile, PlanKind, Staged, SupersededVersion
 from lake.ports import Capability, Prepared, TableFormat
 

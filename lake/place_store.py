@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from lake.model import TableRef
-from lake.places import Carry, Former, Moved
+from lake.moved import Carry, Former, Moved
 from lake.plan import Move, PlacedFile
 from lake.plan_store import PlanStore
 

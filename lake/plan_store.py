@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from lake.model import TableRef
-from lake.places import Moved
+from lake.moved import Moved
 from lake.plan import (
     Claim,
     Commit,

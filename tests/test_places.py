@@ -8,21 +8,8 @@ from itertools import product
 
 import pytest
 
-from lake.places import (
-    WRITER_GRACE,
-    Action,
-    Carry,
-    Decision,
-    Former,
-    Moved,
-    PartitionSeen,
-    PlaceSeen,
-    Take,
-    decide,
-    go_home,
-    left_behind,
-    resolve,
-)
+from lake.moved import Carry, Former, Moved, PartitionSeen, PlaceSeen
+from lake.places import WRITER_GRACE, Action, Decision, Take, decide, go_home, left_behind, resolve
 from lake.plan import Move, PlacedFile
 
 TOKEN = "v2"

@@ -10,7 +10,8 @@ from datetime import timedelta
 
 import pytest
 
-from lake.places import Action, Carry, Decision, Former, Moved, PartitionSeen, PlaceSeen, decide
+from lake.moved import Carry, Former, Moved, PartitionSeen, PlaceSeen
+from lake.places import Action, Decision, decide
 from lake.plan import Move, PlacedFile
 
 

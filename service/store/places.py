@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lake.model import TableRef
-from lake.places import Carry, Former, Moved
+from lake.moved import Carry, Former, Moved
 from lake.plan import Commit, Move, PlacedFile
 from service.store.audit import audited
 from service.store.base import StorePart, insert_if_absent

@@ -11,7 +11,7 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from executors.late import stirred
 from lake.model import TableRef
-from lake.places import Moved, PartitionSeen, PlaceSeen
+from lake.moved import Moved, PartitionSeen, PlaceSeen
 from lake.plan import Commit, Keeper, KeeperKind, Move, PlacedFile, Plan, Staged
 from lake.ports import TableFormat
 from service.store import PartitionsTaken, Store

@@ -22,7 +22,7 @@ from lake.history import Check, History, go_on
 from lake.locations import file_at
 from lake.metastore import Table
 from lake.model import Snapshot, TableRef
-from lake.places import Moved, PartitionSeen
+from lake.moved import Moved, PartitionSeen
 from lake.plan import Commit, Staged, SupersededVersion
 from lake.ports import Capability, SessionNeeds, SparkProvider, TableWriter, Verification
 

@@ -12,7 +12,8 @@ from lake.formats.hive.commits import document_of, token_of
 from lake.formats.hive.slices import placed
 from lake.locations import file_at, path_in
 from lake.model import TableRef
-from lake.places import WRITER_GRACE, Moved, PartitionSeen, PlaceSeen
+from lake.moved import Moved, PartitionSeen, PlaceSeen
+from lake.places import WRITER_GRACE
 from lake.plan import PlacedFile
 
 _LISTINGS_AT_ONCE = 8

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partitions that commits have moved: what is recorded of each, and what is there."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+
+from lake.plan import Move, PlacedFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Former:
+    """A place that a partition has left, last by the move ``token``; ``inputs`` are recorded files still to be there.
+
+    ``released`` are recorded files that may be there or not, ``cleaning`` that lakefold has begun to delete some of
+    them. ``plan_id`` is the plan under which what is there waits for its deletion. ``made_at`` is when the catalog made
+    the partition that left it, in seconds.
+    """
+
+    place: str
+    inputs: tuple[PlacedFile, ...]
+    released: tuple[PlacedFile, ...] = ()
+    cleaning: bool = False
+    token: str = ""
+    plan_id: str = ""
+    made_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carry:
+    """A writer's file of a former place, to be copied to ``target``; ``done`` once the catalog counts it there.
+
+    ``came_ms`` is when it had come under its name before lakefold gave it another one, which a file system may take
+    for its arrival; None where that was not recorded.
+    """
+
+    row_id: int
+    partition: str
+    source: PlacedFile
+    target: str
+    done: bool = False
+    came_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What the database knows of one partition that was moved: its last move, and the places left before.
+
+    ``begun`` are later moves that may have been made or not: the catalog was about to be called. ``plan_id`` is the
+    plan under which files of the last place wait for their deletion, should the partition leave it. ``unsettled``: the
+    last answer was to wait.
+    """
+
+    last: Move
+    former: tuple[Former, ...]
+    carries: tuple[Carry, ...] = ()
+    begun: tuple[Move, ...] = ()
+    plan_id: str = ""
+    unsettled: bool = False
+    #: the directory that was its own before lakefold first moved it
+    home: str = ""
+    #: how long ago it was last moved
+    age: timedelta = timedelta()
+    #: where it was before its last move, each with the token of the move that it named then
+    earlier: frozenset[tuple[str, str | None]] = frozenset()
+    #: of the table that it was then, see ``TableRef``
+    identity: str | None = None
+
+    @property
+    def partition(self) -> str:
+        """The partition's name."""
+        return self.last.partition
+
+    @property
+    def places(self) -> Collection[str]:
+        """All directories that tell something about it."""
+        formers = {former.place for former in self.former}
+        return {self.last.place, *formers, *(move.place for move in self.begun), *filter(None, (self.home,))}
+
+    @property
+    def files(self) -> Iterator[PlacedFile]:
+        """All files that are recorded, wherever they are."""
+        yield from self.last.files
+        for former in self.former:
+            yield from former.inputs
+            yield from former.released
+        yield from (carry.source for carry in self.carries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceSeen:
+    """What is in a directory: each file with the time, in milliseconds, at which it came under its name.
+
+    ``unfinished`` are the paths of those that somebody is still writing. Where a file system does not tell when a file
+    came, it says when it was written, and ``changed_ms`` when the directory last got or lost one: it came in between.
+    ``is_uprooted``: what lakefold had put beside the directory is gone as well, by an overwrite of all that is above.
+    """
+
+    files: Mapping[PlacedFile, int] = field(default_factory=lambda: MappingProxyType({}))
+    unfinished: frozenset[str] = frozenset()
+    changed_ms: int | None = None
+    is_uprooted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSeen:
+    """Where the catalog says that a partition is, by which move, and what is in it and in its former places.
+
+    ``place`` is None where the catalog does not have the partition, ``token`` where it names no move.
+    """
+
+    place: str | None
+    token: str | None
+    places: Mapping[str, PlaceSeen]
+    #: when the catalog says that it was made, in seconds
+    made_at: int = 0
+
+    @property
+    def came_ms(self) -> Mapping[PlacedFile, int]:
+        """When each file in its places came, in milliseconds."""
+        return {file: came for there in self.places.values() for file, came in there.files.items()}
