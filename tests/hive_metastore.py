@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support import LOCAL_FILES
+
 from lake.errors import LakefoldError
 from lake.metastore import Metastore
 from service.demo.metastore import server
@@ -48,6 +50,9 @@ class MetastoreServer:
     def start(self) -> None:
         """Start it and wait until it answers."""
         command = server(self.home, self.port, self.place / "warehouse")
+        if LOCAL_FILES.exists():  # else it runs a program for each directory that it makes
+            classes = command.index("-cp") + 1
+            command[classes] = f"{LOCAL_FILES}:{command[classes]}"
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, cwd=self.home, stdout=log, stderr=log, preexec_fn=end_with_parent

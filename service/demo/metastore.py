@@ -19,6 +19,8 @@ _SETTINGS = {
     # Else it wants a class that the wheel does not have.
     "hive.async.log.enabled": "false",
     "hive.metastore.warehouse.dir": "file://{warehouse}",
+    # Else it runs five programs for each directory that it makes.
+    "hive.warehouse.subdir.inherit.perms": "false",
 }
 
 
