@@ -108,7 +108,7 @@ class OtherWriter:
             self.go_on()
             assert self._answers.empty(), f"the write ended before it could be stopped: {self._answers.get()}"
             assert time.monotonic() < deadline, "the write never came so far"
-            time.sleep(0.005)
+            time.sleep(0.002)
 
     def go_on(self) -> None:
         """Continue a stopped process."""

@@ -187,6 +187,9 @@ def test_lakefold_and_a_writer_exclude_each_other_through_zookeeper(
     assert contenders() == 0
 
 
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_locks.py::test_lakefold_and_a_writer_exclude_each_other_through_zookeeper"
+)
 def test_on_s3_the_lock_is_zookeepers_and_a_provider_whose_jar_is_missing_is_refused(
     table: NewTable, zookeeper: int, bucket: str, s3_server: S3Server
 ) -> None:

@@ -11,7 +11,7 @@ from support import SOAK, record_figure
 from simulation.shrink import explain, first_failure
 
 #: seeds of one test, and how many such tests each of the four files has
-PER_TEST, TESTS = (10_000, 25) if SOAK else (500, 2)
+PER_TEST, TESTS = (10_000, 25) if SOAK else (250, 2)
 
 _took: dict[int, float] = {}
 

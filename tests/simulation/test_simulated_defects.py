@@ -25,15 +25,15 @@ _FIRST = {
     "call-sent-however-late": 760,
     "call-under-way-forgotten": 2_880,
     "cancel-before-asking": 1_280,
-    "clean-forgets-pending": 1_870,
-    "concurrency-of-the-planning": 3_530,
-    "first-retention-counts": 2_400,
+    "clean-forgets-pending": 3_730,
+    "concurrency-of-the-planning": 4_030,
+    "first-retention-counts": 3_490,
     "lock-of-one-process": 3_130,
-    "no-epochs": 4_060,
-    "sleeper-withdraws-its-successor": 580,
-    "sweep-takes-live-work": 300,
+    "no-epochs": 4_170,
+    "sleeper-withdraws-its-successor": 960,
+    "sweep-takes-live-work": 390,
     "table-asked-once": 12_800,
-    "withdrawn-without-a-version": 6_310,
+    "withdrawn-without-a-version": 7_700,
 }
 
 
