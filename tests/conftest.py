@@ -252,7 +252,10 @@ def store(tmp_path: Path) -> Iterator["Store"]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """The process's one Spark session: two cores, at most 2 GiB."""
+    from pyspark import SparkContext
+
     from executors.spark import S3_EXCLUDES, S3_PACKAGES, spark_session
+    from lake.formats.hudi.jvm.class_cache import packages_of
     from lake.formats.hudi.session import BUNDLE as HUDI
 
     session = spark_session(
@@ -265,6 +268,8 @@ def spark() -> Iterator["SparkSession"]:
         },
         locations=["s3a://bucket/of-some-tests"],
     )
+    # PySpark's own code asks for `functions` and the like at each call, in every package that it imports.
+    SparkContext._jvm = session._jvm = packages_of(session)
     yield session
     session.stop()
 

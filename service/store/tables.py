@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
@@ -214,7 +215,10 @@ class Tables(StorePart):
                 for batch in in_batches([id_ for id_, _ in known.new("scan", keys)])
                 for id_, record, at in _SCANS.rows(connection, ids=batch)
             }
-        scans = known.all("scan", keys, lambda key: _scan(json.loads(records[key[0]][0]), records[key[0]][1]))
+        if names is None:
+            scans = known.all("scan", keys, lambda key: _scan(json.loads(records[key[0]][0]), records[key[0]][1]))
+        else:
+            scans = [_scan_of(*records[id_]) for id_, _ in keys]
         by_id = {id_: scan for (id_, _), scan in zip(keys, scans, strict=True)}
         last, good, first = (
             {row[0]: by_id[row[place]] for row in pointed if row[place] is not None} for place in (1, 2, 3)
@@ -296,6 +300,11 @@ def _found(scan: ScanRecord) -> dict[str, Any]:
         "good_small_files": scan.small_files, "good_reducible_files": scan.reducible_files,
         "good_reducible_bytes": scan.reducible_bytes, "good_median_bytes": median_bytes(scan.histogram),
     }  # fmt: skip
+
+
+@lru_cache(maxsize=1024)  # those of the tables on a page, which is looked at again
+def _scan_of(record: str, taken_at_ms: int) -> ScanRecord:
+    return _scan(json.loads(record), taken_at_ms)
 
 
 def _scan(document: dict[str, Any], taken_at_ms: int) -> ScanRecord:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.units import format_bytes
@@ -218,8 +219,14 @@ class Spark:
     limit_x: float
 
 
+@lru_cache(maxsize=1024)  # a page has fifty of them, and draws them again with each look at it
 def sparkline(
-    now: Sequence[int], before: Sequence[int] | None, small_file_limit: int, *, width: float = 104, height: float = 24
+    now: tuple[int, ...],
+    before: tuple[int, ...] | None,
+    small_file_limit: int,
+    *,
+    width: float = 104,
+    height: float = 24,
 ) -> Spark:
     """A size histogram for a row of a table: every size has its fixed place, so that a column of them compares."""
     slot, base, boundary = width / _SLOTS, height - 1.0, _place(small_file_limit)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of plans, what of it is shown, and what can be done to all of them at once."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from lake.plan import PlanState
 from service.planning.bulk import DECISIONS, MOST_PLANS, POSSIBLE, Action
-from service.store import BulkAction, ErrorClass, Figures, PlanFigures, PlanTerms, PlanView, ProposalFigures
+from service.store import BulkAction, ErrorClass, Figures, PlanTerms, PlanView
 from service.store.listing import Listing
 from service.text import plural
 from service.web.words import shell
@@ -84,20 +84,21 @@ def plan_list(
     # Figures know tables, kinds and states; of times and errors nobody keeps count.
     counted = not {"error_class", "since", "until"} & terms.keys()
 
-    def meant(entries: Iterable[PlanFigures | ProposalFigures]) -> int:
-        return sum(e.plans for e in entries if (not table or e.table == table) and name in e.table.lower())
+    def meant(of: str) -> bool:
+        return (not table or of == table) and name in of.lower()
 
-    counts = {
-        known: meant(entry for entry in figures.plans if entry.state is known)
-        for known in (PlanState if counted else ())
-    }
+    counts = dict.fromkeys(PlanState if counted else (), 0)
+    for entry in figures.plans if counted else ():
+        if meant(entry.table):
+            counts[entry.state] += entry.plans
+    proposed = sum(entry.plans for entry in figures.proposals if meant(entry.table))
     found = store.plans(**terms, after=after, limit=PLANS_A_PAGE + 1)
     shown = found[:PLANS_A_PAGE]
     answer = done.answer if done is not None else None
     return PlanList(
         tabs=(
             _tab("all", sum(counts.values()) if counted else None, query),
-            *_to_approve(meant(figures.proposals) if counted else None, query),
+            *_to_approve(proposed if counted else None, query),
             *(_tab(known, counts.get(known), query, state=known) for known in PlanState),
         ),
         query=query,

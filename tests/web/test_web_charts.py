@@ -95,7 +95,7 @@ def test_labels_of_the_axes_never_touch(now):
 
 
 def test_in_a_column_of_small_histograms_every_size_has_its_place():
-    one, other = sparkline(counts(m1=5), None, 256 * MIB), sparkline(counts(m1=5000, g1=3), None, 256 * MIB)
+    one, other = (sparkline(tuple(counts(**files)), None, 256 * MIB) for files in ({"m1": 5}, {"m1": 5000, "g1": 3}))
     assert one.small.split("v")[0] == other.small.split("v")[0]
     assert one.large == ""
     assert other.large != ""
