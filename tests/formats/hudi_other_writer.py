@@ -96,19 +96,27 @@ class OtherWriter:
         It goes on in small steps and stands still while it is looked at: what a JVM that has done it before goes
         through in a few milliseconds would be over before a busy machine has looked.
         """
-        deadline = time.monotonic() + seconds
         assert self._is_up.wait(seconds), "the writer's Spark did not start"  # nothing to look for yet, all the time
+        deadline = time.monotonic() + seconds
+        # Who looks may have to wait for a core meanwhile: then the writer shall not have one either.
+        self._give_way(5)
         while True:
             os.killpg(self._process.pid, signal.SIGSTOP)
             self._is_stopped = True
             if reached() and not (lock and lock.exists()):
                 time.sleep(0.05)  # a thread may have been in a system call
                 if reached() and not (lock and lock.exists()):
+                    self._give_way(0)
                     return
             self.go_on()
             assert self._answers.empty(), f"the write ended before it could be stopped: {self._answers.get()}"
             assert time.monotonic() < deadline, "the write never came so far"
             time.sleep(0.002)
+
+    def _give_way(self, nice: int) -> None:
+        """Let Linux give the process's session less time than others; only root may take that back."""
+        with suppress(OSError):
+            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(nice))
 
     def go_on(self) -> None:
         """Continue a stopped process."""
