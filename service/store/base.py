@@ -2,10 +2,23 @@
 """What every part of the store stands on."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Text, cast, func, insert, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase
 
@@ -68,9 +81,11 @@ class StorePart:
         """That the table whose name is in this column is within reach."""
         return self._reach.condition(table_name, self._database.dialect)
 
-    def _within_reach(self, names: Iterable[str]) -> list[str]:
-        """Those of ``names`` that are within reach."""
-        return [name for name in names if self._reach.sees(name)]
+    def _of_tables(self, connection: Connection, query: "OfTables", names: Collection[str] | None) -> list[list[Any]]:
+        """The rows of ``query`` of all tables within reach, or of those of ``names`` that are."""
+        if names is None:
+            return at_once(connection, query.every.where(self._seen(query.name)))
+        return query.named.rows(connection, names=[name for name in names if self._reach.sees(name)])
 
 
 def storable(text: str) -> str:
@@ -114,8 +129,7 @@ class AtOnce:
     """A query whose rows come in one value: numbers, texts and None, JSON as text.
 
     SQLite's driver lets other threads go first at each row. Where one of them computes, ten thousand rows would wait
-    for it ten thousand times. Kept, it spares a page of fifty tables half of the time that a query of its own takes to
-    put together; its parameters have names then.
+    for it ten thousand times. Kept, with names for its parameters, it is put together once and not at each call.
     """
 
     def __init__(self, query: Select[*tuple[Any, ...]]) -> None:
@@ -128,6 +142,17 @@ class AtOnce:
         if dialect not in self._packed:
             self._packed[dialect] = _packed(self._query, dialect)
         return _rows_of(connection.execute(self._packed[dialect], parameters).scalar_one() or "[]")
+
+
+class OfTables:
+    """A query about tables whose rows come at once: of ``every`` table, or of those ``named``.
+
+    ``name`` is the column that the table's name is in; the parameter of ``named`` is ``names``.
+    """
+
+    def __init__(self, every: Select[*tuple[Any, ...]], name: Any) -> None:
+        self.every, self.name = every, name
+        self.named = AtOnce(every.where(name.in_(bindparam("names", expanding=True))))
 
 
 def at_once(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[list[Any]]:

@@ -8,12 +8,12 @@ from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, insert, select, update
+from sqlalchemy import ColumnElement, Connection, insert, select, update
 
 from lake.plan import PlanState
 from planner.error_budget import Bucket, Compliance
 from planner.objectives import Judgement, Objective
-from service.store.base import AtOnce, StorePart, at_once
+from service.store.base import OfTables, StorePart
 from service.store.clock import db_now, milliseconds, moment
 from service.store.models import ObjectiveRow, PlanRow, TableRow
 from service.store.views import TableObjective
@@ -25,10 +25,12 @@ def in_force() -> ColumnElement[bool]:
 
 
 _COLUMNS = tuple(column for column in ObjectiveRow.__table__.c if column.name != "past")
-_IN_FORCE = (
-    select(*_COLUMNS).join(TableRow, TableRow.name == ObjectiveRow.table_name).where(TableRow.mode != "off", in_force())
+_IN_FORCE = OfTables(
+    select(*_COLUMNS)
+    .join(TableRow, TableRow.name == ObjectiveRow.table_name)
+    .where(TableRow.mode != "off", in_force()),
+    ObjectiveRow.table_name,
 )
-_OF_NAMED = AtOnce(_IN_FORCE.where(ObjectiveRow.table_name.in_(bindparam("names", expanding=True))))
 
 
 class Objectives(StorePart):
@@ -37,10 +39,7 @@ class Objectives(StorePart):
     def objectives(self, names: Collection[str] | None = None) -> dict[str, tuple[TableObjective, ...]]:
         """The objectives of each table, or of each of ``names``, that is held to any and is not off."""
         with self._database.read() as connection:
-            if names is None:
-                read = at_once(connection, _IN_FORCE.where(self._seen(ObjectiveRow.table_name)))
-            else:
-                read = _OF_NAMED.rows(connection, names=self._within_reach(names))
+            read = self._of_tables(connection, _IN_FORCE, names)
         rows = [dict(zip((column.name for column in _COLUMNS), row, strict=True)) for row in read]
         order = list(Objective)
         found = sorted(map(_view, rows), key=lambda one: (one.table, order.index(one.objective)))

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from lake.model import TableRef, median_bytes
 from planner.objectives import Judgement
 from service.store.audit import audited
-from service.store.base import AtOnce, Known, StorePart, at_once, in_batches, insert_if_absent, storable
+from service.store.base import AtOnce, Known, OfTables, StorePart, in_batches, insert_if_absent, storable
 from service.store.clock import db_now, moment, to_ms
 from service.store.errors import NotFound
 from service.store.layouts import keep_layout
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_POINTERS = TableRow.name, TableRow.last_scan_id, TableRow.last_ok_scan_id, TableRow.first_ok_scan_id
-_WITH_NAME = TableRow.name.in_(bindparam("names", expanding=True))
-_NAMED = AtOnce(select(*TABLE_COLUMNS).where(TableRow.name != ALL_TABLES, _WITH_NAME))
-_POINTERS_OF_NAMED = AtOnce(select(*_POINTERS).where(_WITH_NAME))
+_STATES = OfTables(select(*TABLE_COLUMNS).where(TableRow.name != ALL_TABLES), TableRow.name)
+_POINTERS = OfTables(
+    select(TableRow.name, TableRow.last_scan_id, TableRow.last_ok_scan_id, TableRow.first_ok_scan_id), TableRow.name
+)
 _SCANS = AtOnce(
     select(ScanRow.id, ScanRow.record, ScanRow.taken_at_ms).where(ScanRow.id.in_(bindparam("ids", expanding=True)))
 )
@@ -72,11 +72,7 @@ class Tables(StorePart):
     def tables(self, names: Collection[str] | None = None) -> list[TableState]:
         """Every registered table by name, or those of ``names`` that are registered."""
         with self._database.read() as connection:
-            if names is None:
-                every = select(*TABLE_COLUMNS).where(TableRow.name != ALL_TABLES, self._seen(TableRow.name))
-                rows = at_once(connection, every)
-            else:
-                rows = _NAMED.rows(connection, names=self._within_reach(names))
+            rows = self._of_tables(connection, _STATES, names)
         return [table_of_texts(row) for row in sorted(rows)]
 
     def table_state(self, name: str) -> TableState:
@@ -203,11 +199,7 @@ class Tables(StorePart):
         """
         known = known or Known()
         with self._database.read() as connection:
-            if names is None:
-                pointed = at_once(connection, select(*_POINTERS).where(self._seen(TableRow.name)))
-            else:
-                pointed = _POINTERS_OF_NAMED.rows(connection, names=self._within_reach(names))
-            pointed.sort()
+            pointed = sorted(self._of_tables(connection, _POINTERS, names))
             # A scan never changes, and one that is pointed to is never forgotten.
             keys = list(dict.fromkeys((id_, name) for name, *ids in pointed for id_ in ids if id_ is not None))
             records = {
@@ -215,10 +207,9 @@ class Tables(StorePart):
                 for batch in in_batches([id_ for id_, _ in known.new("scan", keys)])
                 for id_, record, at in _SCANS.rows(connection, ids=batch)
             }
-        if names is None:
-            scans = known.all("scan", keys, lambda key: _scan(json.loads(records[key[0]][0]), records[key[0]][1]))
-        else:
-            scans = [_scan_of(*records[id_]) for id_, _ in keys]
+        # Those of all tables would push out those of a page.
+        make = _scan_of if names is None else _kept_scan_of
+        scans = known.all("scan", keys, lambda key: make(*records[key[0]]))
         by_id = {id_: scan for (id_, _), scan in zip(keys, scans, strict=True)}
         last, good, first = (
             {row[0]: by_id[row[place]] for row in pointed if row[place] is not None} for place in (1, 2, 3)
@@ -302,9 +293,12 @@ def _found(scan: ScanRecord) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@lru_cache(maxsize=1024)  # those of the tables on a page, which is looked at again
 def _scan_of(record: str, taken_at_ms: int) -> ScanRecord:
     return _scan(json.loads(record), taken_at_ms)
+
+
+#: those of the tables on a page, which is looked at again
+_kept_scan_of = lru_cache(maxsize=1024)(_scan_of)
 
 
 def _scan(document: dict[str, Any], taken_at_ms: int) -> ScanRecord:

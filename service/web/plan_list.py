@@ -91,14 +91,14 @@ def plan_list(
     for entry in figures.plans if counted else ():
         if meant(entry.table):
             counts[entry.state] += entry.plans
-    proposed = sum(entry.plans for entry in figures.proposals if meant(entry.table))
+    proposed = sum(entry.plans for entry in figures.proposals if meant(entry.table)) if counted else None
     found = store.plans(**terms, after=after, limit=PLANS_A_PAGE + 1)
     shown = found[:PLANS_A_PAGE]
     answer = done.answer if done is not None else None
     return PlanList(
         tabs=(
             _tab("all", sum(counts.values()) if counted else None, query),
-            *_to_approve(proposed if counted else None, query),
+            *_to_approve(proposed, query),
             *(_tab(known, counts.get(known), query, state=known) for known in PlanState),
         ),
         query=query,

@@ -267,8 +267,8 @@ def test_a_page_of_tables_reads_the_scans_of_no_other(lake, monkeypatch):
         name = f"sales.t{number:02d}"
         context.store.register(TableRef(name=name, format="toy", location=f"/lake/{name}"), "observe")
         context.store.record_scan(ScanRecord(table=name, taken_at=datetime.now(UTC), reducible_bytes=2**40 + number))
-    read, rows = tables._scan_of, []
-    monkeypatch.setattr(tables, "_scan_of", lambda record, at: rows.append(1) or read(record, at))
+    read, rows = tables._kept_scan_of, []
+    monkeypatch.setattr(tables, "_kept_scan_of", lambda record, at: rows.append(1) or read(record, at))
     whole = pages(client, "/v1/tables")
     assert len(rows) == len(whole) == 31
     rows.clear()
