@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What writers do that began before a partition was moved and ended afterwards, and what became of it.
+
+They are plain files here, as those of Spark are once its job has ended. The rules that the tests are named after are
+those of docs/decisions/0013-moving-a-partition.md.
+"""
+
+import shutil
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from hive_case import Owner, table_name
+from toys.bench import Bench
+from toys.files import rows, told
+from waiting import wait_for
+
+from executors.late import LateReport, sweep_places
+
+PARTITION = "dt=0"
+
+
+def home(bench: Bench) -> Path:
+    return Path(bench.table.location) / PARTITION
+
+
+def here(bench: Bench) -> Path:
+    return bench.case.places(bench.table)[PARTITION]  # type: ignore[attr-defined]
+
+
+def write(place: Path, low: int, high: int, name: str = "part-late.parquet") -> list[str]:
+    pq.write_table(rows(low, high), place / name)
+    return list(told(rows(low, high)))
+
+
+def overwrite(place: Path, low: int, high: int) -> list[str]:
+    """What ``INSERT OVERWRITE`` leaves: other files, and none of those before."""
+    shutil.rmtree(place)
+    place.mkdir()
+    return write(place, low, high, "part-anew.parquet")
+
+
+def wait_a_tick(place: Path) -> None:
+    """Until what is written from now on is younger than what is in ``place``, in whole milliseconds."""
+    newest = max(path.stat().st_ctime_ns for path in place.iterdir()) // 1_000_000
+    wait_for(lambda: time.time_ns() // 1_000_000 > newest + 20, "time stands still", every=0.005)
+
+
+def data_files(place: Path) -> list[Path]:
+    return [path for path in place.iterdir() if not path.name.startswith((".", "_"))]
+
+
+def in_partition(bench: Bench) -> list[str]:
+    return sorted(row for path in data_files(here(bench)) for row in told(pq.read_table(path)))
+
+
+def swept(bench: Bench, **options: timedelta) -> LateReport:
+    return sweep_places(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, **options)
+
+
+def halted(bench: Bench) -> str | None:
+    return bench.store.table_state(bench.table.name).halted_reason
+
+
+def counted(bench: Bench) -> tuple[int, int]:
+    """How many files and bytes the metastore says that the partition has."""
+    parameters = bench.case.partitions(bench.table)[PARTITION].parameters  # type: ignore[attr-defined]
+    assert not {"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"} & parameters.keys()
+    return int(parameters["numFiles"]), int(parameters["totalSize"])
+
+
+def true_counts(bench: Bench) -> tuple[int, int]:
+    files = [path.stat().st_size for path in data_files(here(bench))]
+    return len(files), sum(files)
+
+
+def dropped(bench: Bench) -> None:
+    made = bench.case.partitions(bench.table)[PARTITION].made_at  # type: ignore[attr-defined]
+    wait_for(lambda: time.time() > made + 1, "time stands still")
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.drop(table_name(bench.table), "0")
+
+
+def after_its_hold(bench: Bench) -> None:
+    bench.execute("UPDATE live_partition SET expires_at_ms = 1 WHERE keeper IS NOT NULL")

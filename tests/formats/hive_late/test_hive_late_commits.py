@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commits that nobody recorded, that were undone or written over by others: rules 1, 2 and 11."""
+
+import shutil
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hive_case import DATABASE, Owner, table_name
+from late_writing import (
+    PARTITION,
+    counted,
+    data_files,
+    halted,
+    here,
+    home,
+    in_partition,
+    overwrite,
+    swept,
+    true_counts,
+    wait_a_tick,
+    write,
+)
+from toys.bench import Bench
+from waiting import wait_for
+
+from executors.late import LateReport, stirred
+from executors.outcome import Result
+from lake.formats.hive.format import HiveFormat
+from lake.metastore import Metastore
+from lake.plan import Plan
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+
+def put(bench: Bench, partitions: Mapping[str, Any]) -> None:
+    """A call that gives all of them what they had then."""
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), list(partitions.values()))
+
+
+class Killed(BaseException):
+    """What a process does not survive."""
+
+
+def killed_before_it_records(bench: Bench, **options: Any) -> Plan:
+    """A plan whose call was made, and whose executor has told nobody."""
+
+    def point(name: str) -> None:
+        if name == "before_record":
+            raise Killed
+
+    plan = bench.request(**options)
+    with mock.patch("executors.run.failpoint", point), pytest.raises(Killed):
+        bench.run()
+    bench.expire()
+    return plan
+
+
+def made_anew(bench: Bench) -> None:
+    """Partitions are dropped and added with their own directories, in another second than that of their making."""
+    before = max(one.made_at for one in bench.case.partitions(bench.table).values())  # type: ignore[attr-defined]
+    wait_for(lambda: int(time.time()) > before, "time stands still", every=0.05)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        for value in ("0", "1"):
+            owner.drop(table_name(bench.table), value)
+            owner.add(table_name(bench.table), value, Path(bench.table.location) / f"dt={value}")
+
+
+@pytest.mark.parametrize("times", [0, 1])
+def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_halts_the_table_until_a_person_follows_it(
+    unmoved: Bench, times: int
+):
+    """Spark's of the whole table empties its directory, and does not tell the metastore of partitions that it has."""
+    bench = unmoved
+    for _ in range(times):
+        bench.request()
+        assert bench.run().result is Result.COMPLETED
+        write(here(bench), 800, 810)
+    plan = killed_before_it_records(bench)
+    shutil.rmtree(bench.table.location)
+    home(bench).mkdir(parents=True)
+    home(bench).with_name("dt=1").mkdir()
+    anew = write(home(bench), 500, 520, "part-anew.parquet")
+    assert bench.rescue() is not None
+    assert (bench.state(plan), bench.rows()) == ("failed", [])
+    there = here(bench)
+    there.mkdir(parents=True)
+    write(there, 920, 930)
+    for _ in range(2):
+        assert "drop such partitions and add them" in str(halted(bench))
+        bench.store.resume(bench.table.name, actor="ada")
+        bench.sweep()
+    made_anew(bench)
+    bench.store.resume(bench.table.name, actor="ada")
+    bench.sweep()
+    wait_a_tick(home(bench))
+    bench.sweep()
+    assert (halted(bench), bench.rows(), here(bench)) == (None, sorted(anew), home(bench))
+    more = write(home(bench), 900, 910, "part-more.parquet")
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    bench.clean()
+    assert (bench.rows(), swept(bench), halted(bench)) == (sorted(anew + more), LateReport(), None)
+    assert data_files(there), "nobody but a writer can have written it, and nobody has moved it yet"
+
+
+def test_rule_11_what_was_written_to_a_commit_that_was_undone_before_anybody_recorded_it_is_seen(unmoved: Bench):
+    """As by an INSERT of Hive's, which ends with what it read before the commit, of an executor that died after it."""
+    bench, before, rows_before = unmoved, as_is(unmoved), in_partition(unmoved)
+    plan = killed_before_it_records(bench, partitions=[PARTITION])
+    place = here(bench)
+    late = write(place, 800, 810, "part-seen.parquet")
+    written_back(bench, before)
+    more = write(home(bench), 900, 910)
+    bench.rescue()
+    bench.sweep()
+    assert (bench.state(plan), here(bench)) == ("completed", place)
+    assert in_partition(bench) == sorted([*rows_before, *late, *more])
+    assert (swept(bench), halted(bench)) == (LateReport(), None)
+
+
+@pytest.mark.crossed
+@pytest.mark.parametrize("again", [True, False])
+def test_rule_11_what_is_written_to_a_commit_that_was_undone_is_seen_whatever_was_committed_since(
+    unmoved: Bench, again: bool
+):
+    """By the plan itself, which was let go with no trace of its commit, or by another one."""
+    bench, rows_before = unmoved, in_partition(unmoved)
+    before = bench.case.partitions(bench.table)  # type: ignore[attr-defined]
+    plan = killed_before_it_records(bench)
+    place = here(bench)
+    put(bench, before)
+    bench.rescue()
+    assert bench.state(plan) == "requested"
+    if not again:
+        bench.store.request_cancel(plan.plan_id, actor="ada", reason="no need")
+        bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert here(bench) not in (place, home(bench))
+    late = write(place, 800, 810)
+    bench.sweep()
+    assert in_partition(bench) == sorted([*rows_before, *late])
+    assert (swept(bench), halted(bench)) == (LateReport(), None)
+    bench.clean()
+    assert in_partition(bench) == sorted([*rows_before, *late])
+
+
+@pytest.mark.crossed
+@pytest.mark.parametrize("lands", ["before", "after"])
+def test_rule_1_a_commit_of_a_plan_that_had_ended_undoes_none_that_has_come_since(unmoved: Bench, lands: str):
+    """It was not the table's when it was asked for; its executor slept, and its call landed before or after another."""
+    bench, before = unmoved, unmoved.case.partitions(unmoved.table)  # type: ignore[attr-defined]
+    plan = killed_before_it_records(bench)
+    call = bench.case.partitions(bench.table)  # type: ignore[attr-defined]
+    taken = bench.store.expired("a rescuer")
+    assert taken is not None
+    bench.store.cancel(taken, "it is not there", actor="ada")
+    if lands == "after":
+        put(bench, before)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    place = here(bench)
+    write(place, 900, 910)
+    expected = in_partition(bench)
+    if lands == "after":
+        put(bench, call)
+    bench.sweep()
+    assert (bench.state(plan), here(bench), in_partition(bench)) == ("completed", place, expected)
+    late = write(bench.case.places(bench.table)["dt=1"].with_name(PARTITION), 910, 920)  # type: ignore[attr-defined]
+    assert (swept(bench).carried, in_partition(bench)) == (1, sorted([*expected, *late]))
+    bench.clean()
+    assert (swept(bench), halted(bench), in_partition(bench)) == (LateReport(), None, sorted([*expected, *late]))
+
+
+def as_is(bench: Bench) -> Any:
+    return bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+
+
+def written_back(bench: Bench, before: Any) -> None:
+    """What Hive does when it has brought the files of an INSERT in: all that it read before, with new counts."""
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        counted = before.changed(before.storage, {**before.parameters, "numFiles": "9"})
+        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), [counted])
+
+
+@pytest.mark.crossed
+@pytest.mark.parametrize("times", [1, 2])
+def test_rule_11_a_partition_that_is_written_back_as_it_was_before_a_move_is_moved_again(unmoved: Bench, times: int):
+    bench, late = unmoved, list[str]()
+    for _ in range(times):
+        before, home_then = as_is(bench), here(bench)
+        bench.request()
+        assert bench.run().result is Result.COMPLETED
+    place, rows_before = here(bench), in_partition(bench)
+    late += write(place, 800, 810, "part-seen.parquet")
+    written_back(bench, before)
+    reasons = stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert "written back as it was before a move" in reasons[PARTITION]
+    assert {version.partition for version in bench.clean().deleted} == {"dt=1"}
+    assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION]) == reasons
+    late += write(home_then, 900, 910)
+    assert swept(bench).carried == 1
+    assert (here(bench), in_partition(bench)) == (place, sorted([*rows_before, *late]))
+    assert counted(bench) == true_counts(bench)
+    written_back(bench, before)
+    swept(bench)
+    assert (here(bench), in_partition(bench), swept(bench)) == (place, sorted([*rows_before, *late]), LateReport())
+    bench.clean()
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert (in_partition(bench), halted(bench)) == (sorted([*rows_before, *late]), None)
+
+
+def test_rule_11_what_waits_where_a_partition_was_written_back_waits_on_though_the_sweep_comes_between_two_looks(
+    unmoved: Bench,
+):
+    bench, before = unmoved, as_is(unmoved)
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    rows_, place = in_partition(bench), here(bench)
+    waiting = bench.store.superseded(bench.table)
+    written_back(bench, before)
+    closed = HiveFormat.superseded_closed
+
+    def looked(*arguments: Any) -> Any:
+        found = closed(*arguments)
+        swept(bench)
+        return found
+
+    with mock.patch.object(HiveFormat, "superseded_closed", looked):
+        assert bench.clean(timedelta(days=1)).closed == ()
+    assert (here(bench), bench.store.superseded(bench.table)) == (place, waiting)
+    late = write(home(bench), 900, 910)
+    assert (swept(bench).carried, in_partition(bench), halted(bench)) == (1, sorted(rows_ + late), None)
+
+
+def test_rule_11_an_overwrite_that_ends_with_what_it_read_before_a_move_takes_the_partition_back(unmoved: Bench):
+    bench, before = unmoved, as_is(unmoved)
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    anew = overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    late = write(here(bench), 800, 810, "part-seen.parquet")
+    written_back(bench, before)
+    assert swept(bench).moved_back == 1
+    assert (here(bench), in_partition(bench)) == (home(bench), sorted([*anew, *late]))
+    assert (swept(bench), halted(bench)) == (LateReport(), None)
+    bench.clean()
+    assert in_partition(bench) == sorted([*anew, *late])
+
+
+def test_rule_1_a_partition_that_names_an_epoch_which_nobody_recorded_halts_its_table(bench: Bench):
+    earlier = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    stored = bench.stored()
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        unknown = {**earlier.parameters, "lakefold.version": "another-e1-1"}
+        owner.alter_partitions(DATABASE, table_name(bench.table), [earlier.changed(earlier.storage, unknown)])
+    assert swept(bench).halted
+    assert "an executor that slept has moved it" in str(halted(bench))
+    assert bench.stored() == stored
+    assert bench.store.claim("another") is None

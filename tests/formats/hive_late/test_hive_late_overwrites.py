@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Overwrites that spanned a move, and what a person decides where they cannot be ordered: rules 1 to 4."""
+
+import os
+import shutil
+import time
+from unittest import mock
+
+import pytest
+from late_writing import (
+    PARTITION,
+    after_its_hold,
+    counted,
+    data_files,
+    halted,
+    here,
+    home,
+    in_partition,
+    overwrite,
+    swept,
+    true_counts,
+    wait_a_tick,
+    write,
+)
+from toys.bench import Bench
+
+from executors.late import LateReport, resolve_places
+from executors.outcome import Result
+from lake.local_files import LocalFiles
+from lake.places import Take
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+
+def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_partition_back(bench: Bench):
+    left, anew = here(bench), overwrite(home(bench), 500, 520)
+    assert swept(bench).moved_back == 1
+    assert (here(bench), in_partition(bench)) == (home(bench), sorted(anew))
+    assert counted(bench) == true_counts(bench)
+    assert list(left.glob("*.parquet")), "readers that were there read on"
+    assert swept(bench) == LateReport()
+    bench.clean()
+    assert (list(left.glob("*.parquet")), in_partition(bench)) == ([], sorted(anew))
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert (in_partition(bench), here(bench) != home(bench)) == (sorted(anew), True)
+    late = write(home(bench), 900, 910)
+    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(anew + late))
+
+
+def test_rule_2_an_overwrite_of_a_place_that_lakefold_has_begun_to_clean_halts_the_table_and_keeps_both(bench: Bench):
+    before = in_partition(bench)
+    bench.clean()
+    write(home(bench), 500, 520)
+    assert swept(bench).halted
+    assert "began to delete there" in str(halted(bench))
+    assert (in_partition(bench), len(list(home(bench).glob("*.parquet")))) == (before, 1)
+
+
+def test_rule_2_two_overwrites_that_cannot_be_ordered_halt_the_table_and_nothing_moves(bench: Bench):
+    theirs = overwrite(here(bench), 700, 720)
+    overwrite(home(bench), 500, 520)
+    assert swept(bench).halted
+    assert "both overwritten" in str(halted(bench))
+    assert (in_partition(bench), len(list(home(bench).glob("*.parquet")))) == (sorted(theirs), 1)
+
+
+def test_rule_2_the_first_of_two_overwrites_is_kept_aside_and_nothing_moves(bench: Bench):
+    overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    theirs = overwrite(here(bench), 700, 720)
+    report = swept(bench)
+    assert (report.aside, report.moved_back, report.halted) == (1, 0, None)
+    assert in_partition(bench) == sorted(theirs)
+    assert f"{PARTITION}/part-anew.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
+    assert swept(bench) == LateReport()
+
+
+def test_rule_3_what_was_added_to_the_new_place_after_the_overwrite_goes_back_along(bench: Bench):
+    place, anew = here(bench), overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    added = write(place, 900, 910)
+    assert swept(bench).moved_back == 1
+    assert (here(bench), in_partition(bench)) == (home(bench), sorted(anew + added))
+    assert swept(bench) == LateReport()
+    bench.clean()
+    assert in_partition(bench) == sorted(anew + added)
+
+
+def test_rule_3_what_was_added_to_the_new_place_before_the_overwrite_is_kept_aside(bench: Bench):
+    place = here(bench)
+    write(place, 900, 910)
+    wait_a_tick(place)
+    anew = overwrite(home(bench), 500, 520)
+    report = swept(bench)
+    assert (report.moved_back, report.aside, in_partition(bench)) == (1, 0, sorted(anew))
+    waiting = {due.version.path for due in bench.store.superseded(bench.table)}
+    assert os.path.relpath(place / "part-late.parquet", bench.table.location) in waiting
+    assert (place / "part-late.parquet").exists()
+
+
+def test_rule_4_an_overwrite_of_nothing_or_one_at_work_is_waited_for_and_halts_the_table_after_the_grace(bench: Bench):
+    before = in_partition(bench)
+    next(home(bench).glob("*.parquet")).unlink()
+    assert swept(bench).waiting == 1
+    shutil.rmtree(home(bench))
+    assert (swept(bench).waiting, halted(bench)) == (1, None)
+    bench.execute("UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
+    assert swept(bench).halted
+    assert "writer_grace" in str(halted(bench))
+    assert in_partition(bench) == before
+
+
+def test_rule_4_an_overwrite_that_also_empties_the_partitions_own_directory_is_no_riddle(bench: Bench):
+    """Spark's static ``INSERT OVERWRITE`` removes ``TABLE/PARTITION``, wherever the partition is."""
+    shutil.rmtree(home(bench))
+    anew = overwrite(here(bench), 700, 720)
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew))
+    assert home_files_wait(bench) == 0
+    more = write(here(bench), 720, 730, "part-more.parquet")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew + more))
+    late = write(bench.case.places(bench.table)[PARTITION], 900, 910)  # type: ignore[attr-defined]
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew + more + late))
+
+
+def test_rule_4_an_overwrite_that_spanned_a_move_and_emptied_the_own_directory_takes_the_partition_back(bench: Bench):
+    first = here(bench)
+    write(first, 800, 810)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    shutil.rmtree(home(bench))
+    anew = overwrite(first, 500, 520)
+    assert (swept(bench).moved_back, here(bench), in_partition(bench)) == (1, first, sorted(anew))
+    assert swept(bench) == LateReport()
+
+
+def test_rule_1_an_overwrite_of_the_whole_table_is_followed_and_no_version_that_is_read_goes(bench: Bench):
+    """Spark's removes the table's directory, with what says whose a version is, and writes where partitions are."""
+    places, plan = bench.case.places(bench.table), bench.request()  # type: ignore[attr-defined]
+    claim = bench.claim()
+    bench.execute(f"UPDATE staged SET cleared_at_ms = NULL WHERE plan_id != '{plan.plan_id}'")
+    shutil.rmtree(bench.table.location)
+    anew = list[str]()
+    for number, place in enumerate(places.values()):
+        place.mkdir(parents=True)
+        for part in (0, 5):
+            low = number * 100 + part
+            anew += write(place, low, low + 5, f"part-{part}.parquet")
+    bench.sweep()
+    assert bench.rows() == sorted(anew)
+    assert bench.run(claim).result is Result.CANCELLED
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert (bench.rows(), swept(bench), halted(bench)) == (sorted(anew), LateReport(), None)
+    bench.clean()
+    bench.sweep()
+    assert bench.rows() == sorted(anew)
+
+
+def home_files_wait(bench: Bench) -> int:
+    return sum(due.version.path.startswith(f"{PARTITION}/") for due in bench.store.superseded(bench.table))
+
+
+def test_rule_4_a_cleaner_that_slept_deletes_nothing_where_a_person_has_sent_the_partition_back(bench: Bench):
+    slept, monotonic, delete, expected = [0], time.monotonic, LocalFiles.delete, list[str]()
+
+    def deleted(files: LocalFiles, path: str) -> None:
+        delete(files, path)
+        if not slept[0] and path.startswith(f"{home(bench)}/"):
+            slept[0] = 3600
+            after_its_hold(bench)
+            write(home(bench), 900, 910)
+            assert swept(bench).halted
+            resolve_places(bench.table, Take.OLD, format=bench.format, store=bench.store, spark=bench.case.spark)
+            bench.store.resume(bench.table.name, "ada")
+            expected.extend(in_partition(bench))
+
+    with (
+        mock.patch.object(LocalFiles, "delete", deleted),
+        mock.patch("time.monotonic", side_effect=lambda: monotonic() + slept[0]),
+    ):
+        report = bench.clean()
+    assert (here(bench), in_partition(bench)) == (home(bench), expected)
+    assert len(data_files(home(bench))) == 3, "one was deleted, and one is new"
+    assert "is read from" in {kept.version.partition: kept.reason for kept in report.kept}[PARTITION]
+    after_its_hold(bench)
+    bench.clean()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (expected, LateReport(), None)
+
+
+@pytest.mark.crossed(2)
+@pytest.mark.parametrize("take", list(Take))
+def test_rule_4_a_person_says_which_place_holds_the_rows_and_nothing_of_the_other_is_deleted_before_its_retention(
+    bench: Bench, take: Take
+):
+    before, place = in_partition(bench), here(bench)
+    shutil.rmtree(home(bench))
+    home(bench).mkdir()
+    swept(bench)
+    bench.execute("UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
+    assert swept(bench).halted
+    resolve_places(bench.table, take, format=bench.format, store=bench.store, spark=bench.case.spark)
+    bench.store.resume(bench.table.name, "ada")
+    assert (here(bench), in_partition(bench)) == ((place, before) if take is Take.NEW else (home(bench), []))
+    assert (swept(bench), len(data_files(place))) == (LateReport(), 1)
+    bench.clean()
+    assert in_partition(bench) == (before if take is Take.NEW else [])

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What owners do to partitions that were moved, and the way home of these: rules 6, 7 and 11."""
+
+import shutil
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from databases import sqlite_at
+from hive_case import DATABASE, HiveCase, Owner, table_name
+from late_writing import (
+    PARTITION,
+    counted,
+    data_files,
+    dropped,
+    halted,
+    here,
+    home,
+    in_partition,
+    overwrite,
+    swept,
+    true_counts,
+    write,
+)
+from toys.bench import Bench
+from toys.cases import no_spark
+from waiting import wait_for
+
+from executors.late import LateReport, bring_home
+from executors.observer import Observer
+from executors.outcome import Result
+from lake.metastore import Metastore
+from lake.optional import identified
+from service.config.loader import load
+from service.daemon.upkeep import Upkeep
+from service.store.views import StoreSettings
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+
+def brought_home(bench: Bench) -> LateReport:
+    return bring_home(
+        bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta()
+    )
+
+
+def relocated(bench: Bench, elsewhere: Path) -> None:
+    partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    moved = partition.changed(partition.storage.moved(f"file:{elsewhere}"), partition.parameters)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
+
+
+def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_change_it_stays_there(
+    bench: Bench, tmp_path: Path
+):
+    (tmp_path / "elsewhere").mkdir()
+    write(home(bench), 900, 910)
+    with mock.patch("lake.formats.hive.late.failpoint", side_effect=lambda _: relocated(bench, tmp_path / "elsewhere")):
+        swept(bench)
+    assert (here(bench), in_partition(bench), halted(bench)) == (tmp_path / "elsewhere", [], None)
+    assert swept(bench) == LateReport()
+
+
+def test_rule_11_a_change_that_meets_a_call_of_the_sweep_halts_the_table(bench: Bench, tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    write(home(bench), 900, 910)
+    alter = Metastore.alter_partitions
+
+    def altered(*arguments: Any) -> None:
+        alter(*arguments)
+        with mock.patch.object(Metastore, "alter_partitions", alter):
+            relocated(bench, tmp_path / "elsewhere")
+
+    with mock.patch.object(Metastore, "alter_partitions", altered):
+        assert swept(bench).halted
+    assert "one of the two may have undone the other" in str(halted(bench))
+    assert here(bench) == tmp_path / "elsewhere"
+
+
+def test_rule_6_a_partition_goes_home_when_what_was_replaced_there_is_gone_and_late_writers_still_find_it(bench: Bench):
+    before, place = in_partition(bench), here(bench)
+    assert (brought_home(bench).waiting, here(bench)) == (2, place)
+    bench.clean()
+    assert (brought_home(bench).moved_back, here(bench), in_partition(bench)) == (2, home(bench), before)
+    assert counted(bench) == true_counts(bench)
+    assert (brought_home(bench), swept(bench)) == (LateReport(), LateReport())
+    late = write(place, 900, 910)
+    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
+    bench.clean()
+    assert (data_files(place) if place.exists() else [], in_partition(bench)) == ([], sorted(before + late))
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(before + late))
+
+
+def test_rule_6_a_partition_that_was_overwritten_where_it_is_goes_home_and_what_was_overwritten_is_not_missed(
+    bench: Bench,
+):
+    bench.clean()
+    anew, left = overwrite(here(bench), 900, 910), here(bench)
+    brought_home(bench)
+    assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew), LateReport())
+    # A writer that spanned this move, too, is followed.
+    last = overwrite(left, 910, 920)
+    assert (swept(bench).moved_back, here(bench), in_partition(bench)) == (1, left, sorted(last))
+
+
+def added_again(bench: Bench) -> None:
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", home(bench))
+
+
+@pytest.mark.crossed
+@pytest.mark.parametrize("swept_between", [True, False])
+def test_rule_6_a_partition_that_is_dropped_and_added_again_shows_no_replaced_file(bench: Bench, swept_between: bool):
+    replaced = {path.name for path in data_files(home(bench))}
+    dropped(bench)
+    if swept_between:
+        assert (swept(bench).aside, data_files(home(bench))) == (3, [])
+    added_again(bench)
+    anew = write(home(bench), 800, 810, "000000_0")
+    assert swept(bench).aside == (0 if swept_between else 3)
+    assert (in_partition(bench), swept(bench)) == (sorted(anew), LateReport())
+    aside = {path.name for path in (Path(bench.table.location) / "_lakefold/_aside").rglob("*") if path.is_file()}
+    assert aside == replaced, "they are kept until their retention has passed"
+    assert [entry.action for entry in bench.store.audit() if entry.actor == "sweep"] == ["files moved aside"]
+    write(home(bench), 810, 815, "000001_0")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    rows_ = in_partition(bench)
+    assert (len(rows_), swept(bench)) == (15, LateReport())
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (rows_, LateReport())
+    assert not [path for path in (Path(bench.table.location) / "_lakefold/_aside").rglob("*") if path.is_file()]
+
+
+def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordinary_one(bench: Bench):
+    bench.clean()
+    left = here(bench)
+    assert brought_home(bench).moved_back == 2
+    write(left, 700, 710)
+    wait_for(lambda: time.time() > (left / "part-late.parquet").stat().st_ctime + 1, "time stands still")
+    dropped(bench)
+    shutil.rmtree(home(bench))
+    home(bench).mkdir()
+    added_again(bench)
+    anew = write(home(bench), 800, 810, "000000_0") + write(home(bench), 810, 815, "000001_0")
+    assert (swept(bench), brought_home(bench), halted(bench)) == (LateReport(), LateReport(), None)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew)), "what was late before it was dropped"
+    late = write(home(bench), 900, 910) + write(left, 910, 920, "part-later.parquet")
+    assert (swept(bench).carried, in_partition(bench), halted(bench)) == (2, sorted(anew + late), None)
+    bench.clean()
+    assert brought_home(bench).moved_back == 1
+    assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew + late), LateReport())
+
+
+def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(case: HiveCase, tmp_path: Path):
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+    bench.table = identified(bench.format, bench.table)
+    bench.store.register(bench.table, "compact")
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    replaced = {path.name for path in data_files(home(bench))}
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.make_table(table_name(bench.table), Path(bench.table.location))
+    added_again(bench)
+    before = in_partition(bench)
+    assert swept(bench) == LateReport()
+    assert ({path.name for path in data_files(here(bench))}, here(bench)) == (replaced, home(bench))
+    bench.clean()
+    assert in_partition(bench) == before
+    bench.store.close()
+
+
+def test_the_daemon_looks_often_for_an_hour_then_at_every_sweep_and_brings_home_after_the_retention(
+    bench: Bench, tmp_path: Path
+):
+    settings = '[[tables]]\nmatch = "*"\nmode = "compact"\naccess = "catalog"\n[defaults]\nretention = "1d"\n'
+    (tmp_path / "lakefold.toml").write_text(f'[database]\nurl = "{bench.url}"\n{settings}')
+    upkeep = Upkeep(load(tmp_path / "lakefold.toml"), bench.store, no_spark, Observer())
+    rows_ = sorted(in_partition(bench) + write(home(bench), 900, 910))
+    assert (upkeep.sweep_hot(), in_partition(bench)) == (1, rows_)
+    bench.execute("UPDATE place_move SET begun_at_ms = begun_at_ms - 3600000, made_at_ms = made_at_ms - 3600000")
+    rows_ = sorted(rows_ + write(home(bench), 910, 915, "part-later.parquet"))
+    assert (upkeep.sweep_hot(), len(in_partition(bench)) < len(rows_)) == (0, True)
+    upkeep.sweep()
+    assert in_partition(bench) == rows_
+    bench.clean()
+    assert upkeep.bring_home() == 0, "its retention has not passed"
+    bench.execute("UPDATE place_move SET made_at_ms = made_at_ms - 86400000")
+    assert (upkeep.bring_home(), here(bench), in_partition(bench)) == (2, home(bench), rows_)
+    bench.store.halt_table(bench.table, "a test")
+    write(home(bench), 990, 995)
+    assert (upkeep.sweep_hot(), upkeep.sweep(), upkeep.bring_home()) == (0, 0, 0)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds of the sweep that are killed, meet an overwrite, or sleep: rules 5 and 6."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from late_writing import (
+    PARTITION,
+    after_its_hold,
+    counted,
+    data_files,
+    dropped,
+    halted,
+    here,
+    home,
+    in_partition,
+    overwrite,
+    swept,
+    true_counts,
+    wait_a_tick,
+    write,
+)
+from toys.bench import Bench
+
+from executors.late import LateReport, stirred
+from executors.outcome import Result
+from lake.local_files import LocalFiles
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+
+def test_rule_6_a_round_that_is_killed_when_it_has_moved_files_aside_is_finished_by_the_next(bench: Bench):
+    dropped(bench)
+    killed_at(bench, "aside_moved")
+    after_its_hold(bench)
+    assert swept(bench).aside == 3
+    waiting = [due.version.path for due in bench.store.superseded(bench.table) if due.version.partition == PARTITION]
+    assert [path.startswith("_lakefold/_aside/") for path in waiting] == [True] * 3
+    assert swept(bench) == LateReport()
+
+
+_ROUND = """
+import sys
+from executors.late import sweep_places
+from lake.formats.hive import FORMAT
+from service.store import Store
+store = Store(sys.argv[1])
+sweep_places(store.table_state(sys.argv[2]).ref, format=FORMAT, store=store, spark=None)
+"""
+
+
+def killed_at(bench: Bench, failpoint: str) -> None:
+    """A round of the sweep in a process of its own, which is killed there."""
+    environment = {**os.environ, "LAKEFOLD_FAILPOINTS": f"{failpoint}=kill"}
+    died = subprocess.run([sys.executable, "-c", _ROUND, bench.url, bench.table.name], env=environment, check=False)
+    assert died.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("failpoint", ["carry_recorded", "carry_copied", "carry_told"])
+def test_rule_5_a_round_that_is_killed_while_it_carries_is_finished_once_by_the_next(bench: Bench, failpoint: str):
+    rows_ = sorted(in_partition(bench) + write(home(bench), 900, 910) + write(home(bench), 910, 915, "000000_0"))
+    killed_at(bench, failpoint)
+    assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert swept(bench) == LateReport(), "it may live: it holds the partition"
+    after_its_hold(bench)
+    assert (swept(bench).carried, in_partition(bench)) == (2, rows_)
+    assert counted(bench) == true_counts(bench)
+    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+
+
+def overwrite_by_renames(place: Path, low: int, high: int) -> list[str]:
+    """What Hive does: it writes elsewhere, removes what it finds in ``place`` then, and renames its own files in."""
+    wait_a_tick(place)
+    staging = place.parent.parent / ".hive-staging"
+    staging.mkdir()
+    anew = write(staging, low, high, "000000_0")
+    wait_a_tick(staging)
+    for path in data_files(place):
+        path.unlink()
+    (staging / "000000_0").rename(place / "000000_0")
+    return anew
+
+
+@pytest.mark.crossed
+@pytest.mark.parametrize("failpoint", ["carry_copied", "carry_told"])
+def test_rule_5_an_overwrite_after_a_round_that_was_killed_while_it_carried_removes_what_had_been_seen(
+    bench: Bench, failpoint: str
+):
+    write(home(bench), 900, 910)
+    killed_at(bench, failpoint)
+    anew = overwrite_by_renames(here(bench), 700, 720)
+    after_its_hold(bench)
+    assert (swept(bench).carried, in_partition(bench), halted(bench)) == (0, sorted(anew), None)
+    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew))
+    assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
+
+
+@pytest.mark.crossed
+@pytest.mark.parametrize("method", ["second_name", "rename"])
+def test_rule_5_an_overwrite_while_a_late_file_is_copied_is_alone_there(bench: Bench, method: str):
+    place, real, anew = here(bench), getattr(LocalFiles, method), list[str]()
+    write(home(bench), 900, 910)
+
+    def copied(files: LocalFiles, source: str, target: str) -> None:
+        if method == "second_name":
+            real(files, source, target)
+        if not anew:
+            anew.extend(overwrite_by_renames(place, 700, 720))
+        if method == "rename":
+            real(files, source, target)
+
+    with mock.patch.object(LocalFiles, method, copied):
+        assert swept(bench).carried == 0
+    assert (in_partition(bench), len(list(place.iterdir()))) == (sorted(anew), 1)
+    assert (swept(bench).aside, in_partition(bench), swept(bench), halted(bench)) == (
+        1, sorted(anew), LateReport(), None,
+    )  # fmt: skip
+    assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
+
+
+@pytest.mark.crossed(2, first="move_recorded")
+@pytest.mark.parametrize("failpoint", ["move_recorded", "carry_recorded", "move_told", "carry_copied"])
+def test_rule_5_a_round_that_is_killed_while_it_moves_back_is_finished_once_by_the_next(bench: Bench, failpoint: str):
+    place, anew = here(bench), overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    rows_ = sorted(anew + write(place, 900, 910))
+    killed_at(bench, failpoint)
+    assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    after_its_hold(bench)
+    swept(bench)
+    assert (here(bench), in_partition(bench)) == (home(bench), rows_)
+    assert counted(bench) == true_counts(bench)
+    assert (swept(bench), stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])) == (
+        LateReport(), {},
+    )  # fmt: skip
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    bench.clean()
+    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+
+
+def test_rule_5_what_was_to_go_along_back_and_is_overwritten_before_it_does_is_not_there_then(bench: Bench):
+    overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    write(here(bench), 900, 910)
+    killed_at(bench, "carry_copied")
+    after_its_hold(bench)
+    wait_a_tick(home(bench))
+    # By a writer that has looked for what to remove before the copy came.
+    (home(bench) / "part-anew.parquet").unlink()
+    anew = write(home(bench), 600, 620, "part-later.parquet")
+    assert (swept(bench).moved_back, here(bench), in_partition(bench)) == (1, home(bench), sorted(anew))
+    assert (swept(bench), halted(bench)) == (LateReport(), None)
+
+
+def test_rule_5_a_copy_that_a_sleeping_round_makes_when_its_partition_has_moved_on_doubles_no_row(bench: Bench):
+    rows_, place = sorted(in_partition(bench) + write(home(bench), 900, 910)), here(bench)
+    swept(bench)
+    (copy,) = place.glob("carried-*")
+    whole = copy.read_bytes()
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    bench.clean()
+    assert not copy.exists()
+    place.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(whole)
+    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
