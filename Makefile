@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/classes.jsa
+COLLECTED := $(VENV)/.collected
 PYTEST_ARGS ?=
 # Where it is set every process that a test starts compiles all it imports: seconds of CPU, hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,12 +34,16 @@ demo: $(READY) ## a real writer, the real daemon, and a table getting healthy
 $(CLASSES): $(READY) tests/class_archive.py tests/QuickLocalFiles.java
 	@$(BIN)/python tests/class_archive.py
 
+# Compiles the tests once: the processes of a first run would all do it at the same time.
+$(COLLECTED): $(READY)
+	@$(BIN)/python -m pytest --collect-only -q > $@ || true
+
 servers:
 	@bash tests/servers.sh
 
-test: $(READY) ## the whole suite (slice lengths), in three processes
-	@$(MAKE) -s -j 2 servers $(CLASSES)
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: $(READY) ## the whole suite (slice lengths), in four processes
+	@$(MAKE) -s -j 3 servers $(CLASSES) $(COLLECTED)
+	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-fast: $(READY) ## the inner loop: the tests that need no JVM, no server and less than half a second each
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not spark and not server and not slow and not soak" $(PYTEST_ARGS)

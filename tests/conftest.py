@@ -21,6 +21,7 @@ import sqlite_engines
 from hadoop import HadoopCluster
 from hive_metastore import MetastoreServer
 from s3_server import S3Server, server
+from scheduling import ByWhatIsRunning
 from support import BUNDLE, HEAP, LOCAL_FILES, ONE_BUNDLE, SOAK, jvm_options, needs_server, take_figures
 
 from lake import s3
@@ -49,6 +50,11 @@ def pytest_configure() -> None:
     gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByWhatIsRunning | None:
+    """The order in which the processes of a run take files, where they take whole ones."""
+    return ByWhatIsRunning(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 #: fixtures that start a server, a browser or an installation
@@ -135,14 +141,11 @@ def _parameters(item: pytest.Item) -> dict[str, object]:
     return getattr(getattr(item, "callspec", None), "params", {})
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtestloop() -> Generator[None, object, object]:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     """Spare the garbage collector what was imported and collected: it would go over all of it again and again."""
     gc.freeze()
     gc.enable()
-    result = yield
-    gc.unfreeze()
-    return result
 
 
 @pytest.hookimpl(wrapper=True)
@@ -288,11 +291,18 @@ def hive(metastore: MetastoreServer) -> MetastoreServer:
     return metastore
 
 
-@pytest.fixture(scope="module")
-def hdfs() -> Iterator[HadoopCluster]:
-    """A NameNode and a DataNode for the tests of a module: what is started beside one takes it for its own storage."""
+@pytest.fixture(scope="session")
+def hdfs_cluster() -> Iterator[HadoopCluster]:
+    """A NameNode and a DataNode for the tests of a process."""
     with hadoop.running() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def hdfs(hdfs_cluster: HadoopCluster) -> Iterator[HadoopCluster]:
+    """They are known while the tests of a module run: what is started meanwhile takes them for its own storage."""
+    with hadoop.known(hdfs_cluster):
+        yield hdfs_cluster
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 
 import ctypes
 import fcntl
-import os
 import shutil
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 import pyspark
+import pytest
 from support import needs_server
 
 from executors.jars import cache_dir
@@ -94,8 +94,16 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
+def known(cluster: HadoopCluster) -> Iterator[HadoopCluster]:
+    """Let this process and those that it starts find the cluster, by ``HADOOP_CONF_DIR``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HADOOP_CONF_DIR", str(cluster.home / "conf"))
+        yield cluster
+
+
+@contextmanager
 def running(*, yarn: bool = False) -> Iterator[HadoopCluster]:
-    """A cluster for as long as it is needed; this process and those that it starts find it by ``HADOOP_CONF_DIR``."""
+    """A cluster for as long as it is needed."""
     jars = _jars()
     home = Path(tempfile.mkdtemp(prefix="lakefold-hadoop-"))
     own = [next(iter(_PYSPARK.glob(f"{name}-[0-9]*.jar"))) for name in _OF_PYSPARK]
@@ -104,7 +112,6 @@ def running(*, yarn: bool = False) -> Iterator[HadoopCluster]:
         *("-XX:+UseSerialGC", "--add-opens", "java.base/java.lang=ALL-UNNAMED"),
         *("-cp", ":".join([f"{jars}/*", *map(str, own)]), str(_MAIN), str(home), *(["yarn"] if yarn else [])),
     ]
-    before = os.environ.get("HADOOP_CONF_DIR")
     process = None
     try:
         with (home / "log").open("wb") as log:
@@ -118,13 +125,8 @@ def running(*, yarn: bool = False) -> Iterator[HadoopCluster]:
         while not line.startswith("READY ") and time.monotonic() < deadline:
             line = process.stdout.readline()
             assert line, (home / "log").read_text()[-3000:]
-        os.environ["HADOOP_CONF_DIR"] = str(home / "conf")
         yield HadoopCluster(home, process, line.split()[1])
     finally:
-        if before is None:
-            os.environ.pop("HADOOP_CONF_DIR", None)
-        else:
-            os.environ["HADOOP_CONF_DIR"] = before
         if process is not None:
             process.kill()
             process.communicate()

@@ -28,7 +28,7 @@ MASTER, EXECUTOR, PYTHON = "ExecutorLauncher", "YarnCoarseGrainedExecutorBackend
 
 @pytest.fixture(scope="module")
 def yarn() -> Iterator[HadoopCluster]:
-    with hadoop.running(yarn=True) as cluster:
+    with hadoop.running(yarn=True) as cluster, hadoop.known(cluster):
         yield cluster
 
 
