@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 README = (ROOT / "README.md").read_text()
 #: whom a test is left to in `make test`, and the test
-SHOWN_BY = r"@pytest\.mark\.shown_by\(\s*\"([^\"]+)\"\s*\)\n(?:@.*\n)*(?:class|def) (\w+)"
+SHOWN_BY = r"@pytest\.mark\.shown_by\(((?:\s*\"[^\"]+\")+)\s*\)\n(?:@.*\n)*(?:class|def) (\w+)"
 
 
 def tracked() -> list[Path]:
@@ -275,7 +275,11 @@ def test_what_is_left_to_another_test_is_left_to_one_that_make_test_runs():
     tests = {
         path: path.read_text() for path in tracked() if path.is_relative_to(ROOT / "tests") and path.suffix == ".py"
     }
-    marks = [(path, *found) for path, text in tests.items() for found in re.findall(SHOWN_BY, text)]
+    marks = [
+        (path, "".join(re.findall(r"\"([^\"]+)\"", by)), name)
+        for path, text in tests.items()
+        for by, name in re.findall(SHOWN_BY, text)
+    ]
     assert marks
     left = {f"{path.relative_to(ROOT)}::{name}" for path, _, name in marks}
     for path, by, name in marks:

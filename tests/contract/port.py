@@ -240,6 +240,7 @@ class WholeTables:
 
     # Withdrawing.
 
+    @pytest.mark.crossed(2)
     @pytest.mark.parametrize("written", [False, True])
     @pytest.mark.parametrize("known", [False, True])
     def test_what_is_withdrawn_leaves_nothing_and_can_not_be_committed(
@@ -269,6 +270,7 @@ class WholeTables:
                 one.prepared()
             assert staged_on(case, table, one.journal) == set()
 
+    @pytest.mark.crossed(2)
     @pytest.mark.parametrize("write", ["append", "update", "delete"])
     def test_a_writer_that_comes_in_between_loses_no_row(self, case: Case, table: TableRef, write: str):
         with attempt(case, plan_all(case.format, table, "p")) as one:

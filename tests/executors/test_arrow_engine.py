@@ -18,6 +18,7 @@ from any_tables import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from receipt_case import Case, table
+from support import SOAK
 from toys.engine import CopyRows
 
 from executors.engines.arrow import ArrowEngine
@@ -80,7 +81,7 @@ def says(path: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120 if SOAK else 60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=tables(), data=st.data())
 def test_any_table_keeps_its_rows_their_order_and_all_that_its_files_say_of_themselves(
     tmp_path_factory: pytest.TempPathFactory, rows: pa.Table, data: st.DataObject

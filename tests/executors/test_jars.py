@@ -116,6 +116,7 @@ def test_processes_that_start_at_once_fill_the_cache_one_after_the_other(conf: d
     assert inside == ["fills", "reads"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("complete", [True, False])
 def test_c6_a_process_stopped_while_it_holds_the_cache_holds_up_nobody(
     conf: dict[str, str], tmp_path: Path, stopped: "subprocess.Popen[str]", complete: bool, monkeypatch, caplog
@@ -140,6 +141,7 @@ def test_c6_a_process_stopped_while_it_holds_the_cache_holds_up_nobody(
     assert time.monotonic() - began < UNHEARD_OF, "what the second cache has need not be waited for in the first"
 
 
+@pytest.mark.slow
 def test_c6_where_both_caches_are_held_the_start_fails_in_time_and_says_by_whom(
     conf: dict[str, str], tmp_path: Path, stopped: "subprocess.Popen[str]", monkeypatch
 ) -> None:

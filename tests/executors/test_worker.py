@@ -179,6 +179,7 @@ def test_sigterm_finishes_the_plan_and_a_second_one_stops_it(bench: Bench):
 
 
 @pytest.mark.slow
+@pytest.mark.crossed
 @pytest.mark.parametrize("name", ["published_unrecorded", "after_rewrite", "after_commit"])
 def test_an_adopted_plan_whose_executor_was_killed_lands_exactly_once_on_its_instant(bench: Bench, name: str):
     before, plan = bench.rows(), bench.adopt("7")

@@ -203,7 +203,7 @@ def run(session: Session, statements: Sequence[str], name: str) -> None:
 
 
 @pytest.mark.parametrize("command", WRITES)
-@pytest.mark.crossed(4)
+@pytest.mark.crossed(2)
 def test_what_a_command_of_spark_writes_is_compacted_at_the_next_scan_and_at_once_where_it_is_told(
     shop: Shop, command: str
 ):

@@ -30,7 +30,7 @@ from lake.places import Take
 from lake.plan import Plan
 from service.store.views import StoreSettings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]
 
 
 @pytest.fixture(params=[False, True], ids=["by Hive", "by Spark"])

@@ -77,6 +77,9 @@ def scheduled(spark: Any, template: Path, tmp_path: Path) -> Scheduled:
     return new
 
 
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_adopt.py::test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on"
+)
 def test_a_clustering_that_a_writer_scheduled_is_executed_on_its_own_instant(scheduled: Scheduled) -> None:
     table, plan = scheduled()
     before, other = table.rows(), table.other_rows()

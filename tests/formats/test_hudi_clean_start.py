@@ -95,6 +95,10 @@ def test_f7_on_version_6_archiving_goes_on_once_the_writers_cleaner_has_been_sil
     assert len(same_for_both(trips)) == 180 + 18
 
 
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_clean_start.py::"
+    "test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive"
+)
 def test_f1_the_tables_own_clean_service_by_file_versions_keeps_a_pending_clusterings_inputs_too(
     table: NewTable,
 ) -> None:

@@ -60,6 +60,10 @@ def test_a_compaction_keeps_rows_keys_and_commit_times_and_puts_base_files_in_pl
     assert trips.temporary() == []
 
 
+@pytest.mark.shown_by(
+    "tests/formats/test_hudi_compaction.py::"
+    "test_writers_go_on_upserting_between_publication_and_commit_and_nothing_is_lost"
+)
 def test_a_log_appended_after_planning_is_compacted_too(table: NewTable) -> None:
     trips = table()
     plan = trips.compaction()

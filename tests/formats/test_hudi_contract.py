@@ -38,7 +38,7 @@ if not SOAK:
     class TestHudiPort(PortContract):
         """Listing, journal, commit, withdrawal, writers, deletion."""
 
-    @pytest.mark.crossed(3)
+    @pytest.mark.crossed(2)
     class TestHudiCapabilities(CapabilityContract):
         """All of them are declared; the oldest bundle refuses some."""
 

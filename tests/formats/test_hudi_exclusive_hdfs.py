@@ -11,6 +11,7 @@ import pytest
 from hadoop import HadoopCluster
 from hdfs_paths import place
 from racing import winners
+from support import SOAK
 
 from lake.errors import Transient
 from lake.formats.hudi.client import exclusion, exclusive_renewed
@@ -45,7 +46,7 @@ def versions(table: TableRef) -> dict[str, Any]:
 
 
 def test_f2_of_many_that_try_at_once_one_gets_the_lock_on_hdfs_and_it_goes_from_one_to_the_next(table: TableRef):
-    for _ in range(3):
+    for _ in range(3 if SOAK else 2):
         locks = [lock(table) for _ in range(5)]
         (winner,) = winners(locks)
         winner.confirm("racing")

@@ -149,6 +149,7 @@ def test_all_listeners_cost_one_query_a_round_and_none_when_they_have_gone(conte
     wait_for(silent, "ten rounds without a query")
 
 
+@pytest.mark.slow
 def test_silence_is_broken_by_comments(context, server, monkeypatch):
     monkeypatch.setattr(progress, "_HEARTBEAT_SECONDS", 0.2)
     listener = Listener(server, add(context.store, "dt=1").plan_id)

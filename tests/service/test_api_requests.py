@@ -53,6 +53,7 @@ def ask(client, query="", **body):
     return client.post(f"/v1/requests{query}", json={"table": "t1", **body})
 
 
+@pytest.mark.slow
 def test_a_request_is_accepted_at_once_and_answered_where_its_location_says(toys, tmp_path, context, client):
     context.store.pause(None, "test")  # so that the scheduler's own first scan plans nothing
     with scheduler(tmp_path):
@@ -92,6 +93,7 @@ def test_a_request_waits_for_its_answer_where_it_is_told_to(toys, tmp_path, cont
         assert context.store.request(missing.json()["request_id"]).answer is not None
 
 
+@pytest.mark.slow
 def test_a_dry_run_answers_with_the_plans_and_stores_none(toys, tmp_path, context, client):
     context.store.pause(None, "test")
     with scheduler(tmp_path):
@@ -113,6 +115,7 @@ def test_a_dry_run_that_nobody_answers_stays_open_after_its_time(client):
     assert client.get(answer.headers["Location"]).json()["answer"] is None
 
 
+@pytest.mark.slow
 def test_partitions_that_are_all_held_are_refused_at_once_with_who_holds_them(toys, tmp_path, context, client):
     with scheduler(tmp_path):
         (plan,) = wait_for(lambda: context.store.plans(), "the scheduler's own plan")
@@ -126,6 +129,7 @@ def test_partitions_that_are_all_held_are_refused_at_once_with_who_holds_them(to
     assert len(context.store.open_requests()) == before, "nothing is stored"
 
 
+@pytest.mark.slow
 def test_a_whole_table_that_is_held_is_refused_by_the_scheduler_in_the_same_words(toys, tmp_path, context, client):
     with scheduler(tmp_path):
         (plan,) = wait_for(lambda: context.store.plans(), "the scheduler's own plan")
@@ -256,6 +260,7 @@ def test_an_unknown_request_is_not_found_and_a_nul_is_in_no_address(client):
         assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
 
 
+@pytest.mark.slow
 def test_a_plan_is_cancelled_and_only_a_failed_one_retried(toys, tmp_path, context, client):
     with scheduler(tmp_path):
         (plan,) = wait_for(lambda: context.store.plans(), "a plan")
@@ -270,6 +275,7 @@ def test_a_plan_is_cancelled_and_only_a_failed_one_retried(toys, tmp_path, conte
     assert client.post("/v1/plans/0199/cancel").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_proposal_is_approved_or_declined_once_and_by_a_writer(toys, tmp_path, context, client):
     reader = add_token(context.store, "read", "reader")
     with scheduler(tmp_path, mode="propose"):
@@ -292,6 +298,7 @@ def test_a_proposal_is_approved_or_declined_once_and_by_a_writer(toys, tmp_path,
     assert client.post("/v1/plans/0199/approve").status_code == 404
 
 
+@pytest.mark.slow
 def test_an_inflight_plan_is_asked_to_stop_and_a_failed_one_requested_again(toys, tmp_path, context, client):
     with scheduler(tmp_path):
         (plan,) = wait_for(lambda: context.store.plans(), "a plan")
@@ -324,6 +331,7 @@ def test_tables_and_the_service_are_paused_and_resumed(context, client):
     assert (missing.status_code, missing.json()["detail"]) == (404, "no table 't11'; did you mean 't1'?")
 
 
+@pytest.mark.slow
 def test_the_page_of_a_proposal_asks_for_a_yes_and_takes_it(toys, tmp_path, context, client):
     with scheduler(tmp_path, mode="propose"):
         (plan,) = wait_for(lambda: context.store.plans(), "a plan")

@@ -21,6 +21,8 @@ from service.http import connections
 from service.http.connections import Patience, Seldom, most_connections
 from service.http.server import HttpServer
 
+pytestmark = pytest.mark.slow
+
 HASTE = Patience(headers_seconds=0.2, idle_seconds=1, unread_seconds=0.2, linger_seconds=0.2)
 UNHURRIED = Patience()
 GET = b"GET %s HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -263,7 +265,6 @@ with HttpServer(HttpSettings(port=0), Application()) as server:
 """
 
 
-@pytest.mark.slow
 def test_more_connections_than_files_neither_end_the_service_nor_fill_the_log(tmp_path):
     root = Path(__file__).parents[2]
     paths = [root, root / "tests", root / "tests/service"]

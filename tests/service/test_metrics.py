@@ -240,6 +240,7 @@ def test_d9_a_table_that_could_not_be_scanned_or_whose_newest_plan_failed_needs_
     assert entry["failed_reason"] == "no such column"
 
 
+@pytest.mark.slow
 def test_plan_gauges_equal_the_rows_of_the_store_through_a_plans_life(metrics, store):
     store.register(TABLE, "compact")
     scraped = published(metrics, store)

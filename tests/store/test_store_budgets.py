@@ -317,6 +317,7 @@ def test_executors_that_claim_at_once_stay_within_the_budget_together(opened: Op
     assert stores[0].work_budget().used.hour.bytes == 3 * PLAN_BYTES
 
 
+@pytest.mark.slow
 def test_a_claim_waits_until_the_one_before_it_is_charged(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (opened(budget=bytes_an_hour(PLAN_BYTES)) for _ in range(2))
     request(first, "dt=1")
