@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of Hive whose partitions a plan has moved, or not yet."""
+"""Tables of Hive that a plan has moved, or not yet."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -21,18 +21,16 @@ def case(metastore: MetastoreServer) -> HiveCase:
 
 
 @pytest.fixture
-def bench(case: HiveCase, tmp_path: Path) -> Iterator[Bench]:
-    """A table whose partitions a completed plan has moved."""
-    made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
-    made.request()
-    assert made.run().result is Result.COMPLETED
-    yield made
-    made.store.close()
-
-
-@pytest.fixture
 def unmoved(case: HiveCase, tmp_path: Path) -> Iterator[Bench]:
     """A table that no plan has moved yet."""
     made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
     yield made
     made.store.close()
+
+
+@pytest.fixture
+def bench(unmoved: Bench) -> Bench:
+    """A table that a completed plan has moved."""
+    unmoved.request()
+    assert unmoved.run().result is Result.COMPLETED
+    return unmoved

@@ -9,14 +9,19 @@ import shutil
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pyarrow.parquet as pq
+import pytest
 from hive_case import Owner, table_name
 from toys.bench import Bench
 from toys.files import rows, told
 from waiting import wait_for
 
-from executors.late import LateReport, sweep_places
+from executors.late import LateReport, bring_home, resolve_places, sweep_places
+from lake.places import Take
+from lake.plan import Plan
 
 PARTITION = "dt=0"
 
@@ -59,6 +64,16 @@ def swept(bench: Bench, **options: timedelta) -> LateReport:
     return sweep_places(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, **options)
 
 
+def brought_home(bench: Bench) -> LateReport:
+    return bring_home(
+        bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta()
+    )
+
+
+def resolved(bench: Bench, take: Take) -> LateReport:
+    return resolve_places(bench.table, take, format=bench.format, store=bench.store, spark=bench.case.spark)
+
+
 def halted(bench: Bench) -> str | None:
     return bench.store.table_state(bench.table.name).halted_reason
 
@@ -84,3 +99,21 @@ def dropped(bench: Bench) -> None:
 
 def after_its_hold(bench: Bench) -> None:
     bench.execute("UPDATE live_partition SET expires_at_ms = 1 WHERE keeper IS NOT NULL")
+
+
+class Killed(BaseException):
+    """What a process does not survive."""
+
+
+def killed_before_it_records(bench: Bench, **options: Any) -> Plan:
+    """A plan whose call was made, and whose executor has told nobody."""
+
+    def point(name: str) -> None:
+        if name == "before_record":
+            raise Killed
+
+    plan = bench.request(**options)
+    with mock.patch("executors.run.failpoint", point), pytest.raises(Killed):
+        bench.run()
+    bench.expire()
+    return plan

@@ -19,6 +19,7 @@ from late_writing import (
     here,
     home,
     in_partition,
+    killed_before_it_records,
     overwrite,
     swept,
     true_counts,
@@ -32,7 +33,6 @@ from executors.late import LateReport, stirred
 from executors.outcome import Result
 from lake.formats.hive.format import HiveFormat
 from lake.metastore import Metastore
-from lake.plan import Plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -41,24 +41,6 @@ def put(bench: Bench, partitions: Mapping[str, Any]) -> None:
     """A call that gives all of them what they had then."""
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), list(partitions.values()))
-
-
-class Killed(BaseException):
-    """What a process does not survive."""
-
-
-def killed_before_it_records(bench: Bench, **options: Any) -> Plan:
-    """A plan whose call was made, and whose executor has told nobody."""
-
-    def point(name: str) -> None:
-        if name == "before_record":
-            raise Killed
-
-    plan = bench.request(**options)
-    with mock.patch("executors.run.failpoint", point), pytest.raises(Killed):
-        bench.run()
-    bench.expire()
-    return plan
 
 
 def made_anew(bench: Bench) -> None:

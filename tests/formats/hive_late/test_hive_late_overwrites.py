@@ -17,6 +17,7 @@ from late_writing import (
     home,
     in_partition,
     overwrite,
+    resolved,
     swept,
     true_counts,
     wait_a_tick,
@@ -24,7 +25,7 @@ from late_writing import (
 )
 from toys.bench import Bench
 
-from executors.late import LateReport, resolve_places
+from executors.late import LateReport
 from executors.outcome import Result
 from lake.local_files import LocalFiles
 from lake.places import Take
@@ -173,7 +174,7 @@ def test_rule_4_a_cleaner_that_slept_deletes_nothing_where_a_person_has_sent_the
             after_its_hold(bench)
             write(home(bench), 900, 910)
             assert swept(bench).halted
-            resolve_places(bench.table, Take.OLD, format=bench.format, store=bench.store, spark=bench.case.spark)
+            resolved(bench, Take.OLD)
             bench.store.resume(bench.table.name, "ada")
             expected.extend(in_partition(bench))
 
@@ -201,7 +202,7 @@ def test_rule_4_a_person_says_which_place_holds_the_rows_and_nothing_of_the_othe
     swept(bench)
     bench.execute("UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
     assert swept(bench).halted
-    resolve_places(bench.table, take, format=bench.format, store=bench.store, spark=bench.case.spark)
+    resolved(bench, take)
     bench.store.resume(bench.table.name, "ada")
     assert (here(bench), in_partition(bench)) == ((place, before) if take is Take.NEW else (home(bench), []))
     assert (swept(bench), len(data_files(place))) == (LateReport(), 1)

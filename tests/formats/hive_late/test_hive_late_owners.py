@@ -13,6 +13,7 @@ from databases import sqlite_at
 from hive_case import DATABASE, HiveCase, Owner, table_name
 from late_writing import (
     PARTITION,
+    brought_home,
     counted,
     data_files,
     dropped,
@@ -29,7 +30,7 @@ from toys.bench import Bench
 from toys.cases import no_spark
 from waiting import wait_for
 
-from executors.late import LateReport, bring_home
+from executors.late import LateReport
 from executors.observer import Observer
 from executors.outcome import Result
 from lake.metastore import Metastore
@@ -39,12 +40,6 @@ from service.daemon.upkeep import Upkeep
 from service.store.views import StoreSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
-
-
-def brought_home(bench: Bench) -> LateReport:
-    return bring_home(
-        bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta()
-    )
 
 
 def relocated(bench: Bench, elsewhere: Path) -> None:

@@ -3,32 +3,27 @@
 
 import shutil
 import time
-from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
 from contract.plans import plan_all
 from contract.port import attempt, found_again, run
-from databases import sqlite_at
 from hive_case import DATABASE, Owner, WholeCase, table_name, uri
 from hive_metastore import MetastoreServer
+from late_writing import brought_home, halted, killed_before_it_records, overwrite, resolved, swept, write
 from toys.bench import Bench
 from toys.files import rows, told
 from waiting import wait_for
 
-from executors.late import LateReport, bring_home, resolve_places, sweep_places
+from executors.late import LateReport
 from executors.outcome import Result
 from lake.errors import Conflict, Integrity
 from lake.formats.hive import neighbours
 from lake.metastore import Metastore, Table
 from lake.model import CatalogRef, TableRef
 from lake.places import Take
-from lake.plan import Plan
-from service.store.views import StoreSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]
 
@@ -36,16 +31,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]
 @pytest.fixture(params=[False, True], ids=["by Hive", "by Spark"])
 def case(metastore: MetastoreServer, request: pytest.FixtureRequest) -> WholeCase:
     return WholeCase(uri=metastore.uri, by_spark=request.param)
-
-
-@pytest.fixture
-def bench(case: WholeCase, tmp_path: Path) -> Iterator[Bench]:
-    """A table that a completed plan has moved."""
-    made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
-    made.request()
-    assert made.run().result is Result.COMPLETED
-    yield made
-    made.store.close()
 
 
 def own(bench: Bench) -> Path:
@@ -60,16 +45,9 @@ def found(bench: Bench) -> Table:
     return bench.case.partitions(bench.table)[""]  # type: ignore[attr-defined]
 
 
-def write(place: Path, low: int, high: int, name: str = "part-late.parquet") -> list[str]:
-    pq.write_table(rows(low, high), place / name)
-    return list(told(rows(low, high)))
-
-
 def overwrite_by_spark(place: Path) -> list[str]:
     """What a session does that goes on with the directory it knows: nothing is left in there."""
-    shutil.rmtree(place)
-    place.mkdir()
-    return write(place, 500, 520, "part-anew.parquet")
+    return overwrite(place, 500, 520)
 
 
 def overwrite_by_hive(place: Path) -> list[str]:
@@ -77,28 +55,6 @@ def overwrite_by_hive(place: Path) -> list[str]:
     for path in place.glob("*.parquet"):
         path.unlink()
     return write(place, 500, 520, "part-anew.parquet")
-
-
-def swept(bench: Bench) -> LateReport:
-    return sweep_places(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark)
-
-
-class Killed(BaseException):
-    """What a process does not survive."""
-
-
-def killed_before_it_records(bench: Bench) -> Plan:
-    """A plan whose call was made, and whose executor has told nobody."""
-
-    def point(name: str) -> None:
-        if name == "before_record":
-            raise Killed
-
-    plan = bench.request()
-    with mock.patch("executors.run.failpoint", point), pytest.raises(Killed):
-        bench.run()
-    bench.expire()
-    return plan
 
 
 def set_back(case: WholeCase, table: TableRef, unset: str = "lakefold.") -> None:
@@ -111,20 +67,6 @@ def set_back(case: WholeCase, table: TableRef, unset: str = "lakefold.") -> None
         storage = storage.with_note(place)
     with Owner(case.uri) as owner:
         Metastore.alter_table(owner, DATABASE, table_name(table), before.changed(storage, kept))
-
-
-def homeward(bench: Bench) -> LateReport:
-    return bring_home(
-        bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta()
-    )
-
-
-def resolved(bench: Bench, take: Take) -> LateReport:
-    return resolve_places(bench.table, take, format=bench.format, store=bench.store, spark=bench.case.spark)
-
-
-def halted(bench: Bench) -> str | None:
-    return bench.store.table_state(bench.table.name).halted_reason
 
 
 def test_rule_2_a_late_append_is_carried_once_and_its_file_waits_for_its_deletion(bench: Bench):
@@ -189,9 +131,9 @@ def test_rule_4_an_overwrite_by_nothing_that_removed_all_versions_is_asked_about
 
 @pytest.mark.parametrize("times", [0, 1])
 def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_halts_the_table_until_a_person_follows_it(
-    case: WholeCase, tmp_path: Path, times: int
+    case: WholeCase, unmoved: Bench, times: int
 ):
-    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+    bench = unmoved
     for _ in range(times):
         bench.request()
         assert bench.run().result is Result.COMPLETED
@@ -216,15 +158,14 @@ def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_hal
     assert bench.run().result is Result.COMPLETED
     bench.clean()
     assert (bench.rows(), swept(bench), halted(bench)) == (expected, LateReport(), None)
-    bench.store.close()
 
 
 def test_rule_6_a_table_goes_home_when_what_was_replaced_there_is_gone(bench: Bench):
     before, place = bench.rows(), here(bench)
-    assert homeward(bench).waiting == 1
+    assert brought_home(bench).waiting == 1
     bench.clean()
-    assert (homeward(bench).moved_back, here(bench), bench.rows()) == (1, own(bench), before)
-    assert (homeward(bench), swept(bench)) == (LateReport(), LateReport())
+    assert (brought_home(bench).moved_back, here(bench), bench.rows()) == (1, own(bench), before)
+    assert (brought_home(bench), swept(bench)) == (LateReport(), LateReport())
     late = write(place, 900, 910)
     assert (swept(bench).carried, bench.rows()) == (1, sorted([*before, *late]))
     bench.clean()
