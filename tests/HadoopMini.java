@@ -3,6 +3,7 @@ import java.io.BufferedReader;
 import java.io.File;
 import java.io.FileOutputStream;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
@@ -13,6 +14,9 @@ import org.apache.hadoop.yarn.server.MiniYARNCluster;
 /** One NameNode and one DataNode, with "yarn" as the second argument a ResourceManager and a NodeManager as well. */
 public class HadoopMini {
   public static void main(String[] arguments) throws Exception {
+    // Hadoop's loggers write errors to the standard output, where they would be read as answers.
+    PrintStream answers = new PrintStream(System.out, true);
+    System.setOut(System.err);
     File home = new File(arguments[0]);
     Configuration hdfs = new Configuration();
     hdfs.set("dfs.namenode.fs-limits.min-block-size", "1024");
@@ -53,15 +57,13 @@ public class HadoopMini {
       told.set("yarn.is.minicluster", "true");
       try (FileOutputStream out = new FileOutputStream(new File(conf, "yarn-site.xml"))) { told.writeXml(out); }
     }
-    System.out.println("READY " + files.getURI());
-    System.out.flush();
+    answers.println("READY " + files.getURI());
     BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
     for (String order = orders.readLine(); order != null; order = orders.readLine()) {
       // "quota NAMES PATH", with -1 for none
       String[] words = order.split(" ", 3);
       files.getFileSystem().setQuota(new Path(words[2]), Long.parseLong(words[1]), HdfsConstants.QUOTA_DONT_SET);
-      System.out.println("DONE");
-      System.out.flush();
+      answers.println("DONE");
     }
     System.exit(0);
   }

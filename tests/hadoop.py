@@ -109,7 +109,7 @@ def running(*, yarn: bool = False) -> Iterator[HadoopCluster]:
     own = [next(iter(_PYSPARK.glob(f"{name}-[0-9]*.jar"))) for name in _OF_PYSPARK]
     command = [
         *(str(java_home() / "bin" / "java"), f"-Xmx{700 if yarn else 300}m", "-XX:TieredStopAtLevel=1"),
-        *("-XX:+UseSerialGC", "--add-opens", "java.base/java.lang=ALL-UNNAMED"),
+        *("-XX:+UseSerialGC", "-XX:+DisplayVMOutputToStderr", "--add-opens", "java.base/java.lang=ALL-UNNAMED"),
         *("-cp", ":".join([f"{jars}/*", *map(str, own)]), str(_MAIN), str(home), *(["yarn"] if yarn else [])),
     ]
     process = None

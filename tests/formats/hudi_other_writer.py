@@ -64,10 +64,11 @@ class OtherWriter:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        if self._process.stdout.readline() == "up\n":
-            self._is_up.set()
-        for line in self._process.stdout:
-            self._answers.put(line.strip())
+        with self._process.stdout as answers:
+            if answers.readline() == "up\n":
+                self._is_up.set()
+            for line in answers:
+                self._answers.put(line.strip())
 
     def write(self, base: Path, operation: str, low: int, high: int, options: Mapping[str, str], where: str) -> None:
         """Begin a write of the ids ``low`` ≤ id < ``high`` that satisfy ``where``, as version 9."""
@@ -127,6 +128,9 @@ class OtherWriter:
         """End the process and its JVM at once, stopped or not; it has ended when this returns."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
 
     def lose_python(self) -> None:
         """End the Python process of a stopped lakefold, and only that: once continued, its JVM works on."""

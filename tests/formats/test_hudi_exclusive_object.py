@@ -44,10 +44,9 @@ def emptied(emulator: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 
 @pytest.fixture
 def process() -> Iterator["subprocess.Popen[bytes]"]:
-    started = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield started
-    started.kill()
-    started.wait()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as started:
+        yield started
+        started.kill()
 
 
 def lock(pid: int) -> ObjectExclusion:

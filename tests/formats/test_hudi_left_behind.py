@@ -75,11 +75,10 @@ def silent(trips: Table) -> None:
 
 def died(attempt: Path) -> None:
     """The process of an attempt has ended."""
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    process = Process.of(other.pid)
-    assert process is not None
-    other.kill()
-    other.wait()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        process = Process.of(other.pid)
+        assert process is not None
+        other.kill()
     attempt.write_text(json.dumps(json.loads(attempt.read_text()) | {"process": asdict(process)}))
 
 

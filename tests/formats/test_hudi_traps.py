@@ -191,14 +191,16 @@ def test_trap_a_lock_left_by_a_dead_process_of_ours_is_removed_and_the_step_goes
     trips = table(**QUICK_LOCK)
     path = trips.base / ".hoodie/lock"
     journal = Journal(str(trips.base), str(path))
-    holder = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    process = Process.of(holder.pid)
-    assert process is not None
-    entry = journal.open(process, "committing")
-    path.touch()
-    entry.held()
     plan = trips.plan()
-    with trips.writer() as writer:
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as holder,
+        trips.writer() as writer,
+    ):
+        process = Process.of(holder.pid)
+        assert process is not None
+        entry = journal.open(process, "committing")
+        path.touch()
+        entry.held()
         with pytest.raises(Transient, match=f"held by lakefold, process {holder.pid} of host .*, committing"):
             writer.prepare(plan, 1)
         assert path.exists(), "its holder lives"

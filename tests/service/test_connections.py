@@ -268,11 +268,13 @@ with HttpServer(HttpSettings(port=0), Application()) as server:
 def test_more_connections_than_files_neither_end_the_service_nor_fill_the_log(tmp_path):
     root = Path(__file__).parents[2]
     paths = [root, root / "tests", root / "tests/service"]
-    with (tmp_path / "log").open("w+") as log:
-        process = subprocess.Popen(
+    with (
+        (tmp_path / "log").open("w+") as log,
+        subprocess.Popen(
             [sys.executable, "-c", FEW_FILES], env={"PYTHONPATH": ":".join(map(str, paths))}, cwd=root,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-        )  # fmt: skip
+        ) as process,
+    ):  # fmt: skip
         try:
             port = int(process.stdout.readline())
 

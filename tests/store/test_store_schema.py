@@ -65,7 +65,9 @@ def test_several_processes_may_upgrade_at_once(empty_url: str) -> None:
     for process in processes:
         _, complaint = process.communicate(timeout=60)
         assert process.returncode == 0, complaint
-    Store(empty_url).check()
+    store = Store(empty_url)
+    store.check()
+    store.close()
 
 
 def test_the_models_and_the_migrations_describe_the_same_schema(database_url: str) -> None:

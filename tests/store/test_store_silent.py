@@ -104,12 +104,11 @@ def proxy(url: str) -> "Iterator[tuple[subprocess.Popen[str], str]]":
     """A process between us and the database, and the database's URL by way of it."""
     there = make_url(url)
     command = [sys.executable, "-c", PROXY, str(there.port), "127.0.0.1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    port = int(process.stdout.readline())
-    yield process, there.set(port=port).render_as_string(hide_password=False)
-    process.kill()
-    process.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        yield process, there.set(port=port).render_as_string(hide_password=False)
+        process.kill()
 
 
 @pytest.mark.usefixtures("short")
