@@ -73,6 +73,12 @@ class MetastoreServer:
         done = subprocess.run([*script, *statements], cwd=self.home, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None
+        return self._process.pid
+
     def signal(self, number: signal.Signals) -> None:
         """Send its process a signal."""
         assert self._process is not None

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How tests wait for what other threads and processes do: by looking often, never by sleeping for long enough."""
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,5 +22,12 @@ def wait_for(
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process, or a failpoint has."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    """Whether a signal has stopped the process with all its threads, or a failpoint has."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return {thread.read_text().rpartition(")")[2].split()[0] for thread in threads} == {"T"}
+
+
+def suspend(pid: int) -> None:
+    """Stop a process, and return when it stands: a signal takes its time, in which a call may still be answered."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: is_stopped(pid), f"process {pid} stopped", every=0.002)

@@ -2,7 +2,6 @@
 """The cache of jars: filled by one process at a time, read by everybody, and held up by nobody."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import suspend
 
 from executors import jars
 from executors.jars import provided
@@ -39,7 +39,7 @@ def stopped(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        process.send_signal(signal.SIGSTOP)
+        suspend(process.pid)
         yield process
         process.kill()
 

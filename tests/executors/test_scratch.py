@@ -2,7 +2,6 @@
 """Temporary directories of JVMs: each is its process's alone while that lives, and goes with the next start after."""
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import suspend
 
 from executors import scratch
 from executors.scratch import new_scratch
@@ -48,7 +48,7 @@ def test_what_a_killed_process_left_goes_and_what_a_living_or_stopped_one_has_st
     tmp_path: Path, other: "subprocess.Popen[str]"
 ) -> None:
     theirs = of(other)
-    other.send_signal(signal.SIGSTOP)
+    suspend(other.pid)
     mine = new_scratch()
     assert {path for path in tmp_path.iterdir() if path.is_dir()} == {mine, theirs}
     other.kill()

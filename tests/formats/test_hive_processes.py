@@ -22,7 +22,7 @@ from hive_metastore import MetastoreServer
 from support import SOAK, record_figure
 from toys.bench import Bench, bench_on
 from toys.processes import start, wait
-from waiting import wait_for
+from waiting import suspend, wait_for
 
 from executors.outcome import Result
 from lake.formats.hive import call
@@ -112,7 +112,7 @@ def test_executors_stopped_at_every_point_for_longer_than_their_leases_change_no
     points = POINTS if SOAK else POINTS[::2]
     held = Held(bench, points)
     try:
-        os.killpg(held.process.pid, signal.SIGSTOP)
+        suspend(held.process.pid)
         bench.expire()
         successor = start(bench, "once", lease=60)
         output = wait(successor)

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hudi_other_writer import OtherWriter
 from hudi_writing import QUICK_LOCK, Table, delete, ignore, make_table
+from waiting import suspend
 
 from lake.errors import Conflict, Transient
 from lake.formats.hudi.client import exclusion
@@ -117,7 +118,7 @@ def rolls_back_metadata(trips: Table) -> bool:
 def stoppable(pid: int) -> Iterator[Callable[[], None]]:
     """A process that the block may stop; it goes on after the block."""
     try:
-        yield lambda: os.kill(pid, signal.SIGSTOP)
+        yield lambda: suspend(pid)
     finally:
         os.kill(pid, signal.SIGCONT)
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 import hive_metastore
 import pytest
 from hive_metastore import MetastoreServer
+from waiting import suspend
 
 from lake.errors import CommitUnknown, LakefoldError, Transient
 from lake.metastore import Metastore, Partition, connected, name_of, pool
@@ -119,7 +120,7 @@ def test_a_metastore_that_is_down_stands_still_or_comes_back_is_told_apart_by_wh
         with connected(server.uri) as kept:
             assert kept.databases() == ["default"]
         kept._socket.settimeout(1)
-        server.signal(signal.SIGSTOP)
+        suspend(server.pid)
         with pytest.raises(CommitUnknown):
             client.alter_partitions("default", "t", [])
         with pytest.raises(Transient):

@@ -15,6 +15,7 @@ import postgres
 import pytest
 from sqlalchemy import make_url, text
 from store_plans import add, claimed
+from waiting import suspend
 
 from service.store import DatabaseUnreachable, Store, engine
 
@@ -129,7 +130,7 @@ def test_f9_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_o
         seconds[name] = time.monotonic() - began
 
     store.leaders()
-    process.send_signal(signal.SIGSTOP)
+    suspend(process.pid)
     # More than the pool has connections for.
     hung = [threading.Thread(target=call, args=(f"read {n}", store.leaders)) for n in range(20)]
     for thread in hung:
