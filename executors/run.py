@@ -42,7 +42,7 @@ from lake.errors import (
 from lake.failpoints import failpoint
 from lake.optional import Fenced, LeavesPlaces, identified, made_anew
 from lake.place_store import PlaceStore
-from lake.plan import Claim, Commit, LeftOut, Plan, Progress, Staged, Step
+from lake.plan import Claim, Commit, LeftOut, Plan, Progress, Staged, Step, sum_if_known
 from lake.ports import Rewrite, SparkProvider, TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
@@ -216,7 +216,7 @@ class _Run:
         """Note what a step took, one that failed as well: budgets are charged what was used, not what came of it."""
         spent = round(seconds * 1000)
         self._milliseconds[step.value] = self._milliseconds.get(step.value, 0) + spent
-        counted = _sum(self._cpu_seconds) if step is Step.REWRITE else None
+        counted = sum_if_known(self._cpu_seconds) if step is Step.REWRITE else None
         used = None if counted is None else round(counted * 1000)
         self._noted(
             f"step {step}",
@@ -292,7 +292,7 @@ class _Run:
 
     def _report(self, progress: Progress) -> None:
         self._cpu_seconds[-1] = progress.cpu_seconds
-        self._lease.report(replace(progress, cpu_seconds=_sum(self._cpu_seconds)))
+        self._lease.report(replace(progress, cpu_seconds=sum_if_known(self._cpu_seconds)))
 
     def _refuse_stirred(self, plan: Plan) -> None:
         """Raise Conflict, naming the groups, where late writers changed a former place as the sweep can.t tell."""
@@ -392,9 +392,3 @@ class _Run:
     def _leave_out(self, items: Sequence[LeftOut], numbers: Sequence[int]) -> None:
         """Record groups left out; ``numbers`` are the claim's numbers of the groups that ``items`` count by."""
         self._store.leave_out(self._claim, [replace(item, group=numbers[item.group]) for item in items])
-
-
-def _sum(counted: Sequence[float | None]) -> float | None:
-    """The sum of what was counted; None where one of them is not known."""
-    known = [seconds for seconds in counted if seconds is not None]
-    return sum(known) if len(known) == len(counted) else None

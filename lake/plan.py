@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan, its groups, and the one table of state transitions that code, database and docs agree on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -332,6 +332,12 @@ class Progress:
     rows_done: int = 0
     spark_ui: str | None = None
     cpu_seconds: float | None = None
+
+
+def sum_if_known(parts: Collection[float | None]) -> float | None:
+    """The sum of ``parts``, such as the CPU seconds of several rewrites; None where one of them is not known."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from lake.engines import Choice, Engine, Task, Written, choose
 from lake.errors import Conflict, TableGone, Transient
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
 from lake.optional import identified, made_anew
-from lake.plan import Commit, LeftOut, OutputFile, Plan, Progress, Staged, SupersededVersion
+from lake.plan import Commit, LeftOut, OutputFile, Plan, Progress, Staged, SupersededVersion, sum_if_known
 from lake.ports import Deletion, Journal, Prepared, Report, Rewrite, SessionNeeds, Verification
 
 Hook = Callable[[], None]
@@ -212,8 +212,7 @@ class FilesWriter:
                 partition = plan.groups[task.group].partition
                 outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
             done += task.bytes
-            counted = [seconds for seconds in cpu.values() if seconds is not None]
-            used = sum(counted) if len(counted) == len(cpu) else None
+            used = sum_if_known(cpu.values())
             report(Progress(bytes_done=done, bytes_total=plan.bytes, cpu_seconds=used))
         self._format.hook("rewritten")
         return Rewrite(prepared=prepared, outputs=tuple(outputs))

@@ -29,7 +29,18 @@ from lake.locations import file_at, path_in, uri_of
 from lake.metastore import TIMEOUT, Metastore, Partition, Table
 from lake.model import TableRef, words_of
 from lake.optional import made_anew
-from lake.plan import Commit, LeftOut, Move, OutputFile, PlacedFile, Plan, Progress, Staged, SupersededVersion
+from lake.plan import (
+    Commit,
+    LeftOut,
+    Move,
+    OutputFile,
+    PlacedFile,
+    Plan,
+    Progress,
+    Staged,
+    SupersededVersion,
+    sum_if_known,
+)
 from lake.ports import Deletion, Journal, Prepared, Report, Rewrite
 
 _LOOKS = 5
@@ -112,7 +123,7 @@ class HiveWriter:
                 report(
                     replace(
                         progress, bytes_done=before + progress.bytes_done, bytes_total=plan.bytes,
-                        cpu_seconds=_added(cpu.values()),
+                        cpu_seconds=sum_if_known(cpu.values()),
                     )
                 )  # fmt: skip
 
@@ -405,9 +416,3 @@ class HiveWriter:
 
 def _final(output: OutputFile, version: str) -> str:
     return f"{commits.place_in(version, output.partition)}/{basename(output.path)}"
-
-
-def _added(parts: Collection[float | None]) -> float | None:
-    """The sum of ``parts``; None where one of them is not known."""
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
