@@ -21,7 +21,7 @@ from executors.datafiles import DataFile, Footer, facts_of, open_data_file
 from executors.datafiles.facts import Facts, Leaf, LeafType, render
 from executors.datafiles.parquet import columns_of
 from executors.rowhash import Fingerprint
-from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient
+from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient, first_line
 from lake.filesystems import file_of
 from lake.model import FileSlice
 from lake.optional import MergedReads
@@ -106,7 +106,7 @@ class _Input:
     group: int
 
     def unreadable(self, path: str, error: Exception) -> LakefoldError:
-        left_out = LeftOut(group=self.group, reason=f"{path} can't be read: {_line(error)}", quarantine=(path,))
+        left_out = LeftOut(group=self.group, reason=f"{path} can't be read: {first_line(error)}", quarantine=(path,))
         return Conflict(left_out.reason, (left_out,))
 
     def gone(self, path: str) -> LakefoldError:
@@ -118,7 +118,7 @@ class _Output:
     part: _Part
 
     def unreadable(self, path: str, error: Exception) -> LakefoldError:
-        return self.part.differ(f"file {path}", "a readable file", _line(error))
+        return self.part.differ(f"file {path}", "a readable file", first_line(error))
 
     def gone(self, path: str) -> LakefoldError:
         return Transient(f"the new file {path} is gone before its commit")
@@ -218,12 +218,8 @@ class _Opened:
         # Arrow reports broken pages as OSError too, without a number; failures of S3 look the same.
         on_s3 = isinstance(self._filesystem, fs.S3FileSystem)
         if isinstance(error, OSError) and (error.errno is not None or on_s3):
-            return Transient(f"{path} can't be read now: {_line(error)}")
+            return Transient(f"{path} can't be read now: {first_line(error)}")
         return role.unreadable(path, error)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _facts(footers: _Footers, volatile: Collection[str]) -> Facts:

@@ -54,6 +54,11 @@ class CancelRequested(LakefoldError):
     """An operator asked to cancel the plan and its executor honours that before the commit."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what ``error`` says, as libraries explain themselves below theirs; its class for silence."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def one_line(error: BaseException) -> str:
     """``error`` as one line without secrets; what nobody wrote for a person has its class before it."""
     if isinstance(error, OSError) and error.strerror:

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from lake.errors import Rejected
+from lake.errors import Rejected, first_line
 
 if TYPE_CHECKING:
     from hdfs_native import Client, FileStatus
@@ -130,7 +130,7 @@ def outcomes() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        text = first_line(error)
         number = error.errno or next(
             (known for kind, known in _OF_PYTHON.items() if isinstance(error, kind)), errno.EIO
         )

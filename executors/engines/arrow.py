@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from executors.engines.concat import line, row_group_rows
+from executors.engines.concat import row_group_rows
 from executors.engines.inputs import Unfit, read_footers, shape_of
 from executors.engines.outputs import Writing
 from executors.engines.places import Place
 from lake.engines import Task, Written
-from lake.errors import CancelRequested, Conflict, Transient
+from lake.errors import CancelRequested, Conflict, Transient, first_line
 from lake.filesystems import filesystem_of
 from lake.plan import LeftOut, Progress, RewriteOptions
 
@@ -85,5 +85,5 @@ def _in_place(file: Written, path: str) -> Written:
     try:
         filesystem.move(filesystem_of(file.path)[1], place)
     except OSError as error:
-        raise Transient(f"{path} can't be written: {line(error)}") from error
+        raise Transient(f"{path} can't be written: {first_line(error)}") from error
     return replace(file, path=path)

@@ -12,7 +12,7 @@ from executors.engines.inputs import Input, Shape, Unfit, shape_of
 from executors.engines.nanoseconds import compared
 from executors.engines.outputs import Output, Writing
 from lake.engines import Task, Written
-from lake.errors import Conflict, LakefoldError, Rejected, Transient
+from lake.errors import Conflict, LakefoldError, Rejected, Transient, first_line
 from lake.filesystems import filesystem_of
 from lake.plan import LeftOut, RewriteOptions
 
@@ -63,9 +63,9 @@ def _write(group: int, path: str, writing: Writing, batches: Iterator[pa.RecordB
     except LakefoldError:
         raise
     except OSError as error:
-        raise Transient(f"{path} can't be written: {line(error)}") from error
+        raise Transient(f"{path} can't be written: {first_line(error)}") from error
     except pa.ArrowException as error:
-        raise Rejected(f"{path} can't be written: {line(error)}; set engine = spark") from error
+        raise Rejected(f"{path} can't be written: {first_line(error)}; set engine = spark") from error
     return Written(group=group, path=path, bytes=output.bytes, rows=output.rows)
 
 
@@ -150,11 +150,6 @@ def reading(task: Task, path: str) -> Iterator[None]:
         # Arrow reports broken pages as OSError too, without a number; failures of S3 look the same.
         on_s3 = isinstance(filesystem_of(path)[0], pafs.S3FileSystem)
         if isinstance(error, OSError) and (error.errno is not None or on_s3):
-            raise Transient(f"{path} can't be read now: {line(error)}") from error
-        damaged = LeftOut(group=task.group, reason=f"{path} can't be read: {line(error)}", quarantine=(path,))
+            raise Transient(f"{path} can't be read now: {first_line(error)}") from error
+        damaged = LeftOut(group=task.group, reason=f"{path} can't be read: {first_line(error)}", quarantine=(path,))
         raise Conflict(damaged.reason, (damaged,)) from error
-
-
-def line(error: BaseException) -> str:
-    """What an error of pyarrow says, in one line."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -13,6 +13,7 @@ from pyarrow import fs as pafs
 
 from executors.engines.footer import Tail
 from executors.engines.inputs import Shape, Unfit
+from lake.errors import first_line
 
 #: decoded, which is what a row group holds in memory until it is written
 ROW_GROUP_BYTES = 96 << 20
@@ -32,7 +33,7 @@ class Writing:
                 self._options = self._settings(compression, row_group_rows, as_integer)
                 difference = _difference(shape.parquet_schema, self._sample().schema)
             except (pa.ArrowException, OSError) as error:
-                raise Unfit(f"pyarrow does not write such columns: {str(error).splitlines()[0]}") from error
+                raise Unfit(f"pyarrow does not write such columns: {first_line(error)}") from error
             if difference is None:
                 return
         raise Unfit(difference or "")

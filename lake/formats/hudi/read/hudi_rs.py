@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake import s3
-from lake.errors import Transient
+from lake.errors import Transient, first_line
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.timeline.records import is_whole
 from lake.locations import bucket_and_key
@@ -73,7 +73,7 @@ class HudiRsReader:
             # hudi-rs' errors have no base class of their own, and a panic of Rust code is no Exception.
             if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
                 raise
-            complaint = (str(error).strip() or type(error).__name__).splitlines()[0]
+            complaint = first_line(error)
             # Hudi's own reader passes over a torn block without a word, and so does the rewrite.
             if logs and not begun and all(self._is_whole(path) for path in logs):
                 raise NotMerged(complaint) from error

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lake.errors import Transient
+from lake.errors import Transient, first_line
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.timeline.records import LogRecord, decode, log_records
 
@@ -117,8 +117,7 @@ def _named(storage: Storage, path: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, ValueError, KeyError, EOFError, struct.error, Transient) as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ArchiveUnreadable(storage, path, why) from error
+        raise ArchiveUnreadable(storage, path, first_line(error)) from error
 
 
 def _history_files(storage: Storage, directory: str) -> tuple[str, ...]:
