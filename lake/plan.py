@@ -90,7 +90,7 @@ class Step(StrEnum):
 class ReceiptLevel(StrEnum):
     """How much is proved before a commit."""
 
-    FOOTER = "footer"  #: rows, and per leaf column null count and min/max, from Parquet footers
+    FOOTER = "footer"  #: rows, and per leaf column null count and min/max: of Parquet from footers, of ORC from values
     HASH = "hash"  #: the same, and an order-free hash of every value
 
 
