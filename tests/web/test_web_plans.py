@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pages of plans say: what each costs and does, how it goes, why it waits, and how it is found."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from api_toys import client_of, context_at
+from web_lake import add_plan, claim_of, register
+from web_pages import read
+
+from lake.plan import Progress
+from service.documents.lake_cache import LakeCache
+from service.wiring import make_store
+
+MIB = 1 << 20
+
+
+def test_a_proposal_shows_what_it_costs_saves_and_does_to_each_partition(page, lake):
+    words = read(page, f"/plans/{lake[1]['proposed']}").words
+    assert "Waits for approval. It was proposed" in words
+    assert "pays back after" in words
+    assert "Partition Files Expected Size Each" in words
+    assert "dt=0 192 1 1.5 GiB 8.0 MiB → 1.5 GiB" in words
+
+
+def test_a_plan_says_what_happened_at_each_attempt_and_what_to_type(page, lake):
+    found = read(page, f"/plans/{lake[1]['retried']}")
+    assert "the lock of the table was not free for 60 s" in found.words
+    assert "Connection reset by peer: /data/lake/finance/ledger" in found.words
+    assert "dt=2026-11-06/5.parquet changed since the plan was made" in found.words
+    assert f"lakefold plans cancel {lake[1]['retried']}" in found.words
+    failed = read(page, f"/plans/{lake[1]['failed']}").words
+    assert f"lakefold plans retry {lake[1]['failed']}" in failed
+    assert "lakefold plans cancel" not in failed
+
+
+def test_starting_spark_is_a_step_and_each_event_says_how_long_after_the_one_before_it_was(page, lake):
+    words = read(page, f"/plans/{lake[1]['completed']}").words
+    assert "startstarts Spark, unless it is running 6.4 s prepare" in words
+    begun = r"[\d-]{10} [\d:]{8} UTC"
+    history = rf"{begun} \+\S+ m?s completed.+ {begun} \+\S+ m?s inflight.+ {begun} requestedplanned"
+    assert re.search(history, words.split("What happened")[1])
+
+
+def test_a_plan_that_a_writer_cancelled_reads_as_routine(fresh):
+    register(fresh.store, "a.b", "compact")
+    plan = add_plan(fresh.store, "a.b", "dt=1")
+    fresh.store.cancel(claim_of(fresh.store, plan), "a writer changed dt=1/7.parquet", actor="host-1")
+    with client_of(fresh) as client:
+        words = read(client, f"/plans/{plan.plan_id}").words
+    why = "a writer changed dt=1/7.parquet. Nothing was lost; the next scan plans again what is still worth it."
+    assert f"Cancelled: {why}" in words
+
+
+def test_plans_are_found_by_part_of_a_table_error_and_time_and_one_by_any_part_of_its_id(page, lake):
+    found, failed = "/plans?state=failed&name=CONTACTS&error=integrity", lake[1]["failed"]
+    for more, there in (("&since=30d", True), ("&until=30d", False), ("&since=30d&name=orders", False)):
+        links = [a.get("href") for a in read(page, found + more).all("a")]
+        assert (f"/plans/{failed}" in links) == there, more
+    for part in (failed[:14], failed[5:], failed[-8:]):
+        assert f"{failed}" in read(page, f"/plans/{part}").words
+
+
+def test_a_plan_shows_what_was_predicted_beside_what_happened(page, lake):
+    waits, done = (read(page, f"/plans/{lake[1][state]}").words for state in ("requested", "completed"))
+    assert "of CPU a day" in waits
+    assert "(by the constants)" in waits
+    assert "EUR; pays back after" in done
+    assert "of CPU (off by" in done
+    assert "of CPU (off by" not in waits
+
+
+def test_a_running_plan_shows_its_bytes_and_where_more_come_from(page, lake):
+    found = read(page, f"/plans/{lake[1]['inflight']}")
+    assert "23.2 GiB of 37.5 GiB" in found.words
+    assert found.all("progress")[0]["max"] == str(6 * 800 * 8 * MIB)
+    followed = [attributes["data-progress"] for _, attributes in found.elements if "data-progress" in attributes]
+    assert followed == [f"/v1/plans/{lake[1]['inflight']}/progress"]
+
+
+def test_a_running_plan_leads_to_the_spark_ui_of_its_executor_and_nowhere_else(page, lake, fresh):
+    plan_id = lake[1]["inflight"]
+    links = [a for a in read(page, f"/plans/{plan_id}").all("a") if a["href"] == "http://host-1.example.org:4040"]
+    assert links == [{"href": "http://host-1.example.org:4040", "rel": "noreferrer"}]
+    assert page.get(f"/v1/plans/{plan_id}").json()["spark_ui"] == "http://host-1.example.org:4040"
+    register(fresh.store, "a.b", "compact")
+    plan = add_plan(fresh.store, "a.b", "dt=1")
+    claim = claim_of(fresh.store, plan)
+    fresh.store.heartbeat(claim, Progress(bytes_done=0, bytes_total=1, spark_ui="javascript:alert(1)"))
+    with client_of(fresh) as client:
+        assert "javascript:" not in client.get(f"/plans/{plan.plan_id}").text
+
+
+def test_plans_have_a_tab_for_each_state_with_its_count(page):
+    found = read(page, "/plans")
+    assert "all10 to approve1 requested3 inflight1 completed3 failed2 cancelled1" in found.words
+    assert [a["href"] for a in found.all("a") if "state=failed" in a.get("href", "")] == ["/plans?state=failed"]
+    assert "No plan is" not in read(page, "/plans?state=cancelled").words
+
+
+def test_plans_go_on_behind_the_last_one(fresh):
+    register(fresh.store, "a.b", "compact")
+    plans = [add_plan(fresh.store, "a.b", f"dt={n}").plan_id for n in range(60)]
+    with client_of(fresh) as client:
+        first = read(client, "/plans?table=a.b&state=requested")
+        more = next(a["href"] for a in first.all("a") if a.get("rel") == "next")
+        assert "table=a.b" in more
+        assert "state=requested" in more
+        rest = read(client, more)
+        seen = [a["href"].rpartition("/")[2] for p in (first, rest) for a in p.all("a") if "/plans/" in a["href"]]
+        assert seen == list(reversed(plans))
+
+
+def test_a_proposal_waits_for_approval_and_for_no_executor(page, lake):
+    words = read(page, f"/plans/{lake[1]['proposed']}").words
+    assert re.search(r"Waits for approval\. It was proposed (just now|\S+ \S+ ago); no executor takes it", words)
+    assert "waitingwaiting for approval" in words
+
+
+def test_a_running_plan_shows_its_speed_what_is_left_and_its_heartbeat(page, lake):
+    words = read(page, f"/plans/{lake[1]['inflight']}").words
+    assert re.search(r"[\d.]+ MiB/s, about \d[\d.smh ]* left, heartbeat [\d.]+ \w+ ago", words)
+
+
+def test_a_plan_outside_the_hours_of_its_table_says_so_on_its_page_and_on_the_first(tmp_path):
+    elsewhen = f"{datetime.now(UTC) + timedelta(days=3):%a} 12:00-12:01".lower()
+    rules = f'[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\nrun_windows = ["{elsewhen}"]\n'
+    found = context_at(tmp_path, rules=rules)
+    found.store.close()
+    store = make_store(found.config)
+    context = replace(found, store=store, lake_cache=LakeCache(store))
+    register(context.store, "sales.orders", "compact")
+    plan = add_plan(context.store, "sales.orders", "dt=1")
+    with client_of(context) as browser:
+        words = read(browser, f"/plans/{plan.plan_id}").words
+        assert "it waits for the hours of sales.orders (run_windows), the next at " in words
+        assert f"1 plan held back; plan {plan.plan_id} waits for the hours of sales.orders" in read(browser, "/").words
+    context.store.close()
