@@ -212,7 +212,7 @@ class _Round:
         look, and then nothing speaks of it any more but a second one.
         """
         partitions = {waiting[index].version.partition for index in again}
-        held = partitions if self._dry_run else partitions - set(self._keeping.taken(partitions))
+        held = partitions if self._dry_run else self._keeping.hold(partitions)
         settled = held - self._stirred(held).keys()
         these = [index for index in again if waiting[index].version.partition in settled]
         still = self._format.superseded_closed(self._table, [waiting[index].version for index in these])
@@ -256,9 +256,8 @@ class _Round:
         """Tell the store that a deletion begins. Raises Conflict where somebody else works on a partition or a file."""
         partitions = {d.version.partition for d in batch}
         if partitions.isdisjoint(self._late):
-            taken = self._keeping.taken(partitions)
-            if taken:
-                raise Conflict(f"partition {min(taken)} is held by a plan or the sweep")
+            if others := partitions - self._keeping.hold(partitions):
+                raise Conflict(f"partition {min(others)} is held by a plan or the sweep")
             self._late |= self._stirred(partitions)
         if late := partitions & self._late.keys():
             raise Conflict(f"the sweep comes first: {self._late[min(late)]}")

@@ -28,12 +28,11 @@ class Keeping:
         self._is_needed = Capability.TABLE_LOCK not in format_.capabilities
         self._keeper = Keeper(kind=kind, name=f"{executor_name()}/{uuid.uuid4().hex[:8]}")
 
-    def taken(self, partitions: Collection[str]) -> Collection[str]:
-        """Hold, or go on holding, ``partitions``; those of them that a plan or another round holds."""
+    def hold(self, partitions: Collection[str]) -> frozenset[str]:
+        """Hold, or go on holding, ``partitions``; those of them that no plan and no other round holds."""
         if not self._is_needed:
-            return frozenset()
-        kept = self._store.keep(self._table, partitions, self._keeper, beside_plans=self._beside_plans)
-        return frozenset(partitions) - frozenset(kept)
+            return frozenset(partitions)
+        return frozenset(self._store.keep(self._table, partitions, self._keeper, beside_plans=self._beside_plans))
 
     def release(self) -> None:
         """Give partitions back to the planner at once."""

@@ -196,7 +196,7 @@ class _Round:
 
     def run(self) -> None:
         """Hold the partition and settle it; nothing where somebody else has it, or changes it meanwhile."""
-        if self._keeping.taken({self._partition}):
+        if not self._keeping.hold({self._partition}):
             self._report.held.append(self._partition)
             return
         if isinstance(self._writer, Fenced):
@@ -220,7 +220,7 @@ class _Round:
 
     def fence(self) -> None:
         """Go on holding the partition. Raises LeaseLost where somebody else has it by now."""
-        if self._keeping.taken({self._partition}):
+        if not self._keeping.hold({self._partition}):
             raise LeaseLost(f"{words_of(self._partition)} of {self._table.name} is somebody else's by now")
 
     def settle(self) -> None:

@@ -112,7 +112,7 @@ def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, sp
         try:
             with format_.writer(table, spark) as writer:
                 for entry in known:
-                    if entry.staged.token in left and not keeping.taken(entry.partitions):
+                    if entry.staged.token in left and keeping.hold(entry.partitions) >= set(entry.partitions):
                         log.warning("plan %s of %s left %s: withdrawn", entry.plan_id, table.name, entry.staged.token)
                         withdrawn += writer.discard(entry.plan_id, (entry.staged.token,), staged=(entry.staged,))
         finally:
