@@ -15,6 +15,7 @@ from types import MappingProxyType
 from lake.model import words_of
 from lake.moved import Former, Moved, PartitionSeen, PlaceSeen
 from lake.plan import PlacedFile
+from lake.units import format_duration
 
 WRITER_GRACE = timedelta(hours=1)
 """How long files of a former place may be gone, with nothing new, until a person has to say what that means."""
@@ -194,7 +195,11 @@ def resolve(record: Moved, seen: PartitionSeen, take: Take) -> Decision:
     if take is Take.NEW:
         return Decision(action=Action.NOTHING, reason=f"{_words(seen.place)} was taken", aside=_sorted(late))
     if len(stirred) > 1:
-        return _halt(f"{_words(stirred[0].place)} and {_words(stirred[1].place)} are old: carry one's files by hand")
+        both, here = f"{_words(stirred[0].place)} and {_words(stirred[1].place)}", _words(seen.place)
+        return _halt(
+            f"writers changed both {both}, and --take old can't take two: put the files that should be read into "
+            f"{here}, then --take new"
+        )
     published = frozenset(record.last.files)
     aside = [file for file in seen.places[seen.place].files if file not in published]
     place = stirred[0].place
@@ -401,7 +406,7 @@ def _nothing(reason: str) -> Decision:
 
 def _wait(reason: str, waited: timedelta, grace: timedelta) -> Decision:
     if waited >= grace:
-        return _halt(f"{reason}, for longer than writer_grace")
+        return _halt(f"{reason}, for longer than {format_duration(grace)}")
     return Decision(action=Action.WAIT, reason=reason)
 
 

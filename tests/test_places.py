@@ -137,7 +137,9 @@ def test_rule_5_a_copy_does_not_go_along_to_where_its_source_still_is():
 def test_rule_4_some_or_all_files_gone_is_waited_for_and_halts_the_table_after_the_grace():
     for home in (seen(), seen(HOME.inputs[0]), seen(HOME.inputs[0], NEW)):
         assert answer(home).action is Action.WAIT
-        assert answer(home, waited=WRITER_GRACE).action is Action.HALT
+        halt = answer(home, waited=WRITER_GRACE)
+        assert halt.action is Action.HALT
+        assert halt.reason.endswith(", for longer than 60 min")
 
 
 def test_rule_4_a_place_that_an_overwrite_of_another_one_has_emptied_is_not_waited_for():
@@ -254,6 +256,17 @@ def test_rule_4_a_person_says_which_place_holds_the_rows_and_the_other_ones_file
     assert {resolve(moved(HOME), standing(token="v1", home=seen(), here=WHOLE), take).action for take in Take} == {
         Action.HALT
     }
+
+
+def test_rule_4_where_writers_changed_two_old_places_the_answer_to_old_says_what_to_do_instead():
+    mid = Former(place="mid", inputs=files_of("mid", INPUTS))
+    now = standing(home=seen(NEW), mid=seen(file("mid/new", LATE)), here=WHOLE)
+    halt = resolve(moved(HOME, mid), now, Take.OLD)
+    assert (halt.action, halt.reason) == (
+        Action.HALT,
+        "writers changed both home and mid, and --take old can't take two: put the files that should be read into "
+        "here, then --take new",
+    )
 
 
 def test_rule_5_a_file_that_was_to_be_carried_stays_as_old_as_it_was():
