@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import partial
 
 from executors.keeping import Keeping
-from executors.late import stirred
+from executors.late import awaiting_sweep
 from executors.observer import Observer
 from executors.rescue import Formats
 from lake.errors import Conflict, one_line
@@ -146,8 +146,8 @@ class _Round:
         self._kept: list[Kept] = []
         self._closed: list[Kept] = []
         self._keeping = Keeping(KeeperKind.CLEANER, table, format_, store)
-        #: partitions that late writers have changed, each with how: this round has no more to do there
-        self._late: dict[str, str] = {}
+        #: partitions that the sweep has to see to first, each with why: this round has no more to do there
+        self._unswept: dict[str, str] = {}
         #: rows looked at that are still due: kept ones, and in a dry run all
         self._seen: set[int] = set()
 
@@ -213,7 +213,7 @@ class _Round:
         """
         partitions = {waiting[index].version.partition for index in again}
         held = partitions if self._dry_run else self._keeping.hold(partitions)
-        settled = held - self._stirred(held).keys()
+        settled = held - self._awaiting_sweep(held).keys()
         these = [index for index in again if waiting[index].version.partition in settled]
         still = self._format.superseded_closed(self._table, [waiting[index].version for index in these])
         return {these[index]: reason for index, reason in still.items()}
@@ -255,18 +255,18 @@ class _Round:
     def _mark(self, batch: Sequence[Due]) -> None:
         """Tell the store that a deletion begins. Raises Conflict where somebody else works on a partition or a file."""
         partitions = {d.version.partition for d in batch}
-        if partitions.isdisjoint(self._late):
+        if partitions.isdisjoint(self._unswept):
             if others := partitions - self._keeping.hold(partitions):
                 raise Conflict(f"partition {min(others)} is held by a plan or the sweep")
-            self._late |= self._stirred(partitions)
-        if late := partitions & self._late.keys():
-            raise Conflict(f"the sweep comes first: {self._late[min(late)]}")
+            self._unswept |= self._awaiting_sweep(partitions)
+        if unswept := partitions & self._unswept.keys():
+            raise Conflict(f"the sweep comes first: {self._unswept[min(unswept)]}")
         rows = [d.row_id for d in batch]
         if len(self._store.begin_deleting(rows)) < len(rows):
             raise Conflict("another process has deleted some of these files meanwhile")
 
-    def _stirred(self, partitions: Collection[str]) -> Mapping[str, str]:
-        return stirred(self._table, format=self._format, store=self._store, partitions=partitions)
+    def _awaiting_sweep(self, partitions: Collection[str]) -> Mapping[str, str]:
+        return awaiting_sweep(self._table, format=self._format, store=self._store, partitions=partitions)
 
     def _record(self, batch: Sequence[Due], deletion: Deletion) -> None:
         left = {batch[index].row_id: reason for index, reason in deletion.left.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sweep of places that partitions have left: what late writers ended there becomes the table's.
+"""Sweeps the former places of moved partitions and brings late writers' files in.
 
 Each step is known to the database before it is taken, and can be taken again: a carry is a row before it is a copy,
 a move back is a row before the catalog is called. So a round that dies anywhere leaves what the next one goes on
@@ -48,18 +48,19 @@ class LateReport:
     held: list[str] = field(default_factory=list, compare=False)
 
 
-def stirred(
+def awaiting_sweep(
     table: TableRef, *, format: TableFormat, store: PlanStore, partitions: Collection[str]
 ) -> Mapping[str, str]:
-    """Those of ``partitions`` whose former places a writer has changed, or that a round has begun with; each with why.
+    """Those of ``partitions`` that the sweep has to see to first, each with why.
 
-    Nothing is planned, committed or deleted there before the sweep has been.
+    Somebody has changed a former place, or a round has begun there. Nothing is planned, committed or deleted in them
+    before the sweep has been.
     """
     if not isinstance(format, LeavesPlaces):
         return {}
     known = _known(table, format, store, partitions)
     seen = format.standing(table, known) if known else {}
-    reasons = {one.partition: _stirs(one, seen[one.partition]) for one in known}
+    reasons = {one.partition: _why_swept(one, seen[one.partition]) for one in known}
     return {partition: reason for partition, reason in reasons.items() if reason is not None}
 
 
@@ -81,7 +82,7 @@ def sweep_places(
         return LateReport()
     known = _known(table, format, store, partitions, within)
     seen = format.standing(table, known) if known else {}
-    due = [one.partition for one in known if one.unsettled or _stirs(one, seen[one.partition]) is not None]
+    due = [one.partition for one in known if one.unsettled or _why_swept(one, seen[one.partition]) is not None]
     return _rounds(table, format, store, spark, due, partial(decide, grace=grace))
 
 
@@ -160,7 +161,7 @@ def _rounds(
     return report
 
 
-def _stirs(record: Moved, seen: PartitionSeen) -> str | None:
+def _why_swept(record: Moved, seen: PartitionSeen) -> str | None:
     """Why a round has to look at a partition; None where nothing is to be done there."""
     if record.begun or any(not carry.done for carry in record.carries):
         return f"{words_of(record.partition)}: a round of the sweep has begun to bring late files in"

@@ -21,7 +21,7 @@ from datetime import timedelta
 from functools import partial
 
 from executors.landing import Landing
-from executors.late import stirred, sweep_places
+from executors.late import awaiting_sweep, sweep_places
 from executors.lease import Lease
 from executors.leftovers import leftovers_of
 from executors.observer import Observer, observed
@@ -274,7 +274,7 @@ class _Run:
     def _write(self, writer: TableWriter, plan: Plan, numbers: Sequence[int]) -> Rewrite:
         with self._step(Step.PREPARE):
             self._sweep()
-            self._refuse_stirred(plan)
+            self._refuse_unswept(plan)
             prepared = writer.prepare(plan, self._claim.epoch)
             self._left.instant = prepared.instant
             failpoint("published_unrecorded")
@@ -294,9 +294,9 @@ class _Run:
         self._cpu_seconds[-1] = progress.cpu_seconds
         self._lease.report(replace(progress, cpu_seconds=sum_if_known(self._cpu_seconds)))
 
-    def _refuse_stirred(self, plan: Plan) -> None:
-        """Raise Conflict, naming the groups, where late writers changed a former place as the sweep can.t tell."""
-        reasons = stirred(self._table, format=self._format, store=self._store, partitions=plan.partitions)
+    def _refuse_unswept(self, plan: Plan) -> None:
+        """Raise Conflict, naming the groups, where the sweep has to see to partitions of the plan first."""
+        reasons = awaiting_sweep(self._table, format=self._format, store=self._store, partitions=plan.partitions)
         if reasons:
             left_out = [
                 LeftOut(group=index, reason=reasons[group.partition])
@@ -312,7 +312,7 @@ class _Run:
         self._be_alone()
         with self._step(Step.COMMIT):
             self._lease.renew_if_stale(at_least=self._lasts)
-            self._refuse_stirred(rewrite.prepared.plan)
+            self._refuse_unswept(rewrite.prepared.plan)
             self._landing.is_possible = True
             try:
                 self._landing.commit = writer.commit(rewrite)

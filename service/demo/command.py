@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from executors.late import stirred
+from executors.late import awaiting_sweep
 from lake.formats import load_format
 from lake.locations import file_at
 from lake.plan import LIVE_STATES, PlanState
@@ -206,7 +206,7 @@ class _Demo:
     def _late(self, store: "Store") -> bool:
         """Whether the writer has ended where a partition was before a plan moved it, and the sweep has not been."""
         moved = [one.partition for one in store.moved(self._table)]
-        return bool(stirred(self._table, format=load_format(self._table.format), store=store, partitions=moved))
+        return bool(awaiting_sweep(self._table, format=load_format(self._table.format), store=store, partitions=moved))
 
     # The daemon.
 

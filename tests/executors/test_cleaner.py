@@ -313,11 +313,11 @@ def test_a_partition_that_the_sweep_has_to_see_to_is_given_back_at_once_and_left
         assert bench.run().result is Result.COMPLETED
     asked = list[set[str]]()
 
-    def stirred(*_: object, partitions: set[str], **__: object) -> dict[str, str]:
+    def awaiting_sweep(*_: object, partitions: set[str], **__: object) -> dict[str, str]:
         asked.extend([set(partitions)] if partitions else [])
         return {"dt=0": "a file was added"} if "dt=0" in partitions else {}
 
-    monkeypatch.setattr("executors.cleaner.stirred", stirred)
+    monkeypatch.setattr("executors.cleaner.awaiting_sweep", awaiting_sweep)
     others = list[set[str]]()
     keeper = Keeper(kind=KeeperKind.SWEEP, name="a round")
     bench.format.hooks["delete_file"] = lambda: others.append(

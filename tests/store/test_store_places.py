@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
-from executors.late import stirred
+from executors.late import awaiting_sweep
 from lake.model import TableRef
 from lake.moved import Moved, PartitionSeen, PlaceSeen
 from lake.plan import Commit, Keeper, KeeperKind, Move, PlacedFile, Plan, Staged
@@ -143,7 +143,7 @@ def test_replaced_files_are_in_the_way_of_a_partition_that_is_made_again_and_not
     completed(store)
     sql(database_url, "UPDATE plan SET identity = 'made at 1'")
     catalog = cast("TableFormat", AtHome(known(store), now))
-    assert bool(stirred(TRIPS, format=catalog, store=store, partitions=["dt=1"])) is in_the_way
+    assert bool(awaiting_sweep(TRIPS, format=catalog, store=store, partitions=["dt=1"])) is in_the_way
 
 
 def test_how_long_an_answer_has_been_to_wait_is_kept_until_it_is_another_one(store: Store, database_url: str) -> None:

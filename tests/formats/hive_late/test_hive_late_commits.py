@@ -29,7 +29,7 @@ from late_writing import (
 from toys.bench import Bench
 from waiting import wait_for
 
-from executors.late import LateReport, stirred
+from executors.late import LateReport, awaiting_sweep
 from executors.outcome import Result
 from lake.formats.hive.format import HiveFormat
 from lake.metastore import Metastore
@@ -181,10 +181,10 @@ def test_rule_11_a_partition_that_is_written_back_as_it_was_before_a_move_is_mov
     place, rows_before = here(bench), in_partition(bench)
     late += write(place, 800, 810, "part-seen.parquet")
     written_back(bench, before)
-    reasons = stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    reasons = awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
     assert "written back as it was before a move" in reasons[PARTITION]
     assert {version.partition for version in bench.clean().deleted} == {"dt=1"}
-    assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION]) == reasons
+    assert awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION]) == reasons
     late += write(home_then, 900, 910)
     assert swept(bench).carried == 1
     assert (here(bench), in_partition(bench)) == (place, sorted([*rows_before, *late]))

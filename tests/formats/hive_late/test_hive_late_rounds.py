@@ -27,7 +27,7 @@ from late_writing import (
 )
 from toys.bench import Bench
 
-from executors.late import LateReport, stirred
+from executors.late import LateReport, awaiting_sweep
 from executors.outcome import Result
 from lake.local_files import LocalFiles
 
@@ -65,7 +65,7 @@ def killed_at(bench: Bench, failpoint: str) -> None:
 def test_rule_5_a_round_that_is_killed_while_it_carries_is_finished_once_by_the_next(bench: Bench, failpoint: str):
     rows_ = sorted(in_partition(bench) + write(home(bench), 900, 910) + write(home(bench), 910, 915, "000000_0"))
     killed_at(bench, failpoint)
-    assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
     assert swept(bench) == LateReport(), "it may live: it holds the partition"
     after_its_hold(bench)
     assert (swept(bench).carried, in_partition(bench)) == (2, rows_)
@@ -133,14 +133,13 @@ def test_rule_5_a_round_that_is_killed_while_it_moves_back_is_finished_once_by_t
     wait_a_tick(home(bench))
     rows_ = sorted(anew + write(place, 900, 910))
     killed_at(bench, failpoint)
-    assert stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
     after_its_hold(bench)
     swept(bench)
     assert (here(bench), in_partition(bench)) == (home(bench), rows_)
     assert counted(bench) == true_counts(bench)
-    assert (swept(bench), stirred(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])) == (
-        LateReport(), {},
-    )  # fmt: skip
+    assert swept(bench) == LateReport()
+    assert awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION]) == {}
     bench.request(partitions=[PARTITION])
     assert bench.run().result is Result.COMPLETED
     bench.clean()
