@@ -95,6 +95,12 @@ def figures_of(plan: Plan) -> list[PartitionFigures]:
     ]
 
 
+def finish(store: Store, partition: str, instant: str, table: TableRef = TRIPS) -> None:
+    """Plan, claim and complete one partition."""
+    plan = add(store, partition, table=table)
+    store.complete(claimed(store), commit_of(plan, instant), figures_of(plan), {})
+
+
 def sql(url: str, statement: str, **parameters: Any) -> Sequence[Any]:
     """Run raw SQL as any program could, past the store; its rows if it has any."""
     engine = create_engine(parse_url(url))
