@@ -1,47 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration: what wins over what, where each value came from, and the one line for each mistake."""
 
-import ast
-import json
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from config_files import MIB, ORDERS, refused, written
 
-import service
-from lake.model import Concurrency, OnConflict, TableRef
+from lake.model import Concurrency, OnConflict
 from planner.cost import Prices
-from planner.knobs import FOR_ALL_TABLES
-from planner.policy import DEFAULTS, KNOBS, setting_name
+from planner.policy import KNOBS
 from service.config.limits import ConfiguredLimits
 from service.config.loader import ConfigError, find_file, line_of, load
 from service.config.reference_doc import PAGE, render
-from service.config.tables import OBJECTIVES, WHEN_TAKEN, OverrideError, check_rules, configure, default_policy
-from service.documents import table_settings
+from service.config.tables import OverrideError, check_rules, configure, default_policy
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
-
-MIB = 1 << 20
-ORDERS = TableRef(name="sales.orders", format="hudi", location="/lake/sales/orders")
-
-
-def written(text: str, name: str = "lakefold.toml") -> Path:
-    """A configuration file in the working directory."""
-    path = Path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
-
-
-def refused(text: str) -> str:
-    """The one line that refuses ``text``, rules included."""
-    written(text)
-    with pytest.raises(ConfigError) as caught:
-        check_rules(load())
-    line = str(caught.value)
-    assert "\n" not in line
-    return line
 
 
 def test_without_a_file_everything_has_its_default(tmp_path):
@@ -308,143 +282,6 @@ def test_a_configuration_page_without_a_place_for_a_section_is_refused():
         render(PAGE.read_text(encoding="utf-8").replace("<!-- generated: [daemon] -->", ""))
 
 
-#: a valid value of each policy setting, none of them its default
-SAMPLES = {
-    "small_file_limit_bytes": "200MiB", "target_file_max_bytes": "900MiB", "min_input_files": 3, "quiet_period": "1min",
-    "partition_filter": "recent_days", "recent_partitions": 3, "skip_latest_partitions": 1,
-    "reads_per_day": 7, "payback": "30d", "weight": 2,
-    "budget_bytes_per_hour": "3GiB", "budget_bytes_per_day": "30GiB", "budget_cpu_hours_per_hour": 0.5,
-    "budget_cpu_hours_per_day": 4, "run_windows": ["sat-sun"], "run_time_zone": "Europe/Berlin",
-    "slo_small_file_share": "5%", "slo_files_per_gib": 6, "slo_oldest_small_file": "2h", "slo_goal": "99.5%",
-    "slo_window": "7d",
-    "partition_selected": ["a"], "partition_begin": "a", "partition_end": "b", "partition_regex": "a.*",
-    "strategy": "hudi", "max_bytes_per_group": "3GiB", "max_files_per_group": 9, "max_num_groups": 9,
-    "max_bytes_per_plan": "70GiB", "file_slices_sort_by": ["instant_time"], "missing_base_bytes": "1MiB",
-    "compaction": False, "compact_log_files": 9, "compact_log_bytes": "1MiB", "compact_log_ratio": 0.5,
-    "compact_age": "1h", "compact_delta_commits": 9, "max_slices_per_compaction": 9, "rewrite_first": "clustering",
-    "engine": "spark", "compression": "zstd", "sort_columns": ["a"], "layout": "hilbert", "receipt": "hash",
-    "adopt_pending": True, "table_services": ["clean"], "table_services_interval": "1h", "retention": "1d",
-    "scan_interval": "1min", "sweep_interval": "1min", "lease": "2min", "heartbeat": "10s", "max_attempts": 9,
-    "backoff": "10s", "backoff_max": "1h", "max_inflight_per_table": 2,
-}  # fmt: skip
-#: what a setting says nothing without
-TOGETHER = {
-    "layout": {"sort_columns": ["a", "b"]},
-    "partition_selected": {"partition_filter": "selected"},
-    "partition_begin": {"partition_filter": "selected"},
-    "partition_end": {"partition_filter": "selected"},
-    "partition_regex": {"partition_filter": "regex"},
-}
-
-
-@pytest.mark.parametrize("knob", KNOBS)
-def test_each_policy_setting_of_a_rule_holds_for_its_tables_or_is_refused_there(knob):
-    settings = {setting_name(knob): SAMPLES[knob], **TOGETHER.get(knob, {})}
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
-    written(f'[[tables]]\nmatch = "sales.*"\n{lines}')
-    if knob in FOR_ALL_TABLES:
-        with pytest.raises(ConfigError, match=rf"lakefold\.toml:3: {setting_name(knob)} has one value for all tables"):
-            check_rules(load())
-        with pytest.raises(OverrideError, match=r"set it in \[defaults\]"):
-            configure(load_nothing(), ORDERS, {setting_name(knob): SAMPLES[knob]})
-        return
-    table = configure(load(), ORDERS)
-    assert getattr(table.policy, knob) != DEFAULTS[knob]
-    assert table.origins[knob].place == 'lakefold.toml [[tables]] #1 match "sales.*"'
-    elsewhere = configure(load(), TableRef(name="other", format="hudi", location="/other"))
-    assert getattr(elsewhere.policy, knob) == DEFAULTS[knob]
-
-
-def load_nothing():
-    """The configuration without a file."""
-    Path("lakefold.toml").unlink()
-    return load()
-
-
-@pytest.mark.slow
-def test_each_policy_setting_is_read_by_something_that_acts_on_it():
-    root = Path(service.__file__).parents[1]
-    only_checked = {root / "planner" / name for name in ("knobs.py", "rules.py")}
-    sources = {path for room in ("planner", "service", "executors") for path in (root / room).rglob("*.py")}
-    read = {
-        node.attr
-        for path in sources - only_checked
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute)
-    }
-    assert set(KNOBS) - read == set()
-
-
-def test_spark_auto_merge_that_is_off_turns_its_tables_off_and_says_by_which_line():
-    written('[[tables]]\nmatch = "sales.*"\nspark.hive.automerge.enabled = "false ( off )"\n')
-    table = configure(load(), ORDERS)
-    assert table.mode == "off"
-    origin = table.origins["mode"]
-    assert (origin.place, origin.key) == (
-        'lakefold.toml [[tables]] #1 match "sales.*"',
-        "spark.hive.automerge.enabled",
-    )
-    (mode,) = [row for row in table_settings(table) if row["setting"] == "mode"]
-    assert "spark.hive.automerge.enabled = 'false ( off )'" in mode["origin"]
-    assert any("turns tables off" in note for note in table.policy.notes)
-
-
-@pytest.mark.parametrize(
-    ("rules", "mode"),
-    [
-        ("spark.hive.automerge.enabled = true", "observe"),
-        ('mode = "compact"\nspark.hive.automerge.enabled = true', "compact"),
-        ('mode = "compact"\nspark.hive.automerge.enabled = false', "compact"),  # its own name wins beside it
-        ('mode = "compact"\n[[tables]]\nmatch = "*"\nspark.hive.automerge.enabled = false', "off"),
-        ('spark.hive.automerge.enabled = false\n[[tables]]\nmatch = "*"\nmode = "compact"', "compact"),
-        (
-            'mode = "compact"\n[[tables]]\nmatch = "*"\nspark.hive.automerge.enabled = false\n'
-            '[[tables]]\nmatch = "sales.*"\nspark.hive.automerge.enabled = true',
-            "compact",
-        ),
-    ],
-)
-def test_the_last_place_that_says_a_mode_decides_whether_by_its_name_or_by_the_switch_of_spark(rules, mode):
-    written(f'[[tables]]\nmatch = "*"\n{rules}\n')
-    assert configure(load(), ORDERS).mode == mode
-
-
-def test_all_tables_are_off_by_the_switch_of_spark_in_the_defaults_until_a_rule_says_otherwise():
-    written('[defaults]\nspark.hive.automerge.enabled = false\n[[tables]]\nmatch = "sales.o*"\nmode = "compact"\n')
-    assert configure(load(), ORDERS).mode == "compact"
-    assert configure(load(), replace(ORDERS, name="logs.all")).mode == "off"
-
-
-def test_the_switch_of_spark_is_neither_a_word_nor_a_setting_of_a_request():
-    written('[[tables]]\nmatch = "*"\nspark.hive.automerge.enabled = "perhaps"\n')
-    with pytest.raises(ConfigError, match="enabled: 'perhaps' is neither true nor false"):
-        configure(load(), ORDERS)
-    written("[defaults]\n")
-    with pytest.raises(OverrideError, match="not by a request"):
-        configure(load(), ORDERS, {"spark.hive.automerge.enabled": False})
-
-
-def test_the_settings_of_spark_auto_merge_are_sizes_files_and_a_note():
-    """The document's table as it stands there: 001_582934f838c8208f.txt."""
-    written(
-        '[[tables]]\nmatch = "sales.*"\nmode = "compact"\ndfs.blocksize = "256MB"\n'
-        "spark.hive.automerge.enabled = true\nspark.hive.automerge.least.filenum = 3\n"
-        "spark.hive.automerge.block.percent = 0.25\nspark.hive.automerge.shuffle.enabled = false\n"
-    )
-    policy = configure(load(), ORDERS).policy
-    assert (policy.min_input_files, policy.target_file_max_bytes, policy.small_file_limit_bytes) == (
-        3,
-        64 * MIB,
-        64 * MIB,
-    )
-    assert [note.split(" = ")[0] for note in policy.notes if "is not used" in note] == [
-        "spark.hive.automerge.shuffle.enabled",
-        "spark.hive.automerge.enabled",
-    ]
-    own = configure(load(), ORDERS, {"small_file_limit": "10MiB"}).policy
-    assert (own.target_file_max_bytes, own.small_file_limit_bytes) == (64 * MIB, 10 * MIB)
-
-
 def test_plans_are_ordered_by_their_worth_unless_a_formats_own_order_is_asked_for():
     written('[work]\nageing = "30min"\n')
     assert configure(load(), ORDERS).ageing == timedelta(minutes=30)
@@ -462,55 +299,6 @@ def test_prices_of_requests_and_storage_need_one_of_cpu():
     written("[cost]\nrequest_1000 = 0.005\n")
     with pytest.raises(ConfigError, match="need cpu_hour"):
         load()
-
-
-@pytest.mark.parametrize("knob", sorted(OBJECTIVES))
-def test_an_objective_is_set_for_tables_and_not_by_a_request(knob):
-    with pytest.raises(OverrideError, match=f"{knob} is an objective of a table; it is set for tables"):
-        configure(load(), ORDERS, {knob: SAMPLES[knob]})
-
-
-def test_objectives_are_a_table_of_a_rule_or_of_the_defaults_and_rules_win():
-    written(
-        """
-        [defaults.slo]
-        small_file_share = "10%"
-        window = "7d"
-
-        [[tables]]
-        match = "sales.*"
-        [tables.slo]
-        small_file_share = 0.02
-        oldest_small_file = "2h"
-
-        [[tables]]
-        match = "sales.o*"
-        slo.small_file_share = 0
-        """
-    )
-    check_rules(load())
-    policy = configure(load(), ORDERS).policy
-    assert (policy.slo_small_file_share, policy.slo_oldest_small_file) == (0, timedelta(hours=2))
-    assert policy.slo_window == timedelta(days=7)
-    items = configure(load(), TableRef(name="sales.items", format="hudi", location="/items"))
-    assert items.policy.slo_small_file_share == 0.02
-    assert items.origins["slo_small_file_share"].key == "slo.small_file_share"
-    assert configure(load(), TableRef(name="x", format="hudi", location="/x")).policy.slo_small_file_share == 0.1
-
-
-def test_a_fault_in_a_nested_table_is_named_with_its_line():
-    written('[[tables]]\nmatch = "*"\n[tables.slo]\nsmall_file_share = 0.1\ngoal = 99\n')
-    with pytest.raises(ConfigError, match=r"lakefold\.toml:5: slo_goal is 99 but must be above 0 and below 1"):
-        check_rules(load())
-    written("[defaults.slo]\nfiles_per_gib = -1\n")
-    with pytest.raises(ConfigError, match=r"lakefold\.toml:2: slo_files_per_gib is -1 but must be"):
-        check_rules(load())
-
-
-@pytest.mark.parametrize("knob", sorted(WHEN_TAKEN))
-def test_what_holds_when_a_plan_is_taken_is_not_set_by_a_request(knob):
-    with pytest.raises(OverrideError, match=f"{knob} holds for whoever takes plans"):
-        configure(load(), ORDERS, {knob: SAMPLES[knob]})
 
 
 def test_limits_are_those_of_all_tables_and_of_each():

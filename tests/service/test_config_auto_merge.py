@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of Spark's auto merge: which of ours each is, and which place wins."""
+
+from dataclasses import replace
+
+import pytest
+from config_files import MIB, ORDERS, written
+
+from service.config.loader import ConfigError, load
+from service.config.tables import OverrideError, configure
+from service.documents import table_settings
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+
+def test_spark_auto_merge_that_is_off_turns_its_tables_off_and_says_by_which_line():
+    written('[[tables]]\nmatch = "sales.*"\nspark.hive.automerge.enabled = "false ( off )"\n')
+    table = configure(load(), ORDERS)
+    assert table.mode == "off"
+    origin = table.origins["mode"]
+    assert (origin.place, origin.key) == (
+        'lakefold.toml [[tables]] #1 match "sales.*"',
+        "spark.hive.automerge.enabled",
+    )
+    (mode,) = [row for row in table_settings(table) if row["setting"] == "mode"]
+    assert "spark.hive.automerge.enabled = 'false ( off )'" in mode["origin"]
+    assert any("turns tables off" in note for note in table.policy.notes)
+
+
+@pytest.mark.parametrize(
+    ("rules", "mode"),
+    [
+        ("spark.hive.automerge.enabled = true", "observe"),
+        ('mode = "compact"\nspark.hive.automerge.enabled = true', "compact"),
+        ('mode = "compact"\nspark.hive.automerge.enabled = false', "compact"),  # its own name wins beside it
+        ('mode = "compact"\n[[tables]]\nmatch = "*"\nspark.hive.automerge.enabled = false', "off"),
+        ('spark.hive.automerge.enabled = false\n[[tables]]\nmatch = "*"\nmode = "compact"', "compact"),
+        (
+            'mode = "compact"\n[[tables]]\nmatch = "*"\nspark.hive.automerge.enabled = false\n'
+            '[[tables]]\nmatch = "sales.*"\nspark.hive.automerge.enabled = true',
+            "compact",
+        ),
+    ],
+)
+def test_the_last_place_that_says_a_mode_decides_whether_by_its_name_or_by_the_switch_of_spark(rules, mode):
+    written(f'[[tables]]\nmatch = "*"\n{rules}\n')
+    assert configure(load(), ORDERS).mode == mode
+
+
+def test_all_tables_are_off_by_the_switch_of_spark_in_the_defaults_until_a_rule_says_otherwise():
+    written('[defaults]\nspark.hive.automerge.enabled = false\n[[tables]]\nmatch = "sales.o*"\nmode = "compact"\n')
+    assert configure(load(), ORDERS).mode == "compact"
+    assert configure(load(), replace(ORDERS, name="logs.all")).mode == "off"
+
+
+def test_the_switch_of_spark_is_neither_a_word_nor_a_setting_of_a_request():
+    written('[[tables]]\nmatch = "*"\nspark.hive.automerge.enabled = "perhaps"\n')
+    with pytest.raises(ConfigError, match="enabled: 'perhaps' is neither true nor false"):
+        configure(load(), ORDERS)
+    written("[defaults]\n")
+    with pytest.raises(OverrideError, match="not by a request"):
+        configure(load(), ORDERS, {"spark.hive.automerge.enabled": False})
+
+
+def test_the_settings_of_spark_auto_merge_are_sizes_files_and_a_note():
+    """The document's table as it stands there: 001_582934f838c8208f.txt."""
+    written(
+        '[[tables]]\nmatch = "sales.*"\nmode = "compact"\ndfs.blocksize = "256MB"\n'
+        "spark.hive.automerge.enabled = true\nspark.hive.automerge.least.filenum = 3\n"
+        "spark.hive.automerge.block.percent = 0.25\nspark.hive.automerge.shuffle.enabled = false\n"
+    )
+    policy = configure(load(), ORDERS).policy
+    assert (policy.min_input_files, policy.target_file_max_bytes, policy.small_file_limit_bytes) == (
+        3,
+        64 * MIB,
+        64 * MIB,
+    )
+    assert [note.split(" = ")[0] for note in policy.notes if "is not used" in note] == [
+        "spark.hive.automerge.shuffle.enabled",
+        "spark.hive.automerge.enabled",
+    ]
+    own = configure(load(), ORDERS, {"small_file_limit": "10MiB"}).policy
+    assert (own.target_file_max_bytes, own.small_file_limit_bytes) == (64 * MIB, 10 * MIB)
