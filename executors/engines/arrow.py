@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from executors.engines.backends import Backend
 from executors.engines.concat import row_group_rows
 from executors.engines.inputs import Unfit, read_footers, shape_of
 from executors.engines.outputs import Writing
-from executors.engines.places import Place
 from lake.engines import Task, Written
 from lake.errors import CancelRequested, Conflict, Transient, first_line
 from lake.filesystems import filesystem_of
@@ -20,13 +20,13 @@ from lake.plan import LeftOut, Progress, RewriteOptions
 class ArrowEngine:
     """Rewrites groups of Parquet files that have one schema and say the same of themselves; keeps the order of rows.
 
-    ``place`` is where the work is done.
+    ``backend`` is where the work is done.
     """
 
     name = "arrow"
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
         """See ``lake.engines.Engine``. Looks at the footers of all inputs; those that can't be read it passes over."""
@@ -54,7 +54,7 @@ class ArrowEngine:
         sizes = {task.group: task.bytes for task in tasks}
         left_out: list[LeftOut] = []
         total, bytes_done, rows_done, cpu = sum(sizes.values()), 0, 0, 0.0
-        for group, ended, seconds in self._place.run(tasks, options, cancelled):
+        for group, ended, seconds in self._backend.run(tasks, options, cancelled):
             cpu += seconds
             if isinstance(ended, Conflict) and len(ended.args) > 1:
                 left_out += ended.args[1]
@@ -65,7 +65,7 @@ class ArrowEngine:
             rows_done += sum(file.rows for file in ended)
             report(
                 Progress(
-                    bytes_done=bytes_done, bytes_total=total, rows_done=rows_done, spark_ui=self._place.ui,
+                    bytes_done=bytes_done, bytes_total=total, rows_done=rows_done, spark_ui=self._backend.ui,
                     cpu_seconds=cpu,
                 )
             )  # fmt: skip

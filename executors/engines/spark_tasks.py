@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lake
+from executors.engines.backends import Ended, bundles
 from executors.engines.concat import rewrite_task
-from executors.engines.places import Ended, bundles
 from lake import hdfs, s3
 from lake.engines import Task, Written
 from lake.errors import CancelRequested, LakefoldError, Rejected, Transient, one_line
@@ -44,7 +44,7 @@ class SparkTasks:
         self.ui: str | None = None
 
     def run(self, tasks: Sequence[Task], options: RewriteOptions, cancelled: threading.Event) -> Iterator[Ended]:
-        """See ``executors.engines.places.Place``."""
+        """See ``executors.engines.backends.Backend``."""
         context = self._spark().sparkContext
         self.ui = context.uiWebUrl
         _ship(context)

@@ -15,7 +15,7 @@ from receipt_case import table
 from s3_server import S3Server
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.places import InProcess
+from executors.engines.backends import InProcess
 from executors.engines.spark_tasks import pack
 from lake.engines import Task
 from lake.errors import Conflict

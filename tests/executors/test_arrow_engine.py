@@ -22,10 +22,10 @@ from support import SOAK
 from toys.engine import CopyRows
 
 from executors.engines.arrow import ArrowEngine
+from executors.engines.backends import InProcess, bundles
 from executors.engines.concat import shares
 from executors.engines.footer import Footer, Tail
 from executors.engines.inputs import Input, shape_of
-from executors.engines.places import InProcess, bundles
 from executors.engines.thrift import BINARY, I32, STRUCT, Struct, decode, encode
 from lake.engines import Task, choose, notes
 from lake.errors import CancelRequested, Conflict, Transient

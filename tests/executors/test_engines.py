@@ -15,7 +15,7 @@ from toys.cases import VersionsCase
 from toys.engine import CopyRows
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.places import InProcess
+from executors.engines.backends import InProcess
 from executors.outcome import Result
 from lake.engines import Task, choose, notes
 from lake.errors import Conflict, Rejected, Transient

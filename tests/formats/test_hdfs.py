@@ -18,7 +18,7 @@ from hive_metastore import MetastoreServer
 from pyarrow import fs as pafs
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.places import InProcess
+from executors.engines.backends import InProcess
 from lake import hdfs as native
 from lake.errors import Rejected, Transient
 from lake.filesystems import files_of, filesystem_of

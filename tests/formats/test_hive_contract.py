@@ -16,7 +16,7 @@ from hive_metastore import MetastoreServer
 from toys.bench import Bench
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.places import InProcess
+from executors.engines.backends import InProcess
 from service.store.views import StoreSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]

@@ -13,7 +13,7 @@ from hive_session import session
 from toys.cases import no_spark
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.places import InProcess
+from executors.engines.backends import InProcess
 from executors.worker import Worker, WorkerSettings
 from lake.metastore import Metastore
 from service.wiring import open_config, open_store

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where groups are rewritten, and which of them together; this process is one such place."""
+"""The backends that rewrite groups, and which groups together; this process is one, Spark's tasks another."""
 
 import heapq
 import os
@@ -23,13 +23,13 @@ _BYTES_A_TASK = 128 << 20
 _BYTES_A_FILE = 256 << 10
 
 
-class Place(Protocol):
-    """Somewhere to rewrite groups at. ``ui`` is where its jobs can be looked at."""
+class Backend(Protocol):
+    """What rewrites groups. ``ui`` is where its jobs can be looked at."""
 
     ui: str | None
 
     def run(self, tasks: Sequence[Task], options: RewriteOptions, cancelled: threading.Event) -> Iterator[Ended]:
-        """Every group as it ends; once ``cancelled`` some may not be told. Raises Transient where the place fails."""
+        """Every group as it ends; once ``cancelled`` some may not be told. Raises Transient where the backend fails."""
 
 
 class InProcess:
@@ -40,7 +40,7 @@ class InProcess:
         self.ui: str | None = None
 
     def run(self, tasks: Sequence[Task], options: RewriteOptions, cancelled: threading.Event) -> Iterator[Ended]:
-        """See ``Place``."""
+        """See ``Backend``."""
         over = threading.Event()
 
         def check() -> None:
