@@ -50,18 +50,17 @@ def prove(
     rewrite: Rewrite,
     *,
     writer: TableWriter,
-    volatile: Collection[str] = (),
     check: Callable[[], None] = lambda: None,
     threads: int | None = None,
 ) -> None:
     """Compare the outputs of ``rewrite`` with its inputs at the level its plan asks for.
 
-    ``volatile`` columns may differ. ``check`` is called between batches and may raise to end the work. Raises
+    ``Prepared.volatile`` columns may differ. ``check`` is called between batches and may raise to end the work. Raises
     Integrity with one line naming partition, column, expected and found; Conflict where an input is gone, with
     ``LeftOut`` groups where its content can't be read; Transient where storage fails; Rejected where slices
     with logs can't be read merged.
     """
-    plan = rewrite.prepared.plan
+    plan, volatile = rewrite.prepared.plan, rewrite.prepared.volatile
     with ThreadPoolExecutor(threads or min(8, 2 * (os.cpu_count() or 1)), "receipt") as pool:
         files = _Files(plan.table.location, pool, volatile, check)
         for part in _parts(rewrite):

@@ -287,7 +287,7 @@ class _Run:
         with self._step(Step.REWRITE), self._lease.cancelling(writer):
             rewrite = writer.rewrite(prepared, self._report)
         with self._step(Step.RECEIPT):
-            prove(rewrite, writer=writer, volatile=self._format.volatile_columns, check=self._lease.check)
+            prove(rewrite, writer=writer, check=self._lease.check)
         return rewrite
 
     def _report(self, progress: Progress) -> None:

@@ -72,7 +72,9 @@ class Prepared:
     ``instant`` is the token of what is staged, of a table with a timeline the pending instant; ``groups`` the indices
     into ``plan.groups`` that are still live and unchanged; ``left_out`` the others with their reasons; ``notes`` are
     choices worth showing to a person, such as the engine. ``evidence`` is the format's own: what it saw of the table
-    and compares once more at the commit, such as its schema; nobody else looks into it.
+    and compares once more at the commit, such as its schema; nobody else looks into it. ``volatile`` are the top-level
+    columns of data files that the rewrite may change, such as the name of the file a row is in; the receipt passes
+    over them.
     """
 
     plan: Plan
@@ -82,6 +84,7 @@ class Prepared:
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     evidence: object = None
+    volatile: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,8 +206,6 @@ class Offers(Protocol):
 class TableFormat(Offers, Protocol):
     """Observes tables of one format; needs no JVM."""
 
-    #: top-level columns of data files that a rewrite may change, such as the name of the file a row is in
-    volatile_columns: frozenset[str]
     #: what the Spark session of a process that changes such tables is started with
     session: SessionNeeds
 

@@ -116,11 +116,11 @@ class Case:
             options=RewriteOptions(target_file_max_bytes=1 << 30, receipt=self.level),
             snapshot_instant="",
         )
-        prepared = Prepared(plan=plan, epoch=1, instant="1", groups=(0,))
+        prepared = Prepared(plan=plan, epoch=1, instant="1", groups=(0,), volatile=frozenset({"_file"}))
         return Rewrite(prepared=prepared, outputs=tuple(self.outputs))
 
     def prove(self, writer: Any = None, **options: Any) -> None:
-        prove(self.rewrite(), writer=writer or NoWriter(), volatile={"_file"}, **options)
+        prove(self.rewrite(), writer=writer or NoWriter(), **options)
 
 
 def set_value(rows: pa.Table, name: str, row: int, value: Any) -> pa.Table:

@@ -42,9 +42,9 @@ def test_a_compaction_keeps_rows_keys_and_commit_times_and_puts_base_files_in_pl
         assert (prepared.groups, prepared.left_out) == ((0, 1, 2, 3), ())
         rewrite = writer.rewrite(prepared, ignore)
         assert trips.rows() == before, "a rewrite is invisible before its commit"
-        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        prove(rewrite, writer=writer)
         with pytest.raises(Integrity, match="rows: expected"):
-            prove(replace(rewrite, outputs=rewrite.outputs[1:]), writer=writer, volatile=FORMAT.volatile_columns)
+            prove(replace(rewrite, outputs=rewrite.outputs[1:]), writer=writer)
         commit = writer.commit(rewrite)
     assert trips.rows() == before
     assert trips.other_rows() == rows_of_hudi_rs
@@ -75,7 +75,7 @@ def test_a_log_appended_after_planning_is_compacted_too(table: NewTable) -> None
         prepared = writer.prepare(plan, 1)
         assert _inputs(prepared.plan) == grown
         rewrite = writer.rewrite(prepared, ignore)
-        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        prove(rewrite, writer=writer)
         commit = writer.commit(rewrite)
     assert {version.path for version in commit.superseded} == grown
     assert trips.rows() == before
@@ -90,7 +90,7 @@ def test_writers_go_on_upserting_between_publication_and_commit_and_nothing_is_l
         rewrite = writer.rewrite(prepared, ignore)
         trips.upsert(0, 120, 9, "id % 7 = 2")
         before = trips.rows()
-        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        prove(rewrite, writer=writer)
         commit = writer.commit(rewrite)
     assert trips.rows() == before
     assert sum(trips.other_rows()[1].values()) == len(before)
@@ -251,7 +251,7 @@ def test_slices_of_logs_only_get_a_base_file(table: NewTable) -> None:
     assert all(s.path is None for g in plan.groups for s in g.slices)
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        prove(rewrite, writer=writer)
         commit = writer.commit(rewrite)
     assert {version.path for version in commit.superseded} == _inputs(plan)
     assert trips.rows() == before
@@ -312,7 +312,7 @@ def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_i
         again = writer.prepare(plan, 3)
         assert (again.instant, _inputs(again.plan)) == (prepared.instant, _inputs(plan))
         rewrite = writer.rewrite(again, ignore)
-        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        prove(rewrite, writer=writer)
         commit = writer.commit(rewrite)
     assert trips.rows() == before
     assert sum(trips.other_rows()[1].values()) == len(before)

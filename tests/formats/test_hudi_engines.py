@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from hudi_tables import small_files, write
-from hudi_writing import FORMAT, NewTable, Table, ignore
+from hudi_writing import NewTable, Table, ignore
 
 from executors.receipt import prove
 from lake.errors import Integrity, Rejected
@@ -31,12 +31,12 @@ def test_copied_row_groups_stay_as_they_are_under_new_file_names_and_a_later_ups
         prepared = writer.prepare(plan, 1)
         assert prepared.notes == ("engine stitch: as set",)
         rewrite = writer.rewrite(prepared, ignore)
-        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        prove(rewrite, writer=writer)
         copied = trips.base / rewrite.outputs[0].path
         kept = shutil.copy(copied, trips.base.parent / "kept")
         shutil.copy(trips.base / min(inputs), copied)
         with pytest.raises(Integrity, match="rows reported"):
-            prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+            prove(rewrite, writer=writer)
         shutil.copy(kept, copied)
         commit = writer.commit(rewrite)
     assert trips.rows() == before
@@ -64,7 +64,7 @@ def test_a_table_without_meta_columns_is_rewritten_by_both_engines(spark: Any, t
     plan = trips.plan(engine=engine, receipt=ReceiptLevel.HASH)
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        prove(rewrite, writer=writer)
         writer.commit(rewrite)
     assert trips.rows() == before
     assert len(rewrite.outputs) == 1

@@ -54,7 +54,7 @@ def _updated_by_sql(trips: Table) -> None:
 def _proved(trips: Table, plan: Plan) -> Commit:
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        prove(rewrite, writer=writer)
         return writer.commit(rewrite)
 
 

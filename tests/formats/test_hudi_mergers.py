@@ -62,7 +62,7 @@ def _build(spark: Any, base: Path, options: Mapping[str, str]) -> None:
 def _proved(trips: Table, plan: Plan) -> Commit:
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        prove(rewrite, writer=writer)
         return writer.commit(rewrite)
 
 
@@ -101,7 +101,7 @@ def test_f8_a_defect_in_a_rewrite_that_only_hudi_can_read_again_is_found(spark: 
         tips[7], tips[8] = tips[8], tips[7] if tips[7] != tips[8] else 5
         pq.write_table(table.set_column(position, table.schema.field(position), pa.array(tips, pa.int32())), path)
         with pytest.raises(Integrity, match="hash of"):
-            prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+            prove(rewrite, writer=writer)
 
 
 def test_f8_a_slice_larger_than_what_is_handed_over_at_once_is_read_in_parts(

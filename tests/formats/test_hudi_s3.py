@@ -66,7 +66,7 @@ def test_a_table_on_s3_is_found_rewritten_committed_and_cleaned(
     plan = table.compaction() if merge_on_read else table.plan(receipt=ReceiptLevel.HASH)
     with table.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer, volatile=FORMAT.volatile_columns)
+        prove(rewrite, writer=writer)
         commit = writer.commit(rewrite)
         assert "not read in batches" not in caplog.text
         assert (table.rows(), table.other_rows()) == (rows_before, others_before)

@@ -48,7 +48,6 @@ class ModelFormat:
 
     name: str
     capabilities: frozenset[Capability] = frozenset()
-    volatile_columns: frozenset[str] = frozenset()
     services: tuple[str, ...] = ()
     session = SessionNeeds()
 
@@ -224,7 +223,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         self.cancelled = True
 
 
-def prove(rewrite: Rewrite, *, writer: ModelWriter, volatile: object = (), check: Callable[[], None]) -> None:
+def prove(rewrite: Rewrite, *, writer: ModelWriter, check: Callable[[], None]) -> None:
     """The receipt over tables in memory, in the place of ``executors.receipt.prove``, which reads Parquet files."""
     check()
     writer.world.before("prove", lake=True)

@@ -30,7 +30,6 @@ class FilesFormat:
     """
 
     name: str
-    volatile_columns = frozenset({"_file"})
     services: tuple[str, ...] = ()
     session = SessionNeeds()
     commit_takes = timedelta()

@@ -104,8 +104,9 @@ class ToyWriter(FilesWriter):
             document = SCHEDULED if plan.adopted is not None else {"plan_id": plan.plan_id}
             pending.write_text(json.dumps({**document, "epoch": epoch}))
         return Prepared(
-            plan=plan, epoch=epoch, instant=instant, groups=groups, left_out=left_out, notes=("engine: a toy",)
-        )
+            plan=plan, epoch=epoch, instant=instant, groups=groups, left_out=left_out, notes=("engine: a toy",),
+            volatile=frozenset({"_file"}),
+        )  # fmt: skip
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         outputs, done = [], 0

@@ -35,7 +35,6 @@ class HiveFormat:
     """
 
     name = "hive"
-    volatile_columns: frozenset[str] = frozenset()
     capabilities: frozenset[Capability] = frozenset()
     services: tuple[str, ...] = ()
     session = SessionNeeds()

@@ -44,7 +44,6 @@ class HudiFormat:
     """
 
     name = "hudi"
-    volatile_columns = frozenset({"_hoodie_file_name"})
     capabilities = frozenset(Capability)
     services = ("clean", "archive", "rollback")
     session = SESSION

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: every file says its own name in each row
+_VOLATILE = frozenset({"_hoodie_file_name"})
+
 
 class HudiWriter:
     """Changes one Hudi table through Hudi's own write client; is a ``TableWriter``, ``MergedReads`` and ``TakesOut``.
@@ -119,7 +122,7 @@ class HudiWriter:
                     self._sign(client, client.timeline(), adopted, plan, epoch)
 
                 prepared, self._begun = adoption.begin(client, plan, epoch, begin)
-            return replace(prepared, notes=(str(client.engine),))
+            return replace(prepared, notes=(str(client.engine),), volatile=_VOLATILE)
 
     def _make_known(self, client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> Prepared:
         def stage(instant: str) -> None:
