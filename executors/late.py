@@ -335,7 +335,7 @@ class _Round:
         self._writer.tell(record.last, before=self._before)
         failpoint("carry_told")
         former = {one.place: one for one in record.former}
-        ended = [(carry, former.get(_directory(carry.source.path))) for carry in carries]
+        ended = [(carry, former.get(carry.source.directory)) for carry in carries]
         self._store.end_carries(self._table, ended)
         self._report.carried += len(carries)
 
@@ -367,13 +367,13 @@ class _Round:
         elsewhere = {one.place: one for one in record.former if one.place != place}
         # What an overwrite of the place that is left had removed before is nobody's to miss there.
         published = [file for file in record.last.files if file in seen.places[record.last.place].files]
-        left = [file for file in (*decision.files, *decision.aside) if _directory(file.path) not in elsewhere]
+        left = [file for file in (*decision.files, *decision.aside) if file.directory not in elsewhere]
         self._store.begin_move(self._table, move, record.plan_id, list(dict.fromkeys([*published, *left])))
         failpoint("move_recorded")
         self._writer.tell(record.last, move, before=self._before)
         failpoint("move_told")
         self._store.end_move(self._table, move)
-        self._set_aside(record, [file for file in decision.aside if _directory(file.path) in elsewhere])
+        self._set_aside(record, [file for file in decision.aside if file.directory in elsewhere])
         self._end_along(along, elsewhere)
         self._report.moved_back += 1
 
@@ -381,7 +381,7 @@ class _Round:
         sources = {source for source, _ in along}
         (now,) = self._store.moved(self._table, [self._partition])
         ended: list[tuple[Carry, Former | None]] = [
-            (carry, elsewhere.get(_directory(carry.source.path))) for carry in now.carries if carry.source in sources
+            (carry, elsewhere.get(carry.source.directory)) for carry in now.carries if carry.source in sources
         ]
         self._store.end_carries(self._table, ended)
 
@@ -402,7 +402,7 @@ class _Round:
     def _set_aside(self, record: Moved, files: Sequence[PlacedFile]) -> None:
         by_place: dict[str, list[PlacedFile]] = defaultdict(list)
         for file in files:
-            by_place[_directory(file.path)].append(file)
+            by_place[file.directory].append(file)
         for former in record.former:
             if by_place[former.place]:
                 self._store.set_aside(self._table, self._partition, former, by_place[former.place])
@@ -416,10 +416,6 @@ class _Round:
             gone = [file for file in former.inputs if file not in seen.places[former.place].files]
             if gone and former.place in places:
                 self._store.gone(self._table, former, gone)
-
-
-def _directory(path: str) -> str:
-    return path.rpartition("/")[0]
 
 
 def _told(decision: Decision) -> str:

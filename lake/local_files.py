@@ -81,11 +81,7 @@ class LocalFiles:
 
     def sync(self, path: str) -> None:
         """See ``Files``."""
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_path(path)
 
     def delete(self, path: str) -> None:
         """See ``Files``."""
@@ -137,6 +133,15 @@ class LocalFiles:
                     f"{_name(status.st_uid)}"
                 ) from error
         os.chmod(path, status.st_mode & 0o7777)
+
+
+def sync_path(path: str) -> None:
+    """Have a file, or the names in a directory, outlive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _entry(path: str, status: os.stat_result, *, is_directory: bool) -> Entry:

@@ -239,7 +239,7 @@ def left_behind(record: Moved, seen: PartitionSeen) -> tuple[PlacedFile, ...]:
     if seen.place is not None and not anew:
         return ()
     own = [former for former in record.former if former.place == record.home]
-    return tuple(file for former in own for file in former.inputs if _directory(file) == record.home)
+    return tuple(file for former in own for file in former.inputs if file.directory == record.home)
 
 
 def _elsewhere(record: Moved, seen: PartitionSeen) -> Decision | None:
@@ -372,7 +372,7 @@ def _finished(file: PlacedFile, came: int) -> int:
 
 def _latest(file: PlacedFile, came: int, seen: PartitionSeen) -> int:
     """When a file was under its name at the latest."""
-    return max(_finished(file, came), seen.places[_directory(file)].changed_ms or 0)
+    return max(_finished(file, came), seen.places[file.directory].changed_ms or 0)
 
 
 def _untold_order(files: Mapping[PlacedFile, int], began: int, place: str, seen: PartitionSeen) -> str | None:
@@ -390,10 +390,6 @@ def _both(one: str, other: str) -> str:
 
 def _words(place: str) -> str:
     return place or "the table's own directory"
-
-
-def _directory(file: PlacedFile) -> str:
-    return file.path.rpartition("/")[0]
 
 
 def _sorted(files: Iterable[PlacedFile]) -> tuple[PlacedFile, ...]:

@@ -251,6 +251,11 @@ class PlacedFile:
         return self.path.rpartition("/")[2]
 
     @property
+    def directory(self) -> str:
+        """Where it is; '' for a table's own directory."""
+        return self.path.rpartition("/")[0]
+
+    @property
     def modified_at(self) -> datetime:
         """When it was written."""
         return _EPOCH + timedelta(milliseconds=self.modified_ms)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """New Parquet files with the shape of those that they replace: settings of the writer, row groups, footer."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,6 +13,7 @@ from pyarrow import fs as pafs
 from executors.engines.footer import Tail
 from executors.engines.inputs import Shape, Unfit
 from lake.errors import first_line
+from lake.local_files import sync_path
 
 #: decoded, which is what a row group holds in memory until it is written
 ROW_GROUP_BYTES = 96 << 20
@@ -134,7 +134,8 @@ class Output:
             self.bytes = self._tail.release(shape.footer, with_author=shape.has_int96)
             self._sink.close()
             if isinstance(self._filesystem, pafs.LocalFileSystem):
-                _sync(self._place)
+                # It may be all that is left of the files that it replaces.
+                sync_path(self._place)
         except BaseException:
             self._give_up()
             raise
@@ -146,15 +147,6 @@ class Output:
             self._sink.close()
         with suppress(OSError):
             self._filesystem.delete_file(self._place)
-
-
-def _sync(path: str) -> None:
-    """See to it that a file outlives a loss of power: it may be all that is left of the files that it replaces."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _codec(name: str) -> str:

@@ -17,10 +17,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lake.errors import CommitLost, Integrity, Transient
-from lake.files import Entry
 from lake.filesystems import files_of
 from lake.formats.hive.catalog import HOME, WHOLE, Place, places_of, table_of
-from lake.formats.hive.slices import placed
+from lake.formats.hive.slices import File, is_hidden, placed
 from lake.locations import file_at
 from lake.metastore import Metastore, Table
 from lake.model import TableRef, words_of
@@ -39,12 +38,12 @@ PLAN, EPOCH, VERSION = "lakefold.plan", "lakefold.epoch", "lakefold.version"
 MOVED = "lakefold.moved"
 """The property, in place of those, of a partition that was moved since by no plan: back to where a writer was."""
 
-NAMES = frozenset({PLAN, EPOCH, VERSION, MOVED})
+_NAMES = frozenset({PLAN, EPOCH, VERSION, MOVED})
 #: what is called by ``new_version``
 _VERSION = re.compile(r"(?P<plan>.+)-e(?P<epoch>\d+)-\d+")
 
 #: properties that are wrong once files were added or replaced: readers answer counts from them
-UNKNOWN_NOW = frozenset({"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"})
+_UNKNOWN_NOW = frozenset({"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"})
 
 LOOK = timedelta(seconds=30)
 """How long after the last look at partitions the call that changes them may begin."""
@@ -96,6 +95,20 @@ def naming(token: str) -> dict[str, str]:
     """The properties by which a partition names a move as its last."""
     version = _VERSION.fullmatch(token)
     return {PLAN: version["plan"], EPOCH: version["epoch"], VERSION: token} if version else {MOVED: token}
+
+
+def counted(parameters: Mapping[str, str], token: str, files: Collection[File]) -> dict[str, str]:
+    """The properties of a partition after the move ``token``: that name, and the counts of its ``files``.
+
+    ``parameters`` are those before the move. Names of earlier moves are dropped, and counts that may not hold any more.
+    """
+    kept = {name: value for name, value in parameters.items() if name not in _UNKNOWN_NOW | _NAMES}
+    return {
+        **kept,
+        **naming(token),
+        "numFiles": str(len(files)),
+        "totalSize": str(sum(file.bytes for file in files)),
+    }
 
 
 def output_name(version: str, group: int, number: int, suffix: str) -> str:
@@ -323,7 +336,9 @@ def _is_written_to(ref: TableRef, record: Record) -> bool:
         except OSError as error:
             raise Transient(f"{move.place} can't be listed: {error.strerror}") from error
         there = {
-            placed(ref.location, entry.path, entry.bytes, entry.modified_ns) for entry in entries if _is_read(entry)
+            placed(ref.location, entry.path, entry.bytes, entry.modified_ns)
+            for entry in entries
+            if not is_hidden(entry.name)
         }
         if not there <= set(move.files):
             return True
@@ -339,10 +354,6 @@ def _is_ours(ref: TableRef, version: str) -> bool:
     except OSError as error:
         raise Transient(f"version {version} can't be listed: {error.strerror}") from error
     return not names or bool(names & {ATTEMPTS, _DOCUMENT})
-
-
-def _is_read(entry: Entry) -> bool:
-    return not entry.name.startswith(("_", "."))
 
 
 def _read(ref: TableRef, path: str) -> Record | None:

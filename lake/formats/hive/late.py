@@ -129,11 +129,7 @@ def tell(
     if move is not None and commits.VERSION in commits.naming(last.token):
         commits.file_away(ref, last.token)
     (listing,) = list_places(ref.name, [there])
-    gone = commits.UNKNOWN_NOW | commits.NAMES
-    parameters = {name: value for name, value in place.parameters.items() if name not in gone}
-    parameters |= commits.naming(to.token)
-    parameters["numFiles"] = str(len(listing.files))
-    parameters["totalSize"] = str(sum(file.bytes for file in listing.files))
+    parameters = commits.counted(place.parameters, to.token, listing.files)
     if there is place and parameters == dict(place.parameters):
         return
     changed = there.changed(parameters)

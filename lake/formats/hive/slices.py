@@ -29,6 +29,11 @@ class File:
     modified_ns: int
 
 
+def is_hidden(name: str) -> bool:
+    """Whether Hive and Spark pass over what has this name in a directory; they read every other file."""
+    return name.startswith(("_", "."))
+
+
 def placed(location: str, path: str, size: int, modified_ns: int) -> PlacedFile:
     """A file as moves of a table at ``location`` and superseded versions know it."""
     at = datetime.fromtimestamp(modified_ns / 1e9, UTC)
@@ -95,8 +100,7 @@ def _listing(place: Place) -> Listing:
     storage = files_of(place.location)
     try:
         for entry in storage.list(place.location):
-            # Hive and Spark both take every other file for data, whatever it is called.
-            if entry.name.startswith(("_", ".")):
+            if is_hidden(entry.name):
                 continue
             if entry.is_directory:
                 directories.append(entry.name)

@@ -9,7 +9,7 @@ from lake.files import Entry, Files
 from lake.filesystems import files_of
 from lake.formats.hive.catalog import HOME, Place
 from lake.formats.hive.commits import document_of, token_of
-from lake.formats.hive.slices import placed
+from lake.formats.hive.slices import is_hidden, placed
 from lake.locations import file_at, path_in
 from lake.model import TableRef
 from lake.moved import Moved, PartitionSeen, PlaceSeen
@@ -47,7 +47,7 @@ def _seen(location: str, place: str, recorded: Set[PlacedFile], now: float) -> P
     storage, directory, changed_ms = files_of(location), file_at(location, place), None
     try:
         for entry in storage.list(directory):
-            if entry.name.startswith(("_", ".")):
+            if is_hidden(entry.name):
                 continue
             file = placed(location, entry.path, entry.bytes, entry.modified_ns)
             # A file that is renamed into a directory keeps the time at which it was written, but not this one.

@@ -404,14 +404,8 @@ class HiveWriter:
     def _moved(self, seen: Seen, prepared: Prepared, files: Sequence[File]) -> Partition | Table:
         """The partition at its new place, with the commit's name and true counts; others are not told what they had."""
         place = seen.place
-        gone = commits.UNKNOWN_NOW | commits.NAMES
-        kept = {name: value for name, value in place.parameters.items() if name not in gone}
         location = uri_of(file_at(self._ref.location, commits.place_in(prepared.instant, place.name)))
-        return place.moved(location).changed(
-            kept
-            | commits.naming(prepared.instant)
-            | {"numFiles": str(len(files)), "totalSize": str(sum(file.bytes for file in files))},
-        )
+        return place.moved(location).changed(commits.counted(place.parameters, prepared.instant, files))
 
 
 def _final(output: OutputFile, version: str) -> str:
