@@ -24,7 +24,7 @@ def status(here: Here) -> Response:
 
 @router.get("/trend", responses=TREND)
 def trend(here: Here) -> Response:
-    """How the tables in mode compact changed together over 30 days, in points as those of a table's trend."""
+    """How the tables in modes propose and compact changed together over 30 days, in points as of a table's trend."""
     return document(readings.trend(documents.lake_points(here.lake_cache.lake(fresh=True))))
 
 

@@ -15,7 +15,7 @@ def _terms(
     name: Annotated[str | None, Query(max_length=1024, description="Only of tables whose name contains this.")] = None,
     state: Annotated[PlanState | None, Query(description="Only plans in this state.")] = None,
     proposed: Annotated[
-        bool | None, Query(description="Only plans that wait for a yes (mode `propose`), or only others.")
+        bool | None, Query(description="Only plans that wait for approval (mode `propose`), or only others.")
     ] = None,
     error: Annotated[ErrorClass | None, Query(description="Only plans with this kind of error.")] = None,
     since: Annotated[Moment, Query(description="Created then or later: a date, a time, or how long ago.")] = None,

@@ -19,7 +19,7 @@ WithName = Annotated[
     str | None, typer.Option("--name", metavar="PART", help="Only of tables whose name contains this.")
 ]
 InState = Annotated[str | None, typer.Option("--state", "-s", help="Only plans in this state.")]
-Proposed = Annotated[bool, typer.Option("--proposed", help="Only plans that wait for a yes (mode propose).")]
+Proposed = Annotated[bool, typer.Option("--proposed", help="Only plans that wait for approval (mode propose).")]
 WithError = Annotated[
     str | None,
     typer.Option(

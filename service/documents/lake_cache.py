@@ -63,7 +63,7 @@ class Lake:
 
     ``recent`` are the plans completed last, newest first; ``failed`` the newest plan of each table where that failed;
     ``running`` are the plans inflight; ``contested`` the tables whose writers let few plans through; ``trend`` the
-    points kept of all tables in mode compact together.
+    points kept of all tables in modes propose and compact together.
     """
 
     figures: Figures

@@ -31,7 +31,7 @@ def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[
 
 
 def lake_points(lake: "Lake") -> "list[TrendPoint]":
-    """The points of the tables in mode compact together, oldest first, the last of them as they are."""
+    """The points of the tables in modes propose and compact together, oldest first, the last of them as they are."""
     from lake.plan import PlanState
     from service.store import TrendPoint
 

@@ -26,7 +26,7 @@ def status(lake: "Lake") -> dict[str, Any]:
     ``attention`` has the tables that are halted or paused, that are damaged or could not be scanned, of which files
     can't be read, those whose newest plan failed, those that others write although they are to have a single writer,
     those whose writers let few plans through, those whose error budgets burn or are used up, those in mode propose or
-    compact of which nobody said how their writers work, and those of which plans wait for a yes (``proposed``).
+    compact of which nobody said how their writers work, and those of which plans wait for approval (``proposed``).
     ``layout`` has the files of the tables in modes propose and compact, and of those in mode observe as they are until
     somebody says so; those that are off are not looked at. ``trends`` say how the tables in modes propose and compact
     changed over 7 and 30 days.

@@ -64,7 +64,7 @@ SECTIONS: tuple[Section, ...] = (
             _stored(
                 "lakefold_table_not_planned",
                 _TABLE,
-                "1 for a table in mode compact of which nobody has said how it is written or read, else 0.",
+                "1 for a table in mode propose or compact of which no rule says how it is written or read, else 0.",
             ),
             _stored(
                 "lakefold_table_reducible_files",
@@ -167,11 +167,11 @@ SECTIONS: tuple[Section, ...] = (
                 _PLAN,
                 "Input bytes of requested and inflight plans, without those to approve.",
             ),
-            _stored("lakefold_plan_proposals", _TABLE, "Plans that wait for a yes (mode propose)."),
+            _stored("lakefold_plan_proposals", _TABLE, "Plans that wait for approval (mode propose)."),
             _stored(
                 "lakefold_plan_oldest_proposal_timestamp_seconds",
                 (),
-                "When the oldest plan that waits for a yes was proposed; absent when none does.",
+                "When the oldest plan that waits for approval was proposed; absent when none does.",
             ),
             _stored(
                 "lakefold_plan_backlog_seconds",

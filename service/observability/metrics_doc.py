@@ -27,8 +27,8 @@ in `deploy/grafana/`.
 - In the plain text format the size distribution appears as `lakefold_table_file_size_bytes_bucket`, `_gsum` and
   `_gcount`; its buckets go from 1 KiB to 16 GiB by factors of four.
 
-A table in mode compact costs about 53 series, one that is only observed 34, and each objective 5 more. With 10,000
-tables the page has 46 MB, 2.6 MB gzipped, and a refresh takes about 1.5 s of a core: set `metrics_interval` and
+A table in mode propose or compact costs about 53 series, one that is only observed 34, and each objective 5 more. With
+10,000 tables the page has 46 MB, 2.6 MB gzipped, and a refresh takes about 1.5 s of a core: set `metrics_interval` and
 `scrape_interval` to a minute there, and let few processes export them.
 
 `GET /-/healthy` answers 200 while the process lives; `GET /-/ready` answers 200 when the database's figures were read

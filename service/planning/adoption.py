@@ -35,8 +35,8 @@ def adopt(
     An instant is adopted once: where that plan was cancelled or failed, it is left to its owner. But what a plan of
     ours left and could not withdraw has no other owner, and is adopted until it is executed, at most once in
     ``ADOPTED_AGAIN_AFTER``, since what ended the last plan may end the next one too. One whose partitions a
-    live plan holds waits for the next scan. In mode propose these plans wait for a yes like any other. ``snapshot`` is
-    the newest instant of the table.
+    live plan holds waits for the next scan. In mode propose these plans wait for approval like any other. ``snapshot``
+    is the newest instant of the table.
     """
     unknown = table.policy.adopt_pending
     waiting = [

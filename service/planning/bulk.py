@@ -23,13 +23,13 @@ POSSIBLE: Mapping[Action, tuple[PlanState, ...]] = {
     "approve": (PlanState.REQUESTED,),
     "decline": (PlanState.REQUESTED,),
 }
-#: those that decide on plans which wait for a yes, and mean no others
+#: those that decide on plans which wait for approval, and mean no others
 DECISIONS: tuple[Action, ...] = ("approve", "decline")
 _WORDS = {
     "cancel": "only requested and inflight plans can be cancelled",
     "retry": "only failed plans can be retried",
-    "approve": "only plans that wait for a yes can be approved",
-    "decline": "only plans that wait for a yes can be declined",
+    "approve": "only plans that wait for approval can be approved",
+    "decline": "only plans that wait for approval can be declined",
 }
 
 

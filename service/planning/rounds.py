@@ -48,7 +48,7 @@ class Rounds:
         proposes: bool = False,
         outdated: Mapping[str, Outdated] | None = None,
     ) -> None:
-        """With ``proposes`` plans wait for a yes, and those declined are not made again.
+        """With ``proposes`` plans wait for approval, and those declined are not made again.
 
         ``outdated`` are proposals in whose place plans come; they hold none of ``held``.
         """

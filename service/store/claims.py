@@ -37,8 +37,8 @@ class Claims(StorePart):
     def claim(self, executor: str) -> Claim | None:
         """Take the first due requested plan by compare-and-set; None when there is none.
 
-        Skips plans that wait for a yes, paused and halted tables, tables at ``max_inflight_per_table``, and plans that
-        a budget or the hours of their table hold back. Increments epoch and attempt.
+        Skips plans that wait for approval, paused and halted tables, tables at ``max_inflight_per_table``, and plans
+        that a budget or the hours of their table hold back. Increments epoch and attempt.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             with self._database.read() as connection:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether plans wait for a yes: conditions on their rows."""
+"""Whether plans wait for approval: conditions on their rows."""
 
 from sqlalchemy import ColumnElement, and_, or_
 

@@ -237,7 +237,7 @@ class Listing(StorePart):
 
 
 def _proposal_figures(connection: Connection) -> tuple[ProposalFigures, ...]:
-    """What waits for a yes, by table and kind."""
+    """What waits for approval, by table and kind."""
     sums = func.count(), func.sum(PlanRow.input_bytes), func.min(PlanRow.proposed_at_ms)
     waiting = select(PlanRow.table_name, PlanRow.kind, *sums).where(waits_for_a_yes())
     rows = connection.execute(waiting.group_by(PlanRow.table_name, PlanRow.kind)).all()

@@ -55,8 +55,8 @@ class Planning(StorePart):
     ) -> None:
         """Store ``plan`` as requested and take its partitions, both or neither.
 
-        One that is ``proposed`` waits for a yes. ``replaces`` are proposals (plan → why) that it comes in the place of:
-        those on which nobody has decided meanwhile are cancelled in the same transaction.
+        One that is ``proposed`` waits for approval. ``replaces`` are proposals (plan → why) whose place it takes: those
+        on which nobody has decided meanwhile are cancelled in the same transaction.
 
         ``settings`` digests what the plan follows from beside its inputs; ``failed_plans`` compares it. ``cpu_seconds``
         are what it is predicted to take, ``head_start`` is how much earlier it counts as made than it is, and
@@ -115,7 +115,7 @@ class Planning(StorePart):
         self._with_partitions(plan.table.name, plan.partitions, add, make_way)
 
     def held_partitions(self, name: str, *, by_proposals: bool = True) -> dict[str, str]:
-        """Partition → live plan that holds it, for the table ``name``; with or without those that wait for a yes."""
+        """Partition → live plan that holds it, for the table ``name``; with or without those that wait for approval."""
         with self._database.read() as connection:
             held = _held(connection, name)[0]
             if by_proposals:

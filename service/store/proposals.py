@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that wait for a yes: approved, declined, or taken back by the scheduler that proposed them.
+"""Plans that wait for approval: approved, declined, or taken back by the scheduler that proposed them.
 
 Such a plan is requested and holds its partitions, but no executor gets it. A decision is made once: whoever comes
 second is told of the first.

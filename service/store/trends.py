@@ -23,7 +23,7 @@ _FIGURES = (*_FOUND, "rewritten_bytes", "freed_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """A table, or all that are compacted, at one moment. Bytes rewritten and freed are totals, which only grow."""
+    """A table, or all in modes propose and compact, at one moment. Bytes rewritten and freed only grow."""
 
     at: datetime
     files: int
@@ -57,7 +57,7 @@ class Trends(StorePart):
             return True
 
     def trend(self, name: str | None) -> list[TrendPoint]:
-        """The points of table ``name``, or with None of all tables in mode compact together, oldest first."""
+        """The points of table ``name``, or with None of all in modes propose and compact together, oldest first."""
         if not (self._reach.everything if name is None else self._reach.sees(name)):
             return []
         query = (

@@ -12,7 +12,7 @@ from service.store import ScanRecord
 from service.text import plural, process_name
 from service.web.words import ago
 
-#: the list of plans that wait for a yes
+#: the list of plans that wait for approval
 TO_APPROVE = "/plans?proposed=true"
 
 

@@ -122,7 +122,7 @@ def _tab(name: str, plans: int | None, query: Mapping[str, str], *, state: str =
 
 
 def _to_approve(plans: int | None, query: Mapping[str, str]) -> Iterator[Tab]:
-    """What waits for a yes, where something does or may, or was asked for."""
+    """What waits for approval, where something does or may, or was asked for."""
     if plans != 0 or query["proposed"] == "true":
         yield _tab("to approve", plans, query, proposed="true")
 

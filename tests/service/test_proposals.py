@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mode propose: what scans propose waits for a yes, is replaced where it went stale, and a no is remembered."""
+"""Mode propose: what scans propose waits for approval, is replaced where it went stale, and a no is remembered."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that wait for a yes: no executor gets them before it, and after a no never."""
+"""Plans that wait for approval: no executor gets them before it, and after a no never."""
 
 import json
 from datetime import timedelta
@@ -19,7 +19,7 @@ TOLD = StoreSettings(notify_events=frozenset({"plan.proposed", "plan.cancelled"}
 
 
 def propose(store: Store, *partitions: str, settings: str = "s", replaces: dict[str, str] | None = None) -> Plan:
-    """Store a plan that waits for a yes."""
+    """Store a plan that waits for approval."""
     plan = make_plan(*partitions)
     store.add_plan(
         plan, request_id=None, actor="scheduler", estimate={}, settings=settings, proposed=True, replaces=replaces

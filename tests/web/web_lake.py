@@ -114,7 +114,7 @@ def add_plan(store: Store, name: str, *partitions: str, files: int = 40, propose
 
 
 def proposed(store: Store, name: str, *partitions: str, files: int = 40) -> Plan:
-    """A plan of a table that waits for a yes."""
+    """A plan of a table that waits for approval."""
     return add_plan(store, name, *partitions, files=files, proposed=True)
 
 

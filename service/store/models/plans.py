@@ -135,7 +135,7 @@ class PlanRow(Base):
     #: why its slices are left alone under the same settings (``Failure``); None unless it failed, and after a resume
     failure: Mapped[str | None] = mapped_column(String)
 
-    #: when it was stored to wait for a yes; None of a plan that never had to
+    #: when it was stored to wait for approval; None of a plan that never had to
     proposed_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     decided_by: Mapped[str | None] = mapped_column(String)
     decided_at_ms: Mapped[int | None] = mapped_column(BigInteger)

@@ -80,7 +80,7 @@ class ScanRow(Base):
 
 
 class TrendRow(Base):
-    """What a table's last scan had found at one moment; with ``ALL_TABLES`` what those in mode compact add up to."""
+    """What a table's last scan had found at one moment; under ``ALL_TABLES`` the sum of those that are planned."""
 
     __tablename__ = "trend"
     __table_args__ = (CheckConstraint("files >= 0 AND bytes >= 0", name="figures_sane"),)

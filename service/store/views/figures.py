@@ -32,7 +32,7 @@ class PlanFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalFigures:
-    """Plans of one table and kind that wait for a yes; they are among its requested ones."""
+    """Plans of one table and kind that wait for approval; they are among its requested ones."""
 
     table: str
     kind: PlanKind
@@ -105,23 +105,23 @@ class Figures:
 
     @property
     def backlog_bytes(self) -> int:
-        """Input bytes of all requested and inflight plans, without those that wait for a yes."""
+        """Input bytes of all requested and inflight plans, without those that wait for approval."""
         proposed = sum(entry.input_bytes for entry in self.proposals)
         return self._sum("input_bytes", PlanState.REQUESTED, PlanState.INFLIGHT) - proposed
 
     @property
     def proposed(self) -> int:
-        """Plans that wait for a yes."""
+        """Plans that wait for approval."""
         return sum(entry.plans for entry in self.proposals)
 
     @property
     def oldest_proposed_at(self) -> datetime | None:
-        """Since when somebody has been asked for a yes; None when nobody is."""
+        """Since when the oldest proposal has waited for approval; None when none does."""
         return min((entry.oldest_at for entry in self.proposals), default=None)
 
     @property
     def oldest_requested_at(self) -> datetime | None:
-        """Since when the oldest requested plan may run; None when none is requested but those that wait for a yes."""
+        """Since when the oldest requested plan may run; None when all that are requested wait for approval."""
         proposed = {(entry.table, entry.kind): entry.plans for entry in self.proposals}
         requested = (f for f in self.plans if f.state is PlanState.REQUESTED)
         runnable = (f for f in requested if f.plans > proposed.get((f.table, f.kind), 0))

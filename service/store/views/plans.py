@@ -32,7 +32,7 @@ class PlanTerms(TypedDict, total=False):
     """Which plans are meant; all of them where nothing is said.
 
     ``name`` is a part of the table's name in any case, ``since`` and ``until`` are when plans were made, ``proposed``
-    is whether they wait for a yes.
+    is whether they wait for approval.
     """
 
     table: str | None
@@ -76,7 +76,7 @@ class PlanView:
     ``adopted`` is the instant that another process scheduled, None for a plan of our own; ``spark_ui`` the address of
     the Spark UI that shows the jobs of an inflight plan, where its executor has one; ``used_cpu_seconds`` is what a
     completed plan took, ``cpu_measured`` whether the tasks that rewrote were counted. ``proposed_at`` is when it began
-    to wait for a yes, None of a plan that never had to.
+    to wait for approval, None of a plan that never had to.
     """
 
     plan_id: str
@@ -145,7 +145,7 @@ class PlanView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A plan that waits for a yes; ``settings`` as in ``add_plan``, None of one that ``adopted`` an instant."""
+    """A plan that waits for approval; ``settings`` as in ``add_plan``, None of one that ``adopted`` an instant."""
 
     plan_id: str
     settings: str | None

@@ -144,8 +144,8 @@ class ScanRecord:
     wait for is over, ``reducible_bytes`` what plans would read for all there is to do; None where the scan failed, or
     is of a lakefold that did not tell them from the others. ``overlaps`` are commits of
     other processes that ended within a day and were under way while a plan was, where nobody else may write meanwhile;
-    ``overlap`` is the last of them in words. ``not_planned`` is why a table in mode compact was only scanned, by its
-    configuration. ``outcome`` is 'ok', or 'error' with ``error`` and no layout.
+    ``overlap`` is the last of them in words. ``not_planned`` is why a table in mode propose or compact was only
+    scanned, by its configuration. ``outcome`` is 'ok', or 'error' with ``error`` and no layout.
     """
 
     table: str
