@@ -3,12 +3,19 @@
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from daemon_toys import known
 from toys.timeline import ToyFormat
+from toys.timeline_tables import create
 
 from service import cli
+
+if TYPE_CHECKING:
+    from service.observability.metrics import Metrics
+    from service.store import Store
 
 
 @pytest.fixture
@@ -37,3 +44,18 @@ def toys() -> Iterator[ToyFormat]:
     """The toy format, which this process knows until the end of the test."""
     with known(ToyFormat()) as toys:
         yield toys
+
+
+@pytest.fixture
+def home(tmp_path: Path, store: "Store") -> Path:
+    """A home with one toy table ``t1`` (two partitions of three small files) and an empty database."""
+    create(tmp_path / "lake" / "t1", name="t1")
+    return tmp_path
+
+
+@pytest.fixture
+def metrics() -> "Metrics":
+    """The metrics of a process with every role, before its first plan."""
+    from service.observability.metrics import Metrics
+
+    return Metrics("all")

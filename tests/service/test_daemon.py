@@ -4,22 +4,12 @@
 import io
 import json
 import logging
-import signal
-import subprocess
-import sys
 import threading
 import time
-import urllib.request
-from pathlib import Path
 
-import daemon_toys
 import pytest
 from daemon_toys import running, write_config
-from databases import sqlite_at
-from prometheus_client import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
-from toys.processes import PYTHONPATH
-from toys.timeline import ToyFormat, manifest
+from toy_homes import completed, daemon_at, files_on_disk, live_files, table_at, value
 from toys.timeline_tables import create, table_rows
 from waiting import wait_for
 
@@ -27,56 +17,11 @@ from lake.errors import Rejected, Transient
 from lake.plan import PlanState
 from service.config.loader import load
 from service.daemon.process import Daemon
-from service.daemon.watched_store import Outages
 from service.observability.logs import JsonFormatter
-from service.observability.metrics import Metrics
 from service.problems import ExitCode
-from service.store import DatabaseUnreachable, SchemaBehind, Store
+from service.store import Store
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def home(tmp_path, store):
-    """A home with one toy table ``t1`` (two partitions of three small files) and an empty database."""
-    create(tmp_path / "lake" / "t1", name="t1")
-    return tmp_path
-
-
-def daemon_at(home, role="all", **settings):
-    return Daemon(load(write_config(home, **settings)), role)
-
-
-def table_at(home, name="t1"):
-    return next(ToyFormat().discover(str(home / "lake" / name)))
-
-
-def live_files(home, name="t1"):
-    """Path → bytes of the table's live files, from storage."""
-    base = home / "lake" / name
-    return {item["path"]: (base / item["path"]).stat().st_size for item in manifest(table_at(home, name))["files"]}
-
-
-def files_on_disk(home, name="t1"):
-    base = home / "lake" / name
-    return {str(path.relative_to(base)) for path in base.rglob("*.parquet")}
-
-
-def scraped(daemon):
-    text = generate_latest(daemon.metrics.registry).decode()
-    return {
-        (sample.name.removeprefix("lakefold_"), frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
-def value(daemon, name, **labels):
-    return scraped(daemon).get((name, frozenset(labels.items())))
-
-
-def completed(store, count=1):
-    return lambda: store.figures().count(PlanState.COMPLETED) >= count
 
 
 def test_a_table_is_compacted_and_after_its_retention_cleaned_while_the_metrics_follow(toys, home, store):
@@ -291,48 +236,6 @@ def test_the_layout_after_a_plan_is_seen_without_waiting_for_the_next_scan_of_th
         wait_for(lambda: store.written() == [], "nothing left to look at")
 
 
-def test_a_database_that_goes_away_is_counted_and_found_again(toys, home, caplog):
-    caplog.set_level(logging.INFO)
-    folder, away = home / "database", home / "away"
-    folder.mkdir()
-    url = sqlite_at(folder)
-    store = Store(url)
-    with running(daemon_at(home, url=url, mode="observe")) as daemon:
-        wait_for(lambda: store.last_scan("t1"), "a scan")
-        store.close()
-        folder.rename(away)
-        daemon.store.close()  # a connection opened before still reaches the file in its new place
-        wait_for(lambda: value(daemon, "database_errors_total") >= 3, "errors counted")
-        wait_for(daemon.not_ready, "not ready")
-        away.rename(folder)
-        wait_for(lambda: daemon.not_ready() is None, "ready again")
-        seen = store.last_scan("t1").taken_at
-        wait_for(lambda: store.last_scan("t1").taken_at > seen, "scans going on")
-    store.close()
-    told = [one for one in caplog.messages if "going on and trying again" in one or "answers again" in one]
-    assert [("answers" in one) for one in told] == [False, True], told
-
-
-def test_a_call_that_began_before_an_outage_and_ends_well_does_not_end_it(caplog):
-    caplog.set_level(logging.INFO)
-    outages = Outages(Metrics("all"), "sqlite")
-    before = time.monotonic()
-    outages.failed(DatabaseUnreachable("gone"))
-    outages.answered(before)
-    outages.failed(DatabaseUnreachable("still gone"))
-    assert caplog.messages == ["gone; going on and trying again"]
-    outages.answered(time.monotonic() + 1)
-    assert caplog.messages[1:] == ["database sqlite answers again"]
-
-
-def test_a_database_that_is_away_or_behind_at_the_start_is_refused(toys, tmp_path):
-    create(tmp_path / "lake" / "t1", name="t1")
-    with pytest.raises(SchemaBehind, match="lakefold db upgrade"):
-        daemon_at(tmp_path)
-    with pytest.raises(DatabaseUnreachable, match=r"database\.url"):
-        daemon_at(tmp_path, url="postgresql+psycopg://nobody@127.0.0.1:1/nothing")
-
-
 def test_each_change_of_a_plans_state_is_one_line_that_says_plan_table_and_epoch(toys, home, store, caplog):
     caplog.set_level(logging.INFO)
     lines = io.StringIO()
@@ -392,88 +295,3 @@ def test_what_a_straggler_left_behind_is_swept(toys, home, store):
     with running(daemon_at(home)):
         wait_for(lambda: not (pending / "straggler.json").exists(), "swept")
     assert (pending / "stranger.json").exists()
-
-
-# Signals reach a process of its own.
-
-
-@pytest.fixture
-def process(home):
-    """Starts ``serve`` as a process; kills it at the end if it is still there."""
-    started = []
-
-    def start(role="all", failpoints="", **settings):
-        config = write_config(home, **settings)
-        program = Path(daemon_toys.__file__)
-        env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LAKEFOLD_FAILPOINTS": failpoints, "PYTHONPATH": PYTHONPATH}
-        command = [sys.executable, str(program), str(config), role]
-        with (home / "serve.log").open("ab") as log:
-            started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=home, env=env))
-        return started[-1]
-
-    yield start
-    for one in started:
-        if one.poll() is None:
-            one.kill()
-        one.wait()
-
-
-def log_of(home):
-    return (home / "serve.log").read_text()
-
-
-def test_sigterm_lets_the_plan_under_way_end(home, store, process):
-    gate = home / "gate"
-    daemon = process(failpoints=f"before_receipt=wait:{gate}")
-    wait_for((home / "gate.reached").exists, "a plan in its receipt")
-    url = log_of(home).partition("listening on ")[2].split()[0] + "/metrics"
-
-    def is_busy():
-        with urllib.request.urlopen(url, timeout=10) as page:
-            return b'lakefold_executor_slots{state="busy"} 1.0' in page.read()
-
-    wait_for(is_busy, "the next refresh of the metrics")
-    daemon.send_signal(signal.SIGTERM)
-    wait_for(lambda: "draining" in log_of(home), "draining")
-    wait_for(lambda: store.leaders() == [], "the leader rows given up before the plan ends")
-    assert daemon.poll() is None
-    gate.touch()
-    assert daemon.wait(30) == ExitCode.OK, log_of(home)
-    assert [plan.state for plan in store.plans()] == [PlanState.COMPLETED]
-    assert "Traceback" not in log_of(home)
-
-
-def test_a_second_sigterm_stops_the_plan_before_its_commit_and_requeues_it(home, store, process):
-    rows = table_rows(table_at(home))
-    gate = home / "gate"
-    daemon = process(failpoints=f"before_receipt=wait:{gate}")
-    wait_for((home / "gate.reached").exists, "a plan in its receipt")
-    daemon.send_signal(signal.SIGTERM)
-    wait_for(lambda: "draining" in log_of(home), "draining")
-    daemon.send_signal(signal.SIGTERM)
-    wait_for(lambda: "again: stopping" in log_of(home), "aborting")
-    gate.touch()
-    assert daemon.wait(30) == ExitCode.INTERRUPTED, log_of(home)
-    assert [plan.state for plan in store.plans()] == [PlanState.REQUESTED]
-    assert table_rows(table_at(home)) == rows
-    assert list((home / "lake" / "t1" / "pending").iterdir()) == []
-    assert files_on_disk(home) == set(live_files(home))
-
-
-def test_a_third_signal_ends_the_process_at_once(home, process):
-    gate = home / "gate"
-    daemon = process(failpoints=f"before_receipt=wait:{gate}")
-    wait_for((home / "gate.reached").exists, "a plan in its receipt")
-    for said in ("draining", "again: stopping"):
-        daemon.send_signal(signal.SIGTERM)
-        wait_for(lambda said=said: said in log_of(home), said)
-    daemon.send_signal(signal.SIGTERM)
-    assert daemon.wait(30) == -signal.SIGTERM
-
-
-def test_an_idle_daemon_ends_at_once_on_sigint(home, store, process):
-    daemon = process(mode="observe")
-    wait_for(lambda: store.last_scan("t1"), "a scan")
-    daemon.send_signal(signal.SIGINT)
-    assert daemon.wait(15) == ExitCode.OK
-    assert store.leaders() == []

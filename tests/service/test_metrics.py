@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics page: values equal the rows of a real store, names and labels hold to their table, promtool agrees."""
+"""Metrics: values equal the rows of a real store, names and labels hold to their table, promtool agrees."""
 
 import shutil
 import subprocess
@@ -8,27 +8,28 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from metric_inputs import (
+    EXECUTOR,
+    SIZES,
+    TABLE,
+    WHERE,
+    absent,
+    commit_of,
+    figures_of,
+    page,
+    plan_of,
+    published,
+    scan_of,
+    value,
+)
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.parser import text_string_to_metric_families
 from support import needs_server
-from uuid_utils import uuid7
 
-from executors.outcome import Outcome, Result
-from lake.model import HISTOGRAM_EDGES_BYTES, FileSlice, SizeHistogram, TableRef
+from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.plan import (
-    Claim,
-    ClusteringGroup,
-    Commit,
-    OutputFile,
-    PartitionFigures,
-    Plan,
-    PlanKind,
-    RewriteOptions,
     Step,
-    SupersededVersion,
 )
 from planner.budgets import Budget
 from planner.objectives import Judgement, Objective
@@ -39,100 +40,6 @@ from service.observability.metrics import Metrics
 from service.observability.metrics_doc import render
 from service.observability.stored_metrics import BUCKET_EDGES_BYTES
 from service.store import ProcessFacts, ScanRecord, WorkBudget
-
-TABLE = TableRef(name="sales.orders", format="hudi", location="/lake/orders")
-WHERE = {"table": "sales.orders", "format": "hudi"}
-EXECUTOR = ProcessFacts(name="host-1/17/a/b.1", role="executor", host="host-1", version="1", slots=1)
-SIZES = [1, 1024, 1025, 4096, 5000, 300 << 20, 20 << 30]
-
-
-@pytest.fixture
-def metrics():
-    return Metrics("all")
-
-
-def plan_of(partition="p=1", *, files=3, bytes_each=1000, kind=PlanKind.CLUSTERING):
-    slices = tuple(
-        FileSlice(partition=partition, file_id=f"f{n}", path=f"{partition}/f{n}.parquet", bytes=bytes_each)
-        for n in range(files)
-    )
-    return Plan(
-        plan_id=str(uuid7()),
-        table=TABLE,
-        kind=kind,
-        groups=(ClusteringGroup(partition=partition, slices=slices, output_files=1),),
-        options=RewriteOptions(target_file_max_bytes=1 << 20),
-        snapshot_instant="20260101000000000",
-    )
-
-
-def commit_of(plan):
-    superseded = tuple(
-        SupersededVersion(partition=s.partition, path=s.path, bytes=s.bytes, instant="20260101000001000")
-        for group in plan.groups
-        for s in group.slices
-    )
-    partition = plan.partitions[0]
-    output = OutputFile(partition=partition, path=f"{partition}/new.parquet", bytes=2500, rows=30)
-    return Commit(plan_id=plan.plan_id, instant="20260101000001000", outputs=(output,), superseded=superseded)
-
-
-def figures_of(plan):
-    return (
-        PartitionFigures(
-            partition=plan.partitions[0],
-            files_before=plan.input_files,
-            bytes_before=plan.bytes,
-            files_after=1,
-            bytes_after=2500,
-        ),
-    )
-
-
-def scan_of(sizes=SIZES, limit=4096, **changes):
-    histogram = SizeHistogram.of(pa.array(sizes, pa.int64()), limit)
-    record = ScanRecord(
-        table=TABLE.name,
-        taken_at=datetime(2026, 1, 31, 12, tzinfo=UTC),
-        files=histogram.files,
-        bytes=histogram.bytes,
-        small_files=histogram.small_files,
-        small_bytes=histogram.small_bytes,
-        partitions=2,
-        histogram=histogram.counts,
-        log_files=4,
-        log_bytes=77,
-        reducible_files=3,
-        reducible_bytes=2050,
-    )
-    return replace(record, **changes)
-
-
-def published(metrics, store):
-    """The page after one refresh: {(sample name, labels): value}."""
-    lake = read_lake(store)
-    tables = lake.figures.tables
-    metrics.tables_known({t.name: t.format for t in tables}, [t.name for t in tables])
-    metrics.stored.publish(lake)
-    return page(metrics)
-
-
-def page(metrics):
-    """{(sample name, labels): value} of what a scrape sees."""
-    text = generate_latest(metrics.registry).decode()
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
-def value(scraped, name, **labels):
-    return scraped[f"lakefold_{name}", frozenset(labels.items())]
-
-
-def absent(scraped, name):
-    return not any(sample == f"lakefold_{name}" for sample, _ in scraped)
 
 
 def test_layout_gauges_equal_the_last_scan_of_the_table(metrics, store):
@@ -306,85 +213,6 @@ def test_halted_and_paused_show_until_resumed(metrics, store):
     scraped = published(metrics, store)
     assert value(scraped, "table_halted", **WHERE) == 0
     assert value(scraped, "paused") == 0
-
-
-def claim_of(plan, *, epoch=1):
-    return Claim(plan=plan, epoch=epoch, attempt=1, executor="executor-1", lease_until=datetime.now(UTC))
-
-
-def ended(result, **facts):
-    return Outcome(result=result, **facts)
-
-
-def test_counters_of_plans_are_zero_before_their_first_plan_and_count_its_end(metrics, store):
-    store.register(TABLE, "compact")
-    scraped = published(metrics, store)
-    work = {**WHERE, "kind": "clustering", "engine": "auto"}
-    counted = ("rewrite_input_files_total", "rewrite_input_bytes_total", "rewrite_output_files_total")
-    assert [value(scraped, name, **work) for name in counted] == [0, 0, 0]
-    assert value(scraped, "plans_finished_total", **WHERE, kind="clustering", outcome="completed") == 0
-
-    plan = plan_of()
-    metrics.plan_finished(claim_of(plan), ended(Result.COMPLETED, commit=commit_of(plan), figures=figures_of(plan)))
-    metrics.plan_finished(claim_of(plan_of()), ended(Result.CANCELLED, reason="Conflict"))
-    metrics.plan_finished(claim_of(plan_of()), ended(Result.FAILED, reason="Rejected"))
-    metrics.plan_finished(claim_of(plan_of()), ended(Result.REQUEUED, reason="Transient"))
-    metrics.lease_expired(claim_of(plan_of()))
-    scraped = page(metrics)
-    assert [value(scraped, name, **work) for name in counted] == [3, 3000, 1]
-    assert value(scraped, "rewrite_output_bytes_total", **work) == 2500
-    finished = {
-        outcome: value(scraped, "plans_finished_total", **WHERE, kind="clustering", outcome=outcome)
-        for outcome in ("completed", "failed", "cancelled")
-    }
-    assert finished == {"completed": 1, "failed": 1, "cancelled": 1}
-    assert value(scraped, "plan_commit_conflicts_total", **WHERE) == 1
-    assert value(scraped, "plan_retries_total", format="hudi", reason="Transient") == 1
-    assert value(scraped, "plan_leases_expired_total", format="hudi") == 1
-
-
-def test_a_plans_wait_ends_with_its_first_claim_and_is_counted_once(metrics):
-    plan = plan_of()
-    time.sleep(0.05)
-    metrics.step_finished(claim_of(plan), Step.ASK, 0.01)
-    metrics.step_finished(claim_of(plan), Step.REWRITE, 7.0)
-    metrics.step_finished(claim_of(plan, epoch=2), Step.ASK, 0.01)
-    scraped = page(metrics)
-    labels = {"format": "hudi", "kind": "clustering"}
-    assert value(scraped, "plan_wait_seconds_count", **labels) == 1
-    assert 0.03 <= value(scraped, "plan_wait_seconds_sum", **labels) < 5
-    stage = {**labels, "engine": "auto"}
-    assert value(scraped, "plan_stage_duration_seconds_count", **stage, stage="ask") == 2
-    assert value(scraped, "plan_stage_duration_seconds_sum", **stage, stage="rewrite") == 7.0
-    assert value(scraped, "plan_stage_duration_seconds_bucket", **stage, stage="rewrite", le="5.0") == 0
-    assert value(scraped, "plan_stage_duration_seconds_bucket", **stage, stage="rewrite", le="15.0") == 1
-
-
-def test_the_cleaner_is_counted_by_table(metrics, store):
-    store.register(TABLE, "compact")
-    published(metrics, store)
-    metrics.deleted(TABLE.name, 3, 3000)
-    metrics.deleted(TABLE.name, 1, 10)
-    metrics.clean_failed(TABLE.name, "Transient")
-    before = time.time()
-    metrics.clean_succeeded()
-    scraped = page(metrics)
-    assert value(scraped, "cleaner_deleted_files_total", **WHERE) == 4
-    assert value(scraped, "cleaner_deleted_bytes_total", **WHERE) == 3010
-    assert value(scraped, "cleaner_failures_total", **WHERE, reason="Transient") == 1
-    assert before <= value(scraped, "cleaner_last_success_timestamp_seconds") <= time.time()
-
-
-def test_scans_are_counted_by_outcome_and_only_a_good_one_is_a_success(metrics):
-    metrics.scanned("hudi", "error", 0.2, {})
-    assert value(page(metrics), "planner_last_success_timestamp_seconds") == 0
-    metrics.scanned("hudi", "ok", 0.3, {"quiet": 2})
-    scraped = page(metrics)
-    assert value(scraped, "planner_runs_total", format="hudi", outcome="ok") == 1
-    assert value(scraped, "planner_runs_total", format="hudi", outcome="error") == 1
-    assert value(scraped, "planner_run_duration_seconds_count", format="hudi") == 2
-    assert value(scraped, "planner_partitions_skipped_total", reason="quiet") == 2
-    assert value(scraped, "planner_last_success_timestamp_seconds") == pytest.approx(time.time(), abs=60)
 
 
 def everything(metrics, store):

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon while its database is away, or behind: it counts that, tells it once, and goes on."""
+
+import logging
+import time
+
+import pytest
+from daemon_toys import running
+from databases import sqlite_at
+from toy_homes import daemon_at, value
+from toys.timeline_tables import create
+from waiting import wait_for
+
+from service.daemon.watched_store import Outages
+from service.observability.metrics import Metrics
+from service.store import DatabaseUnreachable, SchemaBehind, Store
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_database_that_goes_away_is_counted_and_found_again(toys, home, caplog):
+    caplog.set_level(logging.INFO)
+    folder, away = home / "database", home / "away"
+    folder.mkdir()
+    url = sqlite_at(folder)
+    store = Store(url)
+    with running(daemon_at(home, url=url, mode="observe")) as daemon:
+        wait_for(lambda: store.last_scan("t1"), "a scan")
+        store.close()
+        folder.rename(away)
+        daemon.store.close()  # a connection opened before still reaches the file in its new place
+        wait_for(lambda: value(daemon, "database_errors_total") >= 3, "errors counted")
+        wait_for(daemon.not_ready, "not ready")
+        away.rename(folder)
+        wait_for(lambda: daemon.not_ready() is None, "ready again")
+        seen = store.last_scan("t1").taken_at
+        wait_for(lambda: store.last_scan("t1").taken_at > seen, "scans going on")
+    store.close()
+    told = [one for one in caplog.messages if "going on and trying again" in one or "answers again" in one]
+    assert [("answers" in one) for one in told] == [False, True], told
+
+
+def test_a_call_that_began_before_an_outage_and_ends_well_does_not_end_it(caplog):
+    caplog.set_level(logging.INFO)
+    outages = Outages(Metrics("all"), "sqlite")
+    before = time.monotonic()
+    outages.failed(DatabaseUnreachable("gone"))
+    outages.answered(before)
+    outages.failed(DatabaseUnreachable("still gone"))
+    assert caplog.messages == ["gone; going on and trying again"]
+    outages.answered(time.monotonic() + 1)
+    assert caplog.messages[1:] == ["database sqlite answers again"]
+
+
+def test_a_database_that_is_away_or_behind_at_the_start_is_refused(toys, tmp_path):
+    create(tmp_path / "lake" / "t1", name="t1")
+    with pytest.raises(SchemaBehind, match="lakefold db upgrade"):
+        daemon_at(tmp_path)
+    with pytest.raises(DatabaseUnreachable, match=r"database\.url"):
+        daemon_at(tmp_path, url="postgresql+psycopg://nobody@127.0.0.1:1/nothing")
