@@ -37,7 +37,8 @@ def test_a_database_that_goes_away_is_counted_and_found_again(toys, home, caplog
         wait_for(lambda: store.last_scan("t1").taken_at > seen, "scans going on")
     store.close()
     told = [one for one in caplog.messages if "going on and trying again" in one or "answers again" in one]
-    assert [("answers" in one) for one in told] == [False, True], told
+    # A call that was under way in another thread may still have reached the file once.
+    assert [("answers" in one) for one in told] in ([False, True], [False, True] * 2), told
 
 
 def test_a_call_that_began_before_an_outage_and_ends_well_does_not_end_it(caplog):
