@@ -14,6 +14,9 @@ from toys.timeline_tables import create
 from service import cli
 
 if TYPE_CHECKING:
+    from hudi_cli import Cli
+    from pyspark.sql import SparkSession
+
     from service.observability.metrics import Metrics
     from service.store import Store
 
@@ -59,3 +62,16 @@ def metrics() -> "Metrics":
     from service.observability.metrics import Metrics
 
     return Metrics("all")
+
+
+@pytest.fixture
+def lakefold(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> "Cli":
+    """Commands beside a real Hudi table, in the working directory."""
+    from hudi_cli import lakefold_at
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("LAKEFOLD_CONFIG", "LAKEFOLD_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    return lakefold_at(tmp_path, spark, capsys)
