@@ -195,14 +195,15 @@ class LeftOut:
 class OutputFile:
     """One file written by a plan. ``path`` is relative to the table's location, or absolute outside it.
 
-    ``payload`` is the format's own, such as column metrics for its commit; nobody else looks into it.
+    ``payload`` is the format's own, such as column metrics for its commit; nobody else looks into it, nor do files
+    differ by it.
     """
 
     partition: str
     path: str
     bytes: int
     rows: int
-    payload: object = None
+    payload: object = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -209,7 +209,10 @@ class FilesWriter:
             for file in self._written(choices[task.group].engine, task, plan, told):
                 path = str(Path(file.path).relative_to(self._base))
                 partition = plan.groups[task.group].partition
-                outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
+                metrics = {"rows": file.rows}  # what a format may have to tell at its commit
+                outputs.append(
+                    OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows, payload=metrics)
+                )
             done += task.bytes
             used = sum_if_known(cpu.values())
             report(Progress(bytes_done=done, bytes_total=plan.bytes, cpu_seconds=used))
