@@ -76,10 +76,10 @@ def live(case: Case, table: TableRef) -> dict[str, int]:
 
 
 def found_again(case: Case, table: TableRef) -> Iterator[TableRef]:
-    """What the format finds where the table is: at its place, or in its metastore."""
-    if not isinstance(case.format, FoundInMetastore):
+    """What the format finds where the table is: in its catalog where it has one, else at its place."""
+    if table.catalog is None:
         return case.format.discover(table.location)
-    assert table.catalog is not None
+    assert isinstance(case.format, FoundInMetastore)
     return case.format.in_metastore(table.catalog.name, *table.catalog.table.split("."))
 
 

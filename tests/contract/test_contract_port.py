@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The three formats of the tests keep the promise of the port."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
 import pytest
-from toys.cases import CASES
+from toys.cases import CASES, VersionsCase
+from toys.versions import VersionsFormat
 
 from contract.case import Case
 from contract.port import PortContract
+from lake.model import TableRef
 
 
 class TestPort(PortContract):
@@ -14,3 +20,23 @@ class TestPort(PortContract):
     @pytest.fixture(params=CASES)
     def case(self, request: pytest.FixtureRequest) -> Case:
         return CASES[request.param]()
+
+
+class InBoth(VersionsFormat):
+    """Tables of the format are in a metastore, or without one."""
+
+    def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
+        raise AssertionError("the table is in none")
+
+
+@dataclass(kw_only=True)
+class ByPlace(VersionsCase):
+    """Tables without a metastore, of a format that finds others there."""
+
+    format: VersionsFormat = field(default_factory=InBoth)
+
+
+def test_a_table_that_is_in_no_catalog_is_found_at_its_place(tmp_path: Path):
+    case = ByPlace()
+    table = case.create(tmp_path / "t", name="t")
+    PortContract().test_a_snapshot_lists_what_readers_read_with_partition_size_and_time(case, table)
