@@ -17,7 +17,7 @@ from lake.logfields import about
 from lake.model import TableRef
 from lake.optional import FindsLateFiles, FindsStaged, RemovesLateFiles, pending, unfinished
 from lake.place_store import PlaceStore
-from lake.plan import LIVE_STATES, Claim, KeeperKind, PlanKind, PlanState
+from lake.plan import LIVE_STATES, Claim, KeeperKind, PlanKind, PlanState, Staged
 from lake.plan_store import PlanStore
 from lake.ports import SparkProvider, TableFormat
 
@@ -99,7 +99,8 @@ def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, sp
     """Withdraw what ended attempts left on a table that does not tell; forget what nobody is to write to by now.
 
     A partition that a live plan has is left alone: a run of that plan withdraws what its earlier attempts left, and
-    what is left of others waits until it has ended.
+    what is left of others waits until it has ended. What a plan has replaced was the table's, even where that has
+    forgotten how it became so, and waits for its retention.
     """
     if not isinstance(format_, FindsStaged):
         return 0
@@ -107,6 +108,9 @@ def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, sp
     if not known:
         return 0
     left, withdrawn = frozenset(format_.left_of(table, [entry.staged for entry in known])), 0
+    if left:
+        replaced = [due.version.path for due in store.superseded(table)]
+        left -= {entry.staged.token for entry in known if _is_among(entry.staged, replaced)}
     if left:
         keeping = Keeping(KeeperKind.SWEEP, table, format_, store)
         try:
@@ -119,6 +123,10 @@ def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, sp
             keeping.release()
     store.nothing_left([entry for entry in known if entry.is_old and entry.staged.token not in left])
     return withdrawn
+
+
+def _is_among(staged: Staged, paths: Sequence[str]) -> bool:
+    return any(path.startswith(staged.paths) for path in paths)
 
 
 def _remove_late_files(table: TableRef, format_: TableFormat, spark: SparkProvider) -> None:

@@ -203,7 +203,11 @@ class FindsStaged(Protocol):
     """
 
     def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
-        """The tokens of ``staged`` of which something is in storage that no commit made the table's. Cheap."""
+        """The tokens of ``staged`` of which something is in storage that no commit made the table's. Cheap.
+
+        A table may have forgotten the commit that did. So a token is not left where one of its files is live, or kept
+        by the table for readers of an older state, whatever the log still tells. Raises as ``snapshot`` does.
+        """
 
 
 @runtime_checkable

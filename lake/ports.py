@@ -178,7 +178,8 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         needs, because a killed executor may have published an instant that it could not record any more. ``epoch`` is
         the caller's: what an executor that took the plan over since is working on stays. Of an instant that is gone
         already the files are removed that this writer's own job wrote after that.
-        Idempotent; never touches a completed instant.
+        Idempotent; never touches a completed instant, nor any file that readers see, though the table may have
+        forgotten which commit made it so.
         """
 
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:

@@ -177,6 +177,10 @@ class HiveCase:
     def delete(self, table: TableRef, partition: str) -> bool:
         return self._overwrite(table, partition, without_first_row)
 
+    def forget(self, table: TableRef) -> bool:
+        """Never: each commit has a document beside the table's files, whatever the metastore forgets."""
+        return False
+
     def _overwrite(self, table: TableRef, partition: str, change: Callable[[pa.Table], pa.Table]) -> bool:
         there = self.places(table)[partition]
         for path in list(there.glob(f"*.{self.kind}")):

@@ -40,6 +40,12 @@ class Case(Protocol):
     def delete(self, table: TableRef, partition: str) -> bool:
         """A writer's commit that deletes a row of every file of the partition; False where a plan kept it away."""
 
+    def forget(self, table: TableRef) -> bool:
+        """The owner has the table forget all its commits but its newest state, and delete what only these had.
+
+        What the owner has saved stays. False where the format keeps commits for ever: the case says how.
+        """
+
     def rows(self, table: TableRef) -> Sequence[str]:
         """Every row as a reader of the table sees it now, sorted, without what a rewrite may change."""
 

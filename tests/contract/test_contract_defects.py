@@ -154,3 +154,30 @@ def test_names_that_a_table_made_anew_uses_again_are_found(bench: Bench, monkeyp
     bench.table = bench.add_table("and again")
     with red("COMPLETED"):
         RUN.test_a_table_that_was_made_anew_gets_nothing_of_what_was_planned_and_replaced_in_the_old_one(bench)
+
+
+@pytest.mark.parametrize("bench", ["locations-sqlite", "versions-sqlite"], indirect=True)
+def test_a_look_for_what_is_left_that_goes_by_the_log_alone_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(type(bench.format), "needed", lambda format_, table: set())
+    with red("forgotten, but not left"):
+        PORT.test_a_commit_that_its_table_has_forgotten_is_not_taken_for_something_left(bench.case, bench.table, False)
+
+
+@pytest.mark.parametrize("bench", ["versions-sqlite"], indirect=True)
+def test_a_look_for_what_is_left_that_forgets_what_is_saved_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        type(bench.format), "needed", lambda format_, table: {item["path"] for item in format_.live(table)}
+    )
+    with red("forgotten, but not left"):
+        PORT.test_a_commit_that_its_table_has_forgotten_is_not_taken_for_something_left(bench.case, bench.table, True)
+
+
+@pytest.mark.parametrize("bench", ["versions-sqlite"], indirect=True)
+def test_a_commit_that_takes_a_forgotten_withdrawal_for_none_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        versions,
+        "versions_since",
+        lambda table, version, newest: [one for one in versions.versions(table) if one["version"] > version],
+    )
+    with red("DID NOT RAISE"):
+        PORT.test_what_was_withdrawn_can_not_be_committed_once_the_table_has_forgotten_that(bench.case, bench.table)

@@ -90,6 +90,31 @@ def test_p2_the_files_of_a_commit_are_never_taken_for_left_over(bench: Bench):
     assert (bench.state(plan), bench.sweep(), bench.rows(), staged(bench)) == ("completed", 0, before, [])
 
 
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_p2_a_commit_that_its_table_forgot_before_it_was_recorded_costs_its_record_and_nothing_else(
+    bench: Bench, cancelled: bool
+):
+    rows, plan = bench.rows(), bench.request()
+    bench.format.hooks["landed"] = die
+    with pytest.raises(Killed):
+        bench.run()
+    bench.format.hooks.clear()
+    assert bench.case.forget(bench.table)
+    files = bench.stored()
+    if cancelled:
+        bench.store.request_cancel(plan.plan_id, "ada")
+    bench.expire()
+    outcome = bench.rescue()
+    assert outcome is not None
+    assert outcome.result is (Result.CANCELLED if cancelled else Result.REQUEUED), "nothing of it is left to withdraw"
+    if not cancelled:
+        assert bench.run().result is Result.CANCELLED, "its inputs are gone"
+    assert (bench.state(plan), bench.sweep(), bench.stored(), bench.rows()) == ("cancelled", 0, files, rows)
+    following = bench.request()
+    assert (bench.run().result, bench.commits(following), bench.rows()) == (Result.COMPLETED, 1, rows)
+    assert (bench.sweep(), bench.rows()) == (0, rows)
+
+
 def test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tables(bench: Bench):
     before, files, plan = bench.rows(), bench.stored(), bench.request()
     bench.format.commit_takes = min(bench.format.commit_takes, timedelta(seconds=0.3))

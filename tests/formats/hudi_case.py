@@ -75,6 +75,10 @@ class HudiCase:
         self._version += 1
         return self._write(table, self._one_of_each_file(partition, 2), "delete")
 
+    def forget(self, table: TableRef) -> bool:
+        """Never: what leaves the active timeline is in the archived one for ever, and looked up there."""
+        return False
+
     def rows(self, table: TableRef) -> Sequence[str]:
         return [repr(row) for row in table_rows(self._spark, table.location)]
 

@@ -62,6 +62,9 @@ class _ToyCase:
         self.change(table, partition, without_first_row)
         return True
 
+    def forget(self, table: TableRef) -> bool:
+        raise NotImplementedError
+
     def save(self, table: TableRef) -> None:
         (base(table) / "savepoint").write_text(" ".join(item["path"] for item in self.format.live(table)))
 
@@ -108,6 +111,10 @@ class TimelineCase(_ToyCase):
                 nothing = before.set_column(1, "value", pa.nulls(1, pa.int64()))
                 timeline_tables.append_log(table, item["path"], change(before) if change(before) else nothing)
 
+    def forget(self, table: TableRef) -> bool:
+        """Never: its manifests are kept for ever, as Hudi's timeline is by its archive."""
+        return False
+
     def rows(self, table: TableRef) -> Sequence[str]:
         return timeline_tables.table_rows(table)
 
@@ -142,6 +149,11 @@ class LocationsCase(_ToyCase):
         for path in before.glob("*.parquet"):
             pq.write_table(change(read(path)), base(table) / after / path.name)
         locations.alter(table, lambda now: now["partitions"].update({partition: after}))
+
+    def forget(self, table: TableRef) -> bool:
+        """The owner drops what was noted in the catalog; where partitions were stays in storage, nobody lists that."""
+        locations.alter(table, lambda now: now["commits"].clear())
+        return True
 
     def rows(self, table: TableRef) -> Sequence[str]:
         folders = locations.catalog(table)["partitions"].values()
@@ -183,6 +195,11 @@ class VersionsCase(_ToyCase):
         path = f"{partition}/{uuid.uuid4().hex}.parquet"
         pq.write_table(data, base(table) / path)
         return item_of(table, partition, path, data.num_rows)
+
+    def forget(self, table: TableRef) -> bool:
+        newest = versions.create_version(table, lambda now: {"files": now["files"]})
+        versions.expire(table, newest["version"])
+        return True
 
     def rows(self, table: TableRef) -> Sequence[str]:
         files = versions.newest(table)["files"]

@@ -121,15 +121,22 @@ class WithoutTimeline(FilesFormat):
     """A format whose tables carry an identity and don't tell what is staged; adds ``lake.optional.FindsStaged``."""
 
     def done(self, table: TableRef) -> Collection[str]:
-        """The tokens of what was committed."""
+        """The tokens of what was committed, as far as the table has not forgotten it."""
         raise NotImplementedError
+
+    def needed(self, table: TableRef) -> set[str]:
+        """The files that readers see, of states too that are kept."""
+        return {item["path"] for item in self.live(table)} | set(words(base(table) / "savepoint"))
 
     def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
         done = self.done(table)
+        needed = self.needed(table)  # looked at last: what is committed after that is in neither
         return {
             one.token
             for one in staged
-            if one.token not in done and any((base(table) / path).exists() for path in one.paths)
+            if one.token not in done
+            and not any(path.startswith(one.paths) for path in needed)
+            and any((base(table) / path).exists() for path in one.paths)
         }
 
 

@@ -5,6 +5,10 @@
 else looks again whether what changed since concerns it. A writer of a plan makes nothing known before its commit. So a
 withdrawal is a commit too, of no file: a sleeper that looked before it can't create the version that it meant to, looks
 again, and finds its token withdrawn.
+
+Owners expire versions: then nothing tells of the commits and withdrawals in them. What of a plan is live, or in a
+version that is left, tells by its name that it was committed; and who can't see all versions since it prepared does not
+commit.
 """
 
 import json
@@ -21,7 +25,7 @@ from lake.failpoints import failpoint
 from lake.model import TableRef
 from lake.plan import Commit, Plan, Staged
 from lake.ports import Capability, Prepared, Rewrite, SparkProvider
-from toys.files import FilesWriter, Item, WithoutTimeline, base, commit_of, existing, item_of, superseded_by
+from toys.files import FilesWriter, Item, WithoutTimeline, base, commit_of, existing, item_of, superseded_by, words
 
 _TRIES = 50
 
@@ -40,13 +44,16 @@ class VersionsFormat(WithoutTimeline):
         return str(newest(table)["version"])
 
     def identity(self, table: TableRef) -> str:
-        return str(versions(table)[0]["made"])
+        return str(newest(table)["made"])
 
     def commits(self, table: TableRef) -> list[Commit]:
         return [commit_of(one) for one in versions(table) if "plan_id" in one]
 
     def done(self, table: TableRef) -> Collection[str]:
         return [one["token"] for one in versions(table) if "token" in one]
+
+    def needed(self, table: TableRef) -> set[str]:
+        return super().needed(table) | {item["path"] for one in versions(table) for item in one["files"]}
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "VersionsWriter":
         self.hook("open")
@@ -78,7 +85,7 @@ class VersionsWriter(FilesWriter):
         replaced = [item for index in prepared.groups for item in prepared.plan.groups[index].slices]
 
         def next_version(now: Mapping[str, Any]) -> dict[str, Any]:
-            since = [one for one in versions(self._table) if one["version"] > prepared.evidence]
+            since = versions_since(self._table, prepared.evidence, now["version"])
             if any(prepared.instant in one.get("withdrawn", ()) for one in since):
                 raise Conflict(f"{prepared.instant} was withdrawn")
             self.look_at_table()
@@ -112,18 +119,17 @@ class VersionsWriter(FilesWriter):
     ) -> int:
         self._format.hook("discard")
         wanted = [one for one in staged if instants is None or one.token in instants]
-        left = [one for one in wanted if one.token in self._format.left_of(self._table, wanted)]
-        if not left:
+        if not self._format.left_of(self._table, wanted):
             return 0
-        tokens = [one.token for one in left]
-        document = create_version(
-            self._table,
-            lambda now: {"files": now["files"], "withdrawn": tokens, "done": self._format.done(self._table)},
-        )
-        for one in left:
-            for path in one.paths if one.token not in document["done"] else ():
+
+        def next_version(now: Mapping[str, Any]) -> dict[str, Any]:
+            return {"files": now["files"], "withdrawn": sorted(self._format.left_of(self._table, wanted))}
+
+        withdrawn = create_version(self._table, next_version)["withdrawn"]
+        for one in wanted:
+            for path in one.paths if one.token in withdrawn else ():
                 (self._base / path).unlink(missing_ok=True)
-        return len(set(tokens) - set(document["done"]))
+        return len(withdrawn)
 
 
 def versions(table: TableRef) -> list[dict[str, Any]]:
@@ -138,6 +144,25 @@ def newest(table: TableRef) -> dict[str, Any]:
     return document
 
 
+def versions_since(table: TableRef, version: int, newest_version: int) -> list[dict[str, Any]]:
+    """All versions after ``version`` up to the newest; Conflict where the table has forgotten one of them."""
+    since = [one for one in versions(table) if version < one["version"] <= newest_version]
+    if len(since) < newest_version - version:
+        raise Conflict("the table has forgotten a version since the preparation, which may have been a withdrawal")
+    return since
+
+
+def expire(table: TableRef, first: int) -> None:
+    """What an owner does: forget the versions before ``first``, and delete the files that only these listed."""
+    known = versions(table)
+    kept = {item["path"] for one in known if one["version"] >= first for item in one["files"]}
+    old = [one for one in known if one["version"] < first]
+    for one in old:
+        (base(table) / "versions" / f"{one['version']}.json").unlink()
+    for path in {item["path"] for one in old for item in one["files"]} - kept - set(words(base(table) / "savepoint")):
+        (base(table) / path).unlink(missing_ok=True)
+
+
 def create_version(
     table: TableRef, change: Callable[[Mapping[str, Any]], dict[str, Any]], *, before: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
@@ -145,7 +170,7 @@ def create_version(
     for _ in range(_TRIES):
         now = newest(table)
         number = now["version"] + 1
-        document = {**change(now), "version": number, "instant": str(number)}
+        document = {"made": now["made"], **change(now), "version": number, "instant": str(number)}
         before()
         failpoint("in_commit")
         target = base(table) / "versions" / f"{number}.json"
