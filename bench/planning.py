@@ -61,6 +61,7 @@ def generated(slices: int, partitions: int, seed: int = 7) -> Snapshot:
         "log_bytes": pa.array(logs),
         "oldest_log_at": pa.array(modified * 1_000_000, type=pa.timestamp("us", tz="UTC"), mask=logs == 0),
         "delta_kind": pa.nulls(slices, SLICES_SCHEMA.field("delta_kind").type),
+        "deleted_rows": pa.nulls(slices, pa.int64()),
         "written_order": pa.array(modified),
         "group_key": pa.nulls(slices, SLICES_SCHEMA.field("group_key").type),
         "modified_at": pa.array(modified * 1_000_000, type=pa.timestamp("us", tz="UTC")),

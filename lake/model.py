@@ -28,23 +28,34 @@ SLICES_SCHEMA = pa.schema(
         pa.field("log_bytes", pa.int64(), nullable=False),
         pa.field("oldest_log_at", pa.timestamp("us", tz="UTC")),
         pa.field("delta_kind", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("deleted_rows", pa.int64()),
         pa.field("modified_at", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("written_order", pa.int64()),
         pa.field("group_key", pa.dictionary(pa.int32(), pa.string())),
         pa.field("busy_reason", pa.dictionary(pa.int32(), pa.string())),
     ]
 )
-"""One row a latest file slice.
+"""One row per latest file slice.
 
-``partition`` is the path relative to the table ('' when unpartitioned), a mere name where its files are elsewhere;
-``path`` the base file, relative to the table's location or, outside it, absolute (``lake.locations.file_at``), null for
-a slice of logs only; ``bytes`` the base file's size, 0 without one; ``rows`` null where the format does not know it
-without opening the file; ``log_files`` names relative to the partition or, outside it, absolute, oldest first;
-``oldest_log_at`` when the first of them became visible, null without logs; ``delta_kind`` what they are (a
-``DeltaKind``), null for log files; ``written_order`` larger for a base file that was written later, among those of the
-table, null without one; ``group_key`` what slices of one partition must have in common to be rewritten together (a
-partition spec, a schema …), null where the partition alone decides; ``busy_reason`` null for a slice that may be
-planned, else why not (``pending clustering 2026…``).
+``partition`` is the path relative to the table ('' when unpartitioned), a mere name where its files are elsewhere.
+``file_id`` is unique within a partition and stays the same from one slice of a file group to the next.
+``path`` is the base file, relative to the table's location or, outside it, absolute (``lake.locations.file_at``); null
+for a slice of logs only. ``bytes`` is its size, 0 without one. ``rows`` are its rows as they are stored, those that
+deltas change or delete included; null where the format does not know them without opening the file.
+
+``log_files`` are the deltas, oldest first: names relative to the partition or, outside it, absolute. One that serves
+several slices is named in each of them, absolute in all if these are of several partitions. ``log_bytes`` are their
+bytes; of a delta that serves several slices it is this slice's part, shared out by the format in whole bytes that add
+up to the file's size, so that sums over slices are bytes that exist. Nobody works it out from the names.
+``oldest_log_at`` is when the first of them became visible, null without any; ``delta_kind`` what they are (a
+``DeltaKind``), null for log files. ``deleted_rows`` are the rows of the base file that they delete, null for log files
+and where the format can't tell without opening them.
+
+``modified_at`` is when the slice was last written, in UTC and µs: when its newest file, base file or delta, became
+visible or, where no commit tells, was modified by storage's word. ``written_order`` is larger for a base file that was
+written later, among those of the table, null without one. ``group_key`` is what slices of one partition must have in
+common to be rewritten together (a partition spec, a schema …), null where the partition alone decides. ``busy_reason``
+is null for a slice that may be planned, else why not (``pending clustering 2026…``).
 """
 
 
@@ -53,7 +64,12 @@ class DeltaKind(StrEnum):
 
     LOG = "log file"
     DELETES = "delete file"
-    VECTOR = "deletion vector"
+    VECTOR = "deletion vector"  #: a slice has at most one
+
+    @property
+    def conflicts(self) -> bool:
+        """Whether a commit that adds one to a slice makes a rewrite of the slice void; one of a log file does not."""
+        return self is not DeltaKind.LOG
 
 
 class Concurrency(StrEnum):

@@ -21,6 +21,7 @@ from planner.partitions import select_partitions
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]
+Shares = npt.NDArray[np.float64]
 NEVER_US = np.iinfo(np.int64).max
 
 
@@ -37,6 +38,7 @@ class Reason(StrEnum):
     RECENT = "recent"  #: somebody may still be writing next to it
     HELD = "held"  #: a live plan holds its partition
     FEW_LOGS = "few_logs"  #: clustering does not take it and it has too few logs to be compacted
+    FEW_DELETED = "few_deleted"  #: the same, with too few of its rows deleted
     OVERSIZED = "oversized"  #: with its logs it is larger than a file may be: compaction's work, not clustering's
     OVER_PLAN = "over_plan"  #: with its logs its group is larger than a plan may be
     ALONE = "alone"  #: no other slice of its partition may be planned
@@ -68,6 +70,7 @@ _KNOBS = {
     Reason.DECLINED: "lakefold plans request",
     Reason.RECENT: "quiet_period",
     Reason.FEW_LOGS: "compact_log_files",
+    Reason.FEW_DELETED: "compact_delete_ratio",
     Reason.OVERSIZED: "target_file_max",
     Reason.OVER_PLAN: "max_bytes_per_plan",
     Reason.ALONE: "min_input_files",
@@ -82,6 +85,7 @@ _KNOBS = {
 REASONS: tuple[Reason, ...] = tuple(Reason)
 CODE: dict[Reason, int] = {reason: code for code, reason in enumerate(REASONS)}
 UNDECIDED = -1
+_CONFLICTING = tuple(kind for kind in DeltaKind if kind.conflicts)
 
 
 def any_of(reasons: Collection[Reason]) -> Mask:
@@ -94,10 +98,10 @@ def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -
 
     ``number`` is the reason's own: bytes for ``above_limit`` and ``oversized``, and of the group for ``over_plan`` and
     ``next_plan_*``; seconds of age for ``recent``; files for ``few_files``, ``few_logs`` and ``no_gain`` (outputs);
-    days for ``no_payback``; the group's index in the plan for ``chosen``, the difference's in the snapshot for
-    ``damaged``, the plan's among the failed or declined ones for ``failed`` and ``declined``. ``detail`` is the table's
-    own words for ``busy`` and ``damaged``, what happened for ``failed`` and ``declined``, the plan id for ``held``, the
-    group key for ``alone``, the ``DeltaKind`` for ``few_logs``.
+    thousandths of its rows for ``few_deleted``; days for ``no_payback``; the group's index in the plan for ``chosen``,
+    the difference's in the snapshot for ``damaged``, the plan's among the failed or declined ones for ``failed`` and
+    ``declined``. ``detail`` is the table's own words for ``busy`` and ``damaged``, what happened for ``failed`` and
+    ``declined``, the plan id for ``held``, the group key for ``alone``, the ``DeltaKind`` for ``few_logs``.
     """
     match reason:
         case Reason.DAMAGED:
@@ -117,6 +121,9 @@ def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -
             return f"live plan {detail}"
         case Reason.FEW_LOGS:
             return _few_logs(number, policy, detail or DeltaKind.LOG)
+        case Reason.FEW_DELETED:
+            share = f"{number / 10:g} %" if number else "less than 0.1 %"
+            return f"{share} of its rows are deleted, {policy.compact_delete_ratio * 100:g} % needed"
         case Reason.OVERSIZED:
             return f"{format_bytes(number)} with its logs > {format_bytes(policy.target_file_max_bytes)} a file"
         case Reason.OVER_PLAN:
@@ -144,7 +151,7 @@ def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -
 
 
 def _few_logs(number: int, policy: Sizing, kind: str) -> str:
-    if policy.compact_log_files:
+    if policy.compact_log_files and kind != DeltaKind.VECTOR:
         return f"{number} of {policy.compact_log_files} {kind}s"
     return f"{number} {kind}{'' if number == 1 else 's'}, below what compaction starts at"
 
@@ -164,6 +171,12 @@ class Details(Protocol):
 
     def oldest_log_us(self, rows: Ints) -> Ints:
         """When the oldest log of each was committed; ``NEVER_US`` without one."""
+
+    def with_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
+        """Which of ``rows`` have deltas of one of ``kinds``; None where no slice of the table does."""
+
+    def deleted_share(self, rows: Ints) -> Shares | None:
+        """The share, 0 to 1, of its base file's rows that each one's deltas delete, NaN where unknown; None: of all."""
 
     def by_file_id(self, run: Ints, rows: Ints) -> Ints:
         """Places of ``rows`` sorted by ``run``, then by file id."""
@@ -266,8 +279,15 @@ def decide_recent(found: Candidates, policy: Sizing, now_us: int) -> None:
 
 
 def decide_large(found: Candidates, policy: Sizing) -> None:
-    """Slices that are no small files; tells what compaction may take of what is undecided or young."""
-    found.rewritable = (found.codes == UNDECIDED) | (found.codes == CODE[Reason.RECENT])
+    """Slices that are no small files; tells what compaction may take of what is undecided or young.
+
+    Writers go on appending to logs while a slice is compacted, so those wait for nothing. A rewrite is lost to the next
+    delta of any other kind, so a slice has to come to rest before.
+    """
+    found.rewritable = found.codes == UNDECIDED
+    young = np.flatnonzero(found.codes == CODE[Reason.RECENT])
+    lost = found.details.with_deltas(_CONFLICTING, young)
+    found.rewritable[young] = True if lost is None else ~lost
     large = found.bytes >= policy.small_file_limit_bytes
     if policy.compaction:
         large &= found.rewritable | (found.log_files == 0)
@@ -346,6 +366,20 @@ class _Listed:
     def oldest_log_us(self, rows: Ints) -> Ints:
         oldest = self.snapshot.slices["oldest_log_at"].take(pa.array(rows))
         return _ints(oldest.cast(pa.int64()).fill_null(NEVER_US))
+
+    def with_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
+        column = self.snapshot.slices["delta_kind"]
+        if not any(word in kinds for chunk in column.chunks for word in chunk.dictionary.to_pylist()):
+            return None
+        return _mask(pc.is_in(column.take(pa.array(rows)).cast(pa.string()), value_set=pa.array(kinds, pa.string())))
+
+    def deleted_share(self, rows: Ints) -> Shares | None:
+        slices = self.snapshot.slices
+        if slices["deleted_rows"].null_count == len(slices):
+            return None
+        deleted, stored = (slices[name].take(pa.array(rows)).cast(pa.float64()) for name in ("deleted_rows", "rows"))
+        shares = pc.divide(deleted, pc.if_else(pc.greater(stored, 0), stored, None))
+        return np.asarray(shares.fill_null(np.nan).to_numpy(), dtype=np.float64)
 
     def by_file_id(self, run: Ints, rows: Ints) -> Ints:
         names = pa.table({"run": run, "file_id": self.snapshot.slices["file_id"].take(pa.array(rows))})

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which slices have so many logs that a new base file is worth writing, and which of them a plan takes.
 
-A compaction group is one slice: its base file and logs become one new base file of the same file group. Any of the
-policy's triggers suffices: log files, log bytes, log bytes for each byte of the base file, age of the oldest log,
-delta commits of the table since its last compaction. A slice of logs only has no base file to compare with and
-reaches every ratio.
+A compaction group is one slice: its base file and logs become one new base file of the same file group. *Logs* are
+deltas of any kind (``lake.model.DeltaKind``). Any of the policy's triggers suffices: log files, log bytes, log bytes
+for each byte of the base file, the share of its rows that are deleted, age of the oldest log, delta commits of the
+table since its last compaction. A slice of logs only has no base file to compare with and reaches every ratio of bytes.
+The number of deletion vectors triggers nothing, since a slice never has a second one.
 
-Most log bytes for each byte of the base file first. Readers merge logs on every read, so what a compaction saves is
-its log bytes; what it costs beyond reading them is the base file, read and written again. A plan is bounded by bytes,
-and the best ratio saves readers the most for them. Among base files of one size that is most log bytes first.
+What readers would be spared for each byte of the base file decides the order, most first. Readers merge logs and skip
+deleted rows on every read, so what a compaction saves is the log bytes and the deleted share of the base file; what it
+costs beyond reading them is the base file, read and written again. A plan is bounded by bytes, and the best ratio saves
+readers the most for them. Among base files of one size without known deletes that is most log bytes first.
 
-The quiet period does not hold a slice back: a writer goes on appending while its slice is compacted, and a slice that
-is written to all day would never come to rest.
+The quiet period does not hold log files back: a writer goes on appending while its slice is compacted, and a slice that
+is written to all day would never come to rest. It does hold back delete files and deletion vectors, because the next of
+them makes a rewrite of its slice void (``planner.candidates.decide_large``). A slice that gets one more often than the
+quiet period lasts is not compacted before its writer pauses.
 
 Why planning ends: a plan leaves each of its slices without logs, and only writers add some. Clustering adds none, so
 that the number of slices with logs falls with every compaction and never rises by ours (``planner.groups`` says why
@@ -22,7 +26,8 @@ from datetime import datetime
 
 import numpy as np
 
-from planner.candidates import CODE, Candidates, Ints, Mask, Reason, any_of
+from lake.model import DeltaKind
+from planner.candidates import CODE, Candidates, Ints, Mask, Reason, Shares, any_of
 from planner.groups import Groups, first_that_fit, sorted_places
 from planner.knobs import Sizing
 
@@ -42,12 +47,17 @@ def due_slices(found: Candidates, policy: Sizing, *, now: datetime) -> Ints:
         return rows[:0]
     logs, base = found.log_bytes[rows], found.bytes[rows]
     due = np.zeros(len(rows), dtype=np.bool_)
+    shares = _deleted_shares(rows, found, policy)
     if policy.compact_log_files:
-        due |= found.log_files[rows] >= policy.compact_log_files
+        vectors = found.details.with_deltas([DeltaKind.VECTOR], rows)
+        many = found.log_files[rows] >= policy.compact_log_files
+        due |= many if vectors is None else many & ~vectors
     if policy.compact_log_bytes:
         due |= logs >= policy.compact_log_bytes
     if policy.compact_log_ratio:
         due |= logs >= policy.compact_log_ratio * base
+    if shares is not None:
+        due |= shares >= policy.compact_delete_ratio
     if policy.compact_age:
         latest_us = int((now - policy.compact_age).timestamp() * 1_000_000)
         due |= found.details.oldest_log_us(rows) <= latest_us
@@ -57,7 +67,10 @@ def due_slices(found: Candidates, policy: Sizing, *, now: datetime) -> Ints:
     found.decide(rows[over], Reason.OVER_PLAN, (logs + base)[over])
     due &= ~over
     rows, logs, base = rows[due], logs[due], base[due]
-    ratio = np.minimum(logs / np.maximum(base, 1) * _RATIO_STEPS, _RATIO_MOST).astype(np.int64)
+    spared = logs / np.maximum(base, 1)
+    if shares is not None:
+        spared += np.nan_to_num(shares[due])
+    ratio = np.minimum(spared * _RATIO_STEPS, _RATIO_MOST).astype(np.int64)
     keys = [-ratio, -logs, found.partition[rows].astype(np.int64)]
     return rows[sorted_places(np.zeros(len(rows), dtype=np.int64), keys, found, rows)]
 
@@ -100,8 +113,18 @@ def one_group_each(rows: Ints, found: Candidates) -> Groups:
     )
 
 
-def explain_others(due: Ints, found: Candidates) -> None:
-    """Tell slices with logs that neither kind takes up how many log files they have."""
+def explain_others(due: Ints, found: Candidates, policy: Sizing) -> None:
+    """Tell slices with logs that neither kind takes up how many log files they have, or what share of deleted rows."""
     left = found.rewritable & (found.log_files > 0) & _LEFT_BY_CLUSTERING[found.codes]
     left[due] = False
     found.decide(left, Reason.FEW_LOGS, found.log_files[left])
+    rows = np.flatnonzero(left)
+    shares = _deleted_shares(rows, found, policy)
+    if shares is not None:
+        known = ~np.isnan(shares)
+        found.decide(rows[known], Reason.FEW_DELETED, np.floor(shares[known] * 1_000).astype(np.int64))
+
+
+def _deleted_shares(rows: Ints, found: Candidates, policy: Sizing) -> Shares | None:
+    """The share of deleted rows of each of ``rows``, NaN where it is not known; None where that decides nothing."""
+    return found.details.deleted_share(rows) if policy.compact_delete_ratio else None

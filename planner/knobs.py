@@ -81,11 +81,15 @@ class Sizing:
     )
     compact_log_files: int = field(
         default=5,
-        metadata={"meaning": "a slice with this many log files is due; any of these five suffices, 0 switches one off"},
+        metadata={"meaning": "a slice with this many log files is due; any of these six suffices, 0 switches one off"},
     )
     compact_log_bytes: int = field(default=256 * MIB, metadata={"meaning": "… with this many bytes of logs"})
     compact_log_ratio: float = field(
         default=1.0, metadata={"meaning": "… with this many bytes of logs for each byte of its base file"}
+    )
+    compact_delete_ratio: float = field(
+        default=0.3,
+        metadata={"meaning": "… with this share (`30%`) of its base file's rows deleted, where the format tells"},
     )
     compact_age: timedelta = field(
         default=timedelta(0), metadata={"meaning": "… whose oldest log was committed this long ago"}

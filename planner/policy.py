@@ -134,6 +134,7 @@ _PARSERS_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
 _PARSERS_BY_NAME: Mapping[str, Callable[[Any], Any]] = {
     "max_bytes_per_group": read_bytes,
     "max_bytes_per_plan": read_bytes,
+    "compact_delete_ratio": read_share,
     "compression": read_word,
     "budget_bytes_per_hour": read_bytes,
     "budget_bytes_per_day": read_bytes,

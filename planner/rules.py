@@ -75,6 +75,11 @@ def problems(policy: Knobs) -> Iterator[str]:
             f"min_input_files {policy.min_input_files} is above max_files_per_group {policy.max_files_per_group}, "
             "so no group could ever form; lower min_input_files or raise max_files_per_group"
         )
+    if not 0 <= policy.compact_delete_ratio <= 1:
+        yield (
+            f"compact_delete_ratio is {policy.compact_delete_ratio:g} but must be a share from 0 to 1 "
+            "(30% is 0.3; 0: off); set compact_delete_ratio"
+        )
     if not policy.weight > 0:
         yield f"weight is {policy.weight:g} but must be above 0; set weight"
     yield from _time_problems(policy)

@@ -51,7 +51,7 @@ def select(
     grouped = _choose_groups(clusters, found, policy, terms, free)
     compacted = choose_slices(due, found, policy, free)
     if _compacting(policy, kinds):
-        explain_others(due, found)
+        explain_others(due, found, policy)
     if len(compacted) and not (_clustering_first(policy, kinds) and len(grouped)):
         kind, groups, picked = PlanKind.COMPACTION, one_group_each(compacted, found), np.arange(len(compacted))
         _put_off(clustered, found)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of a replayed table, as the arrays that planning reads, and what writers and plans do to them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.candidates import NEVER_US, UNDECIDED, Candidates, Ints, Mask
+from lake.model import DeltaKind
+from planner.candidates import NEVER_US, UNDECIDED, Candidates, Ints, Mask, Shares
 from planner.replay.script import Grown, Logged, Merged, Removed, Script, Strand
 from planner.writers.settings import BASE_FROM_LOGS
 
@@ -260,6 +261,12 @@ class _Details:
 
     def oldest_log_us(self, rows: Ints) -> Ints:
         return self.layout.column("oldest_log_us", self.files[rows])
+
+    def with_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
+        return None  # a history tells of log files only
+
+    def deleted_share(self, rows: Ints) -> Shares | None:
+        return None
 
     def by_file_id(self, run: Ints, rows: Ints) -> Ints:
         return np.lexsort((self.files[rows], run))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lake.model import SLICES_SCHEMA, Snapshot, TableRef
+from lake.model import SLICES_SCHEMA, DeltaKind, Snapshot, TableRef
 from planner.candidates import Reason
 from planner.planner import Planning, plan_table
 from planner.policy import SizingPolicy
@@ -34,7 +34,8 @@ class File:
     logs: Sequence[str] = field(default=())
     written: int | None = None
     key: str | None = None
-    delta_kind: str | None = None
+    delta_kind: DeltaKind | None = None
+    deleted_rows: int | None = None
 
     @property
     def base_bytes(self) -> int:
@@ -61,6 +62,7 @@ def snapshot(files: Iterable[File], *, chunks: int = 1, delta_commits: int = 0) 
             "written_order": f.written,
             "group_key": f.key,
             "delta_kind": f.delta_kind,
+            "deleted_rows": f.deleted_rows,
             "busy_reason": f.busy,
         }
         for f in files

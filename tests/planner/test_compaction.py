@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from plan_inputs import GIB, MIB, File, groups, outputs, plan, reasons, texts
 
+from lake.model import DeltaKind
 from lake.plan import PlanKind
 from planner.candidates import Reason
 from planner.policy import PolicyError, SizingPolicy
 
-OFF = {"compact_log_files": 0, "compact_log_bytes": 0, "compact_log_ratio": 0}
+OFF = {"compact_log_files": 0, "compact_log_bytes": 0, "compact_log_ratio": 0, "compact_delete_ratio": 0}
 
 
 def logs(count: int) -> tuple[str, ...]:
@@ -75,6 +76,80 @@ def test_a_slice_is_due_when_any_trigger_is_reached(
 def test_a_slice_with_logs_is_told_why(file: File, settings: Mapping[str, Any], reason: str, text: str) -> None:
     planning = plan([file], settings)
     assert (reasons(planning)["a"], texts(planning)["a"]) == (reason, text)
+
+
+def deleting(id: str, deleted: int | None, kind: DeltaKind = DeltaKind.VECTOR, **more: Any) -> File:
+    """A large file of 1,000 rows with so many of them deleted."""
+    delta = {"logs": ("v.bin",), "log_bytes": 40, "delta_kind": kind, "deleted_rows": deleted}
+    return File(id=id, **{"bytes": GIB, "rows": 1_000, **delta, **more})
+
+
+@pytest.mark.parametrize("kind", DeltaKind)
+def test_only_log_files_do_not_wait_for_the_quiet_period(kind: DeltaKind) -> None:
+    file = sliced("a", 9, GIB, delta_kind=kind, age=timedelta(minutes=10))
+    waits = kind is not DeltaKind.LOG
+    planning = plan([file])
+    assert reasons(planning)["a"] == ("recent" if waits else "chosen")
+    assert planning.decisions["reducible"].to_pylist() == [True], "it is due once it has come to rest"
+    if waits:
+        assert texts(planning)["a"] == "modified 10 min ago (quiet_period is 15 min)"
+    at_rest = plan([file], {"quiet_period": "10min"})
+    assert groups(at_rest) == [["a"]]
+
+
+@pytest.mark.parametrize("kind", [DeltaKind.DELETES, DeltaKind.VECTOR])
+@pytest.mark.parametrize(
+    ("settings", "file", "reason", "text"),
+    [
+        ({}, {"deleted": 600}, "chosen", "chosen, group 0"),
+        ({}, {"deleted": 300}, "chosen", "chosen, group 0"),
+        ({}, {"deleted": 299}, "few_deleted", "29.9 % of its rows are deleted, 30 % needed"),
+        ({}, {"deleted": 1, "rows": 10**9}, "few_deleted", "less than 0.1 % of its rows are deleted, 30 % needed"),
+        ({"compact_delete_ratio": "60%"}, {"deleted": 590}, "few_deleted", "59 % of its rows are deleted, 60 % needed"),
+        ({"compact_delete_ratio": 0.05}, {"deleted": 50}, "chosen", "chosen, group 0"),
+        ({"compaction": False}, {"deleted": 600}, "above_limit", "above limit 1.0 GiB ≥ 300 MiB"),
+    ],
+)  # fmt: skip
+def test_a_slice_is_due_with_a_share_of_its_rows_deleted(
+    kind: DeltaKind, settings: Mapping[str, Any], file: dict[str, Any], reason: str, text: str
+) -> None:
+    planning = plan([deleting("a", kind=kind, **file)], settings)
+    assert (reasons(planning)["a"], texts(planning)["a"]) == (reason, text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "settings", "text"),
+    [
+        (DeltaKind.VECTOR, {}, {}, "1 deletion vector, below what compaction starts at"),
+        (DeltaKind.VECTOR, {"rows": None}, {}, "1 deletion vector, below what compaction starts at"),
+        (DeltaKind.VECTOR, {"rows": 0}, {}, "1 deletion vector, below what compaction starts at"),
+        (DeltaKind.DELETES, {}, {}, "1 of 5 delete files"),
+        (DeltaKind.DELETES, {"deleted": 600}, {"compact_delete_ratio": 0}, "1 of 5 delete files"),
+    ],
+)
+def test_where_nobody_knows_or_asks_how_many_rows_are_deleted_the_other_triggers_hold(
+    kind: DeltaKind, file: dict[str, Any], settings: Mapping[str, Any], text: str
+) -> None:
+    deleted = 600 if file.get("rows", 1_000) != 1_000 else None
+    planning = plan([deleting("a", kind=kind, **{"deleted": deleted, **file})], settings)
+    assert (reasons(planning)["a"], texts(planning)["a"]) == ("few_logs", text)
+
+
+def test_one_deletion_vector_of_one_row_is_no_reason_to_rewrite_a_file_however_few_files_suffice() -> None:
+    files = [deleting("vector", 1), deleting("deletes", 1, DeltaKind.DELETES), sliced("log", 1, 40)]
+    assert reasons(plan(files, {"compact_log_files": 1, "rewrite_first": "compaction"})) == {
+        "vector": "few_deleted", "deletes": "chosen", "log": "chosen",
+    }  # fmt: skip
+
+
+def test_what_deleted_rows_spare_readers_counts_like_bytes_of_logs() -> None:
+    files = [
+        sliced("tenth", 9, 100 * MIB, bytes=GIB),
+        deleting("third", 333),
+        sliced("half", 9, GIB // 2),
+        deleting("most", 900),
+    ]
+    assert groups(plan(files)) == [["most"], ["half"], ["third"], ["tenth"]]
 
 
 def test_a_slice_in_a_held_partition_or_in_quarantine_is_not_compacted() -> None:
@@ -154,6 +229,11 @@ def test_knobs_of_compaction_are_validated_in_one_line() -> None:
     for settings, told in [
         ({"compact_log_files": -1}, "compact_log_files is -1 but must be at least 0; set compact_log_files"),
         ({"compact_log_ratio": "-0.5"}, "compact_log_ratio is -0.5 but must be at least 0; set compact_log_ratio"),
+        (
+            {"compact_delete_ratio": 30},
+            "compact_delete_ratio is 30 but must be a share from 0 to 1 (30% is 0.3; 0: off); set compact_delete_ratio",
+        ),
+        ({"compact_delete_ratio": "nan"}, "compact_delete_ratio is nan but must be"),
         ({"max_slices_per_compaction": 0}, "max_slices_per_compaction is 0 but must be at least 1"),
         ({"compact_log_bytes": "much"}, "compact_log_bytes: 'much' is not a size"),
         ({"rewrite_first": "both"}, "rewrite_first: 'both' is not one of compaction, clustering"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from plan_inputs import MIB, NOW, File, outputs, plan, snapshot
 from support import SOAK
 
+from lake.model import DeltaKind
 from lake.plan import Plan, PlanKind
 from planner.candidates import Reason
 from planner.planner import Planning, plan_table
@@ -45,6 +46,7 @@ def policies(draw: st.DrawFn) -> SizingPolicy:
         compact_log_files=draw(st.sampled_from([0, 1, 2, 5])),
         compact_log_bytes=draw(st.sampled_from([0, 50, 5000])),
         compact_log_ratio=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        compact_delete_ratio=draw(st.sampled_from([0.0, 0.3, 1.0])),
         compact_age=timedelta(hours=draw(st.sampled_from([0, 100]))),
         compact_delta_commits=draw(st.sampled_from([0, 3])),
         max_slices_per_compaction=draw(st.sampled_from([1, 3, 1000])),
@@ -54,7 +56,7 @@ def policies(draw: st.DrawFn) -> SizingPolicy:
 
 @st.composite
 def tables(draw: st.DrawFn) -> list[File]:
-    """Up to 40 slices in up to three partitions, with logs, group keys, young, busy and log-only ones among them."""
+    """Up to 40 slices in up to three partitions, with deltas, group keys, young, busy and log-only ones among them."""
     top = draw(st.sampled_from([10, 300, UNIT, 2 * UNIT]))
     rows = draw(
         st.lists(
@@ -65,6 +67,8 @@ def tables(draw: st.DrawFn) -> list[File]:
                 st.sampled_from([1, 1, 2, 300, 10**6]),
                 st.sampled_from(["", "", "", "", "", "busy", "logs"]),
                 st.sampled_from([None, None, None, "k", "l"]),
+                st.sampled_from([None, *DeltaKind]),
+                st.sampled_from([None, 0, 3, 10]),
             ),
             max_size=40,
         )
@@ -79,8 +83,11 @@ def tables(draw: st.DrawFn) -> list[File]:
             busy="pending clustering 1" if kind == "busy" else None,
             logs_only=kind == "logs",
             key=key,
+            delta_kind=deltas,
+            rows=10,
+            deleted_rows=deleted if deltas is not None and deltas.conflicts else None,
         )
-        for i, (partition, size, logs, age, kind, key) in enumerate(rows)
+        for i, (partition, size, logs, age, kind, key, deltas, deleted) in enumerate(rows)
     ]
 
 
@@ -125,6 +132,7 @@ def check_bounds(planning: Planning, held: set[str], files: dict[str, File]) -> 
             assert (only.path, only.bytes, only.log_bytes) == (source.path, source.base_bytes, source.log_bytes)
             assert only.log_files
             assert source.busy is None
+            assert source.age >= policy.quiet_period or not (source.delta_kind and source.delta_kind.conflicts)
         return
     assert len(made.groups) <= policy.max_num_groups
     for group in made.groups:

@@ -57,6 +57,7 @@ def listing(layout: Layout, script: Script, at_us: int) -> Snapshot:
             "log_bytes": file["log_bytes"],
             "oldest_log_at": moment(file["oldest_log_us"]) if file["oldest_log_us"] < NEVER_US else None,
             "delta_kind": None,
+            "deleted_rows": None,
             "modified_at": moment(file["modified_us"]),
             "written_order": file["modified_us"],
             "group_key": None,

@@ -85,7 +85,7 @@ class ModelFormat:
                 "bytes": piece.base.bytes, "rows": piece.base.bytes, "log_files": [log.path for log in piece.logs],
                 "log_bytes": sum(log.bytes for log in piece.logs),
                 "oldest_log_at": START + timedelta(seconds=piece.logs[0].at) if piece.logs else None,
-                "modified_at": START + timedelta(seconds=piece.base.at),
+                "modified_at": START + timedelta(seconds=max(file.at for file in (piece.base, *piece.logs))),
                 "busy_reason": self._why_not(table, group, busy),
             }
             for group, piece in sorted(table.live().items())

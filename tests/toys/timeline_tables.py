@@ -53,6 +53,7 @@ def append_log(table: TableRef, path: str, changes: pa.Table) -> None:
     for item in now["files"]:
         if item["path"] == path:
             item["logs"].append(log)
+            item["written_at"] = time.time()
             item["log_bytes"] += (base(table) / path).with_name(log).stat().st_size
     publish(table, {"number": number, "files": now["files"]})
 

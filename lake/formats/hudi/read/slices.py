@@ -316,6 +316,7 @@ def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.
         "log_bytes": pa.array([sum(s.log_sizes) for s in ordered], pa.int64()),
         "oldest_log_at": pa.array([modified.oldest_log_of(s) for s in ordered], pa.timestamp("us", tz="UTC")),
         "delta_kind": _words([DeltaKind.LOG if s.logs else None for s in ordered]),
+        "deleted_rows": pa.nulls(len(ordered), pa.int64()),
         "written_order": pa.array([None if s.base is None else _written_order(s.base) for s in ordered], pa.int64()),
         "group_key": _words([None] * len(ordered)),
         "modified_at": pa.array([modified.of(s) for s in ordered], pa.timestamp("us", tz="UTC")),
