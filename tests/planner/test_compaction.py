@@ -284,3 +284,18 @@ def test_hudi_settings_of_compaction_mean_the_same_here() -> None:
 def test_only_slices_with_logs_speak_of_logs() -> None:
     planning = plan([File(id="a", bytes=GIB), File(id="b", bytes=1)])
     assert Reason.FEW_LOGS not in reasons(planning).values()
+
+
+def test_delete_files_that_serve_many_slices_are_counted_once_in_all() -> None:
+    # 600 equality deletes of 2 MiB that all 20 files have to be read with, shared out among them by their format
+    names = tuple(f"/lake/trips/data/delete-{number}.parquet" for number in range(600))
+    files = [
+        File(id=f"f{n}", bytes=8 * MIB, logs=names, log_bytes=600 * 2 * MIB // 20, delta_kind=DeltaKind.DELETES)
+        for n in range(20)
+    ]
+    for settings, kind in (({}, PlanKind.COMPACTION), ({"rewrite_first": "clustering"}, PlanKind.CLUSTERING)):
+        planning = plan(files, settings)
+        assert planning.plan is not None
+        assert planning.plan.kind is kind
+        assert planning.plan.bytes == planning.reducible_bytes == 1_200 * MIB + 20 * 8 * MIB
+        assert set(reasons(planning).values()) == {"chosen"}
