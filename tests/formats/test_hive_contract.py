@@ -2,7 +2,6 @@
 """Hive tables of Parquet and of ORC files keep the promise of the port, in a real metastore."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,12 @@ from contract import port, run
 from contract.capabilities import CapabilityContract
 from contract.port import PortContract
 from contract.run import RunContract
-from databases import sqlite_at
 from hive_case import HiveCase, WholeCase
 from hive_metastore import MetastoreServer
-from toys.bench import Bench
+from toys.bench import Bench, bench_at
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcess
-from service.store.views import StoreSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]
 
@@ -33,9 +30,8 @@ def case(metastore: MetastoreServer, request: pytest.FixtureRequest) -> HiveCase
 class _Benched:
     @pytest.fixture
     def bench(self, case: HiveCase, tmp_path: Path) -> Iterator[Bench]:
-        made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
-        yield made
-        made.store.close()
+        with bench_at(tmp_path, case) as made:
+            yield made
 
 
 class TestPort(PortContract):

@@ -2,22 +2,19 @@
 """Hive tables on HDFS keep the promise of the port as those on local files do, in a real metastore and a real HDFS."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from contract.capabilities import CapabilityContract
 from contract.port import PortContract
 from contract.run import RunContract
-from databases import sqlite_at
 from hadoop import HadoopCluster
 from hive_case import HiveCase
 from hive_metastore import MetastoreServer
-from toys.bench import Bench
+from toys.bench import Bench, bench_at
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcess
-from service.store.views import StoreSettings
 
 #: Parquet and ORC take turns; `make soak` runs each test with both
 pytestmark = [pytest.mark.slow, pytest.mark.crossed]
@@ -45,6 +42,5 @@ class TestRun(RunContract):
 
     @pytest.fixture
     def bench(self, case: HiveCase, tmp_path: Path) -> Iterator[Bench]:
-        made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
-        yield made
-        made.store.close()
+        with bench_at(tmp_path, case) as made:
+            yield made

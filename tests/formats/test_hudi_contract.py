@@ -2,7 +2,6 @@
 """Hudi keeps the promise of the port: the suite of ``tests/contract`` on real tables."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,11 @@ import pytest
 from contract.capabilities import CapabilityContract
 from contract.port import PortContract
 from contract.run import RunContract
-from databases import sqlite_at
 from hudi_case import HudiCase
 from support import BUNDLE, ONE_BUNDLE, SOAK, passed_in_its_own_process, record_figure
-from toys.bench import Bench
+from toys.bench import Bench, bench_at
 
 from lake.formats.hudi.jvm.bundle import LINES, bundle_of
-from service.store.views import StoreSettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -50,9 +47,8 @@ if ONE_BUNDLE:
 
         @pytest.fixture
         def bench(self, case: HudiCase, tmp_path: Path) -> Iterator[Bench]:
-            made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
-            yield made
-            made.store.close()
+            with bench_at(tmp_path, case) as made:
+                yield made
 
 
 if SOAK:

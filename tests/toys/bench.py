@@ -151,16 +151,26 @@ class Bench:
 
 
 @contextmanager
-def bench_on(database: str, case: Case, request: pytest.FixtureRequest, home: Path) -> Iterator["Bench"]:
-    """A case on ``sqlite`` or ``postgresql``, with leases of a minute and retries at once."""
-    with ExitStack() as stack:
-        if database == "sqlite":
-            url = sqlite_at(home)
-        else:
-            url = stack.enter_context(request.getfixturevalue("postgres_databases").lend())
-        made = Bench(home, url, StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+def bench_at(
+    home: Path, case: Case | None = None, url: str | None = None, lease: timedelta = timedelta(minutes=1)
+) -> Iterator[Bench]:
+    """A case on a database, of its own where none is named, with leases of a minute and retries at once."""
+    settings = StoreSettings(lease=lease, backoff=timedelta(0), max_attempts=3)
+    made = Bench(home, url or sqlite_at(home), settings, case)
+    try:
         yield made
+    finally:
         made.store.close()
+
+
+@contextmanager
+def bench_on(database: str, case: Case, request: pytest.FixtureRequest, home: Path) -> Iterator[Bench]:
+    """``bench_at`` on ``sqlite`` or ``postgresql``."""
+    with ExitStack() as stack:
+        lent = None
+        if database == "postgresql":
+            lent = stack.enter_context(request.getfixturevalue("postgres_databases").lend())
+        yield stack.enter_context(bench_at(home, case, lent))
 
 
 class Background:

@@ -2,17 +2,14 @@
 """Tables of Hive that a plan has moved, or not yet."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from databases import sqlite_at
 from hive_case import HiveCase
 from hive_metastore import MetastoreServer
-from toys.bench import Bench
+from toys.bench import Bench, bench_at
 
 from executors.outcome import Result
-from service.store.views import StoreSettings
 
 
 @pytest.fixture
@@ -23,9 +20,8 @@ def case(metastore: MetastoreServer) -> HiveCase:
 @pytest.fixture
 def unmoved(case: HiveCase, tmp_path: Path) -> Iterator[Bench]:
     """A table that no plan has moved yet."""
-    made = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
-    yield made
-    made.store.close()
+    with bench_at(tmp_path, case) as made:
+        yield made
 
 
 @pytest.fixture

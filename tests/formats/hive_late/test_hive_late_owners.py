@@ -3,14 +3,12 @@
 
 import shutil
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
-from databases import sqlite_at
-from hive_case import DATABASE, HiveCase, Owner, table_name
+from hive_case import DATABASE, Owner, table_name
 from late_writing import (
     PARTITION,
     brought_home,
@@ -37,7 +35,6 @@ from lake.metastore import Metastore
 from lake.optional import identified
 from service.config.loader import load
 from service.daemon.upkeep import Upkeep
-from service.store.views import StoreSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -155,8 +152,8 @@ def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordina
     assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew + late), LateReport())
 
 
-def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(case: HiveCase, tmp_path: Path):
-    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(backoff=timedelta(0), max_attempts=3), case)
+def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(unmoved: Bench):
+    bench = unmoved
     bench.table = identified(bench.format, bench.table)
     bench.store.register(bench.table, "compact")
     bench.request()
@@ -170,7 +167,6 @@ def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(case: H
     assert ({path.name for path in data_files(here(bench))}, here(bench)) == (replaced, home(bench))
     bench.clean()
     assert in_partition(bench) == before
-    bench.store.close()
 
 
 def test_the_daemon_looks_often_for_an_hour_then_at_every_sweep_and_brings_home_after_the_retention(
