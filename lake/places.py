@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows for partitions that commits move, from what was recorded of each and what is there.
+"""Decides what to do about a moved partition, from its record and the files found.
 
 A commit that moves a partition leaves its former place to whoever still writes there: a job that began before the
 move ends in the old directory and reports success. ``decide`` is where its rows are kept or lost. It looks at nothing
@@ -7,13 +7,25 @@ itself: the sweep hands it the evidence and does what it says.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
-from types import MappingProxyType
 
 from lake.model import words_of
-from lake.moved import Former, Moved, PartitionSeen, PlaceSeen
+from lake.moved import Moved, PartitionSeen
+from lake.place_evidence import (
+    Finding,
+    State,
+    began_ms,
+    being_written,
+    changed_formers,
+    latest_ms,
+    look_here,
+    named,
+    untold_order,
+    with_recorded_arrivals,
+    written_before,
+)
 from lake.plan import PlacedFile
 from lake.units import format_duration
 
@@ -58,54 +70,36 @@ class Decision:
     revoked: tuple[str, ...] = ()
 
 
-class _State(StrEnum):
-    QUIET = "quiet"
-    APPENDED = "appended"
-    OVERWRITTEN = "overwritten"
-    CLEARED = "cleared"
-    UNSETTLED = "unsettled"
-    UNTOLD = "untold"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Looked:
-    place: str
-    state: _State
-    reason: str = ""
-    #: files that nobody recorded, each with when it came
-    late: Mapping[PlacedFile, int] = field(default_factory=lambda: MappingProxyType({}))
-
-
 def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedelta = WRITER_GRACE) -> Decision:
-    """What follows for a partition from what was recorded and what is there.
+    """The action for one moved partition. ``waited``: how long it has been unsettled.
 
-    ``waited`` is for how long the answer has been to wait. Whatever the evidence can't tell is a halt, and never a
-    guess: then all files stay, and readers read on where they do.
+    ``seen.places`` has every place of ``record.places``; else KeyError. Whatever the evidence can't tell is a halt, and
+    never a guess: then all files stay, and readers read on where they do.
     """
-    seen = _as_they_came(record, seen)
+    seen = with_recorded_arrivals(record, seen)
     if written_back(record, seen) is not None:
         return _restored(record, seen, waited, grace)
     elsewhere = _elsewhere(record, seen)
     if elsewhere is not None:
         return elsewhere
-    stirred = _stirred(record, seen)
-    if not stirred:
+    changed = changed_formers(record, seen)
+    if not changed:
         return _nothing("nobody has written to its former places")
     assert seen.place is not None
-    untold = [one for one in stirred if one.state is _State.UNTOLD]
+    untold = [one for one in changed if one.state is State.UNTOLD]
     if untold:
         return _halt(untold[0].reason)
-    here = _look_here(record, seen.places[seen.place])
-    cleared = [one for one in (*stirred, here) if one.state is _State.CLEARED]
-    is_overwritten = any(one.state is _State.OVERWRITTEN for one in (*stirred, here))
-    unsettled = [one for one in (*stirred, here) if one.state is _State.UNSETTLED]
+    here = look_here(record, seen.places[seen.place])
+    cleared = [one for one in (*changed, here) if one.state is State.CLEARED]
+    is_overwritten = any(one.state is State.OVERWRITTEN for one in (*changed, here))
+    unsettled = [one for one in (*changed, here) if one.state is State.UNSETTLED]
     # Spark empties a partition's own directory too, wherever the partition is, and of a whole table all there is: with
     # the table's own directory, where one without partitions was, also every version in it.
     if unsettled := unsettled or ([] if is_overwritten else cleared):
         return _wait(unsettled[0].reason, waited, grace)
-    stirred = [one for one in stirred if one.state is not _State.CLEARED]
+    changed = [one for one in changed if one.state is not State.CLEARED]
     return replace(
-        _of_the_written(stirred, here, record, seen, waited, grace),
+        _of_the_written(changed, here, record, seen, waited, grace),
         cleared=tuple(one.place for one in cleared if one is not here),
     )
 
@@ -121,35 +115,20 @@ def written_back(record: Moved, seen: PartitionSeen) -> tuple[str, str | None] |
     return (seen.place, seen.token) if (seen.place, seen.token) in record.earlier else None
 
 
-def _as_they_came(record: Moved, seen: PartitionSeen) -> PartitionSeen:
-    """The same with files that were to be carried as young as they had been: a second name makes a file look younger.
-
-    So does the removal of that name, which an overwrite does after it has written its own files.
-    """
-    recorded = {carry.source: carry.came_ms for carry in record.carries if carry.came_ms is not None}
-    if not recorded:
-        return seen
-    places = {
-        place: replace(there, files={file: min(came, recorded.get(file, came)) for file, came in there.files.items()})
-        for place, there in seen.places.items()
-    }
-    return replace(seen, places=places)
-
-
 def _restored(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedelta) -> Decision:
     """What follows as if it were still where it was moved to; where nothing else does, it has to be there again."""
     decision = decide(record, replace(seen, place=record.last.place, token=record.last.token), waited, grace)
     if decision.action is not Action.NOTHING:
         return decision
-    if (here := _look_here(record, seen.places[record.last.place])).state in (_State.UNSETTLED, _State.CLEARED):
+    if (here := look_here(record, seen.places[record.last.place])).state in (State.UNSETTLED, State.CLEARED):
         return _wait(here.reason, waited, grace)
     reason = f"{words_of(record.partition)} was written back as it was before a move"
     return replace(decision, action=Action.RESTORE, reason=reason)
 
 
 def _of_the_written(
-    stirred: Sequence[_Looked],
-    here: _Looked,
+    changed: Sequence[Finding],
+    here: Finding,
     record: Moved,
     seen: PartitionSeen,
     waited: timedelta,
@@ -157,25 +136,25 @@ def _of_the_written(
 ) -> Decision:
     """What follows where writers have added to former places, or overwritten them, and all of them have ended."""
     assert seen.place is not None
-    overwritten = [one for one in stirred if one.state is _State.OVERWRITTEN]
+    overwritten = [one for one in changed if one.state is State.OVERWRITTEN]
     if len(overwritten) > 1:
         return _halt(_both(overwritten[0].place, overwritten[1].place))
-    late = {file: came for one in stirred for file, came in one.late.items()}
-    if here.state is _State.OVERWRITTEN:
-        began = _began(here.late)
+    late = {file: came for one in changed for file, came in one.late.items()}
+    if here.state is State.OVERWRITTEN:
+        began = began_ms(here.late)
         # Of a place that was removed with all that is above, what is there now may have been added or be all there is.
-        is_later = all(_latest(*item, seen) < began for one in overwritten for item in one.late.items())
+        is_later = all(latest_ms(*item, seen) < began for one in overwritten for item in one.late.items())
         if overwritten and (seen.places[seen.place].is_uprooted or not is_later):
             return _halt(_both(overwritten[0].place, seen.place))
-        if untold_order := _untold_order(late, began, seen.place, seen):
-            return _halt(untold_order)
-        decision = _carry(late, began, f"{_words(seen.place)} was overwritten")
+        if untold := untold_order(late, began, seen.place, seen):
+            return _halt(untold)
+        decision = _carry(late, began, f"{named(seen.place)} was overwritten")
         there = {file.path for file in seen.places[seen.place].files}
         begun = [carry for carry in record.carries if not carry.done and carry.target in there]
         return replace(decision, revoked=tuple(one.target for one in begun if one.source in decision.aside))
     if not overwritten:
-        return _carry(late, None, f"files were added to {_words(stirred[0].place)} after the partition had left it")
-    if writing := _being_written(here.late, seen.places[seen.place]):
+        return _carry(late, None, f"files were added to {named(changed[0].place)} after the partition had left it")
+    if writing := being_written(here.late, seen.places[seen.place]):
         return _wait(writing, waited, grace)
     return _move_back(overwritten[0], late, seen, record)
 
@@ -187,23 +166,23 @@ def resolve(record: Moved, seen: PartitionSeen, take: Take) -> Decision:
     """
     if written_back(record, seen) is not None:
         seen = replace(seen, place=record.last.place, token=record.last.token)
-    stirred = [] if _elsewhere(record, seen) is not None else _stirred(record, seen)
-    if not stirred:
+    changed = [] if _elsewhere(record, seen) is not None else changed_formers(record, seen)
+    if not changed:
         return _elsewhere(record, seen) or _nothing("nobody has written to its former places")
     assert seen.place is not None
-    late = {file: came for one in stirred for file, came in one.late.items()}
+    late = {file: came for one in changed for file, came in one.late.items()}
     if take is Take.NEW:
-        return Decision(action=Action.NOTHING, reason=f"{_words(seen.place)} was taken", aside=_sorted(late))
-    if len(stirred) > 1:
-        both, here = f"{_words(stirred[0].place)} and {_words(stirred[1].place)}", _words(seen.place)
+        return Decision(action=Action.NOTHING, reason=f"{named(seen.place)} was taken", aside=_sorted(late))
+    if len(changed) > 1:
+        both, here = f"{named(changed[0].place)} and {named(changed[1].place)}", named(seen.place)
         return _halt(
             f"writers changed both {both}, and --take old can't take two: put the files that should be read into "
             f"{here}, then --take new"
         )
     published = frozenset(record.last.files)
     aside = [file for file in seen.places[seen.place].files if file not in published]
-    place = stirred[0].place
-    return Decision(action=Action.MOVE_BACK, reason=f"{_words(place)} was taken", place=place, aside=_sorted(aside))
+    place = changed[0].place
+    return Decision(action=Action.MOVE_BACK, reason=f"{named(place)} was taken", place=place, aside=_sorted(aside))
 
 
 def go_home(record: Moved, seen: PartitionSeen) -> Decision:
@@ -217,13 +196,13 @@ def go_home(record: Moved, seen: PartitionSeen) -> Decision:
     targets = {carry.target for carry in record.carries if not carry.done}
     there = [file for file in seen.places[home].files if file.path not in targets]
     if there:
-        reason = f"{len(there)} files are in {_words(home)} until their retention has passed"
+        reason = f"{len(there)} files are in {named(home)} until their retention has passed"
         return Decision(action=Action.WAIT, reason=reason)
     here = seen.places[seen.place]
-    if writing := _being_written(here.files, here):
+    if writing := being_written(here.files, here):
         return Decision(action=Action.WAIT, reason=writing)
     # An overwrite that is between removing files and naming new ones would be left behind, in an empty place.
-    if (looked := _look_here(record, here)).state is _State.UNSETTLED:
+    if (looked := look_here(record, here)).state is State.UNSETTLED:
         return Decision(action=Action.WAIT, reason=looked.reason)
     return Decision(
         action=Action.MOVE_BACK, reason=f"{words_of(record.partition)} goes home", place=home, files=_sorted(here.files)
@@ -256,82 +235,17 @@ def _elsewhere(record: Moved, seen: PartitionSeen) -> Decision | None:
             "executor that slept has moved it, or another lakefold did"
         )
     if seen.place != last.place:
-        return _nothing(f"{words_of(record.partition)} was moved to {_words(seen.place)} by its owner")
+        return _nothing(f"{words_of(record.partition)} was moved to {named(seen.place)} by its owner")
     return None
 
 
-def _stirred(record: Moved, seen: PartitionSeen) -> list[_Looked]:
-    looked = [_look(former, seen, record) for former in record.former if former.place != seen.place]
-    return [one for one in looked if one.state is not _State.QUIET]
-
-
-def _look(former: Former, seen: PartitionSeen, record: Moved) -> _Looked:
-    """What somebody did to a former place. Copies of ours in it, such as a sleeper's, are nobody's rows."""
-    place, there = former.place, seen.places[former.place]
-    # One that was recorded and not copied is decided anew: an overwrite may have come between.
-    sources = {carry.source for carry in record.carries if carry.done}
-    targets = {carry.target.rpartition("/")[2] for carry in record.carries}
-    recorded = frozenset((*former.inputs, *former.released))
-    late = {
-        file: came
-        for file, came in there.files.items()
-        if file not in recorded and file not in sources and file.name not in targets
-    }
-    if former.made_at not in (None, record.last.made_at):
-        # Of a partition that was dropped since: what had come before it was made anew was dropped with it.
-        anew = record.last.made_at * 1000
-        late = {file: came for file, came in late.items() if _latest(file, came, seen) >= anew}
-    gone = [file for file in former.inputs if file not in there.files]
-    if not late and not gone:
-        return _Looked(place=place, state=_State.QUIET)
-    if writing := _being_written(late, there):
-        return _Looked(place=place, state=_State.UNSETTLED, reason=writing, late=late)
-    count = f"{len(gone)} of {len(former.inputs)} files of {_words(place)} are gone"
-    if not late:
-        state = _State.CLEARED if len(gone) == len(former.inputs) else _State.UNSETTLED
-        return _Looked(place=place, state=state, reason=f"{count}, and nothing new is there")
-    if not former.inputs or (gone and former.cleaning):
-        after = "after lakefold began to delete there: they replace the rest, or add"
-        reason = f"files were written to {_words(place)} {after}"
-        return _Looked(place=place, state=_State.UNTOLD, reason=reason, late=late)
-    if not gone:
-        return _Looked(place=place, state=_State.APPENDED, late=late)
-    if len(gone) < len(former.inputs):
-        return _Looked(place=place, state=_State.UNSETTLED, reason=f"{count}, and files were added", late=late)
-    return _Looked(place=place, state=_State.OVERWRITTEN, late=late)
-
-
-def _look_here(record: Moved, there: PlaceSeen) -> _Looked:
-    """What somebody did to the place where the partition is; ``late`` are its files that lakefold did not bring."""
-    place = record.last.place
-    targets = {carry.target for carry in record.carries}
-    published = frozenset(record.last.files)
-    late = {file: came for file, came in there.files.items() if file not in published and file.path not in targets}
-    gone = [file for file in record.last.files if file not in there.files]
-    if not gone:
-        return _Looked(place=place, state=_State.QUIET, late=late)
-    if writing := _being_written(late, there):
-        return _Looked(place=place, state=_State.UNSETTLED, reason=writing)
-    if late and len(gone) == len(record.last.files):
-        return _Looked(place=place, state=_State.OVERWRITTEN, late=late)
-    reason = f"{len(gone)} of {len(record.last.files)} files of {_words(place)} are gone, while {len(late)} were added"
-    # An overwrite of the place itself would have left what is beside it.
-    state = _State.CLEARED if there.is_uprooted else _State.UNSETTLED
-    return _Looked(place=place, state=state, reason=reason)
-
-
-def _being_written(late: Iterable[PlacedFile], there: PlaceSeen) -> str | None:
-    writing = min((file.path for file in late if file.path in there.unfinished), default=None)
-    return None if writing is None else f"{writing} is being written"
-
-
 def _carry(late: Mapping[PlacedFile, int], overwritten_from: int | None, reason: str) -> Decision:
-    aside = _before(late, overwritten_from)
+    aside = written_before(late, overwritten_from)
     files = tuple(_sorted(file for file in late if file not in aside))
     return Decision(action=Action.CARRY if files else Action.NOTHING, reason=reason, files=files, aside=_sorted(aside))
 
 
-def _move_back(over: _Looked, late: Mapping[PlacedFile, int], seen: PartitionSeen, record: Moved) -> Decision:
+def _move_back(over: Finding, late: Mapping[PlacedFile, int], seen: PartitionSeen, record: Moved) -> Decision:
     """The overwrite of a former place wins; what else was written goes along, unless it is older or there already.
 
     An overwrite removes the files that it has listed, which one that came and was carried just then is not.
@@ -343,53 +257,20 @@ def _move_back(over: _Looked, late: Mapping[PlacedFile, int], seen: PartitionSee
     there = seen.places[over.place].files
     copies = frozenset(carry.target for carry in record.carries if carry.source in there)
     unclear = {file: came for file, came in others.items() if file.path not in copies}
-    if untold_order := _untold_order(unclear, _began(over.late), over.place, seen):
-        return _halt(untold_order)
-    aside = _before(others, _began(over.late)) | {file for file in others if file.path in copies}
+    if untold := untold_order(unclear, began_ms(over.late), over.place, seen):
+        return _halt(untold)
+    aside = written_before(others, began_ms(over.late)) | {file for file in others if file.path in copies}
     return Decision(
         action=Action.MOVE_BACK,
-        reason=f"{_words(over.place)} was overwritten by a writer that began before the partition left it",
+        reason=f"{named(over.place)} was overwritten by a writer that began before the partition left it",
         place=over.place,
         files=_sorted(file for file in others if file not in aside),
         aside=_sorted(aside),
     )
 
 
-def _before(files: Mapping[PlacedFile, int], overwritten_from: int | None) -> frozenset[PlacedFile]:
-    """Those that were there, whole, before an overwrite wrote its first file."""
-    if overwritten_from is None:
-        return frozenset()
-    return frozenset(file for file, came in files.items() if _finished(file, came) < overwritten_from)
-
-
-def _began(late: Mapping[PlacedFile, int]) -> int:
-    return min(file.modified_ms for file in late)
-
-
-def _finished(file: PlacedFile, came: int) -> int:
-    return max(file.modified_ms, came)
-
-
-def _latest(file: PlacedFile, came: int, seen: PartitionSeen) -> int:
-    """When a file was under its name at the latest."""
-    return max(_finished(file, came), seen.places[file.directory].changed_ms or 0)
-
-
-def _untold_order(files: Mapping[PlacedFile, int], began: int, place: str, seen: PartitionSeen) -> str | None:
-    """The first file that may have come before an overwrite of ``place`` began or after, in words; None without one."""
-    untold = [file for file, came in files.items() if _finished(file, came) < began <= _latest(file, came, seen)]
-    if not untold:
-        return None
-    path, then = min(file.path for file in untold), f"{_words(place)} was overwritten"
-    return f"its file system does not tell whether {path} came before {then}: which one is later?"
-
-
 def _both(one: str, other: str) -> str:
-    return f"{_words(one)} and {_words(other)} were both overwritten: which one is later?"
-
-
-def _words(place: str) -> str:
-    return place or "the table's own directory"
+    return f"{named(one)} and {named(other)} were both overwritten: which one is later?"
 
 
 def _sorted(files: Iterable[PlacedFile]) -> tuple[PlacedFile, ...]:
