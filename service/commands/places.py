@@ -11,7 +11,7 @@ from service.problems import USAGE, CommandError, ExitCode, exit_codes
 from service.text import nearest, plural
 
 if TYPE_CHECKING:
-    from executors.late import LateReport
+    from executors.late_round import LateReport
 
 _EPILOG = exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE)
 

@@ -19,7 +19,8 @@ from toys.bench import Bench
 from toys.files import rows, told
 from waiting import wait_for
 
-from executors.late import LateReport, bring_home, resolve_places, sweep_places
+from executors.late import bring_home, resolve_places, sweep_places
+from executors.late_round import LateReport
 from lake.places import Take
 from lake.plan import Plan
 

@@ -13,7 +13,7 @@ from late_writing import PARTITION, counted, here, home, in_partition, overwrite
 from toys.bench import Background, Bench
 from waiting import wait_for
 
-from executors.late import LateReport
+from executors.late_round import LateReport
 from executors.observer import Observer
 from executors.outcome import Result
 from lake.formats.hive.writer import HiveWriter

@@ -29,7 +29,8 @@ from late_writing import (
 from toys.bench import Bench
 from waiting import wait_for
 
-from executors.late import LateReport, awaiting_sweep
+from executors.late import awaiting_sweep
+from executors.late_round import LateReport
 from executors.outcome import Result
 from lake.formats.hive.format import HiveFormat
 from lake.metastore import Metastore

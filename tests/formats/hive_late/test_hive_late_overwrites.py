@@ -25,7 +25,7 @@ from late_writing import (
 )
 from toys.bench import Bench
 
-from executors.late import LateReport
+from executors.late_round import LateReport
 from executors.outcome import Result
 from lake.local_files import LocalFiles
 from lake.places import Take

@@ -28,7 +28,7 @@ from toys.bench import Bench
 from toys.cases import no_spark
 from waiting import wait_for
 
-from executors.late import LateReport
+from executors.late_round import LateReport
 from executors.observer import Observer
 from executors.outcome import Result
 from lake.metastore import Metastore

@@ -27,7 +27,8 @@ from late_writing import (
 )
 from toys.bench import Bench
 
-from executors.late import LateReport, awaiting_sweep
+from executors.late import awaiting_sweep
+from executors.late_round import LateReport
 from executors.outcome import Result
 from lake.local_files import LocalFiles
 

@@ -17,7 +17,7 @@ from toys.bench import Bench
 from toys.files import rows, told
 from waiting import wait_for
 
-from executors.late import LateReport
+from executors.late_round import LateReport
 from executors.outcome import Result
 from lake.errors import Conflict, Integrity
 from lake.formats.hive import neighbours

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One round of the sweep in one partition: holds it, decides about its former places and does what was decided.
+
+Each step is known to the database before it is taken, and can be taken again: a carry is a row before it is a copy,
+a move back is a row before the catalog is called. So a round that dies anywhere leaves what the next one goes on
+with. A partition is changed only while it is held, which keeps the cleaner and other rounds away, and plans from their
+commits: what is brought in while a plan rewrites comes along as what any writer adds does.
+"""
+
+import logging
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from executors.keeping import Keeping
+from executors.landed import record_late
+from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, one_line
+from lake.failpoints import failpoint
+from lake.model import TableRef, words_of
+from lake.moved import Carry, Former, Moved, PartitionSeen
+from lake.optional import CarriesLateFiles, Fenced, LeavesPlaces
+from lake.place_store import PlaceStore
+from lake.places import Action, Decision, left_behind, written_back
+from lake.plan import Move, PlacedFile
+from lake.ports import TableFormat
+
+log = logging.getLogger(__name__)
+
+Decide = Callable[[Moved, PartitionSeen, timedelta], Decision]
+"""What is done about a partition, by what is recorded, what is there, and for how long the answer was to wait."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LateReport:
+    """What a round did: files that it carried or set aside, partitions that it moved back, and why it halted."""
+
+    carried: int = 0
+    aside: int = 0
+    moved_back: int = 0
+    waiting: int = 0
+    halted: str | None = None
+    #: partitions that a plan has at its commit, or the cleaner
+    held: list[str] = field(default_factory=list, compare=False)
+
+
+class MovesPartitions(TableFormat, LeavesPlaces, Protocol):
+    """A format that moves partitions, and so leaves places."""
+
+
+class PartitionRound:
+    """One round of the sweep in one partition, which it holds meanwhile."""
+
+    def __init__(
+        self,
+        table: TableRef,
+        format_: MovesPartitions,
+        store: PlaceStore,
+        writer: CarriesLateFiles,
+        partition: str,
+        decide: Decide,
+        report: LateReport,
+        keeping: Keeping,
+    ) -> None:
+        self._table, self._format, self._store, self._writer = table, format_, store, writer
+        self._partition, self._decide, self._report, self._keeping = partition, decide, report, keeping
+        #: place and token that somebody has written back, as was seen last
+        self._before: tuple[str, str | None] | None = None
+
+    def run(self) -> None:
+        """Hold the partition and settle it; nothing where somebody else has it, or changes it meanwhile."""
+        if not self._keeping.hold({self._partition}):
+            self._report.held.append(self._partition)
+            return
+        if isinstance(self._writer, Fenced):
+            self._writer.fence = self.fence
+        try:
+            self.settle()
+        except CommitUnknown:
+            # What was asked of the catalog may yet be done: the hold outlasts it, and ends by itself.
+            raise
+        except (Conflict, LeaseLost) as error:
+            log.info("table %s, partition %s: %s; looked at again", self._table.name, self._partition, one_line(error))
+            self._keeping.release()
+        except Integrity as error:
+            self._halt(one_line(error))
+            self._keeping.release()
+        except BaseException:
+            self._keeping.release()
+            raise
+        else:
+            self._keeping.release()
+
+    def fence(self) -> None:
+        """Go on holding the partition. Raises LeaseLost where somebody else has it by now."""
+        if not self._keeping.hold({self._partition}):
+            raise LeaseLost(f"{words_of(self._partition)} of {self._table.name} is somebody else's by now")
+
+    def settle(self) -> None:
+        """Finish what an earlier round began, then do what the evidence says."""
+        record, seen = self._look()
+        begun = next((move for move in record.begun if move.token == seen.token), None)
+        if begun is not None:
+            self._store.end_move(self._table, begun)
+            record, seen = self._look()
+        elif record.begun:
+            # Whoever began them held the partition for longer than such a call can take: they were not made.
+            self._store.forget_moves(self._table, record.begun)
+            record, seen = self._look()
+        elif seen.token not in (None, record.last.token):
+            record_late(self._table, format=self._format, store=self._store)
+            record, seen = self._look()
+        if behind := left_behind(record, seen):
+            self._move_aside(record, behind)
+            record, seen = self._look()
+        if (seen.place, seen.token) == (record.last.place, record.last.token) and self._end_copied(record, seen):
+            record, seen = self._look()
+        decision = self._decide(record, seen, timedelta())
+        if record.unsettled or decision.action is Action.WAIT:
+            waited = self._store.unsettled(self._table, record, decision.action is Action.WAIT)
+            decision = self._decide(record, seen, waited)
+        if decision.action is Action.HALT:
+            self._halt(decision.reason)
+        elif decision.action is Action.WAIT:
+            self._report.waiting += 1
+        else:
+            self._forget_gone(record, seen, decision.cleared)
+            self._take_back(record, seen, decision)
+            if decision.action is Action.MOVE_BACK:
+                self._move_back(record, seen, decision)
+            elif decision.action is Action.RESTORE:
+                self._writer.tell(record.last, before=self._before)
+            else:
+                self._carry(record, seen, decision.files)
+                self._set_aside(record, decision.aside)
+                self._forget_gone(record, seen, [former.place for former in record.former])
+            over = [carry for carry in record.carries if not (carry.done or carry.source in decision.files)]
+            self._store.end_carries(self._table, [(carry, None) for carry in over])
+            if decision.action is not Action.NOTHING or decision.aside:
+                log.warning("table %s, partition %s: %s", self._table.name, self._partition, _told(decision))
+
+    def _halt(self, reason: str) -> None:
+        self._report.halted = reason
+        log.error("table %s is halted: %s", self._table.name, reason)
+        self._store.halt_table(self._table, reason)
+
+    def _look(self) -> tuple[Moved, PartitionSeen]:
+        self.fence()
+        (record,) = self._store.moved(self._table, [self._partition])
+        seen = self._format.standing(self._table, [record])[self._partition]
+        self._before = written_back(record, seen)
+        return record, seen
+
+    def _end_copied(self, record: Moved, seen: PartitionSeen) -> bool:
+        """End carries whose copies are where the partition is; whether there were any that could be.
+
+        What an overwrite that was at work meanwhile would have removed is taken back.
+        """
+        there = {file.path for file in seen.places[record.last.place].files}
+        copied = [carry for carry in record.carries if not carry.done and carry.target in there]
+        if not copied:
+            return False
+        decision = self._decide(record, seen, timedelta())
+        if decision.action in (Action.WAIT, Action.HALT):
+            return False
+        self._writer.take_back(decision.revoked)
+        self._bring(record, [carry for carry in copied if carry.target not in decision.revoked])
+        return True
+
+    def _take_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> None:
+        """Remove copies that were made for what is not to be done any more, but for those that readers see.
+
+        Else they would be read when the partition is at their place the next time.
+        """
+        to = record.last.place if decision.place is None else decision.place
+        wanted = {self._writer.target_of(file, to) for file in decision.files}
+        read = {record.last.place, seen.place} - {decision.place}
+        shown = {file.path for place, there in seen.places.items() if place in read for file in there.files}
+        begun = {carry.target for carry in record.carries if not carry.done}
+        self._writer.take_back(sorted(begun - wanted - shown))
+
+    def _carry(self, record: Moved, seen: PartitionSeen, files: Sequence[PlacedFile]) -> None:
+        pairs = [(file, self._writer.target_of(file, record.last.place)) for file in files]
+        if pairs:
+            self._store.begin_carries(self._table, self._partition, pairs, seen.came_ms)
+            failpoint("carry_recorded")
+            gone = self._writer.copy(pairs)
+            copies = [(file, target) for file, target in pairs if file not in gone]
+            # A copy takes its time, in which a writer may have overwritten what it was to be added to.
+            record, seen = self._look()
+            self._store.end_carries(self._table, [(one, None) for one in record.carries if one.source in gone])
+            again = self._decide(record, seen, timedelta())
+            if not {file for file, _ in copies} <= (set(again.files) if again.action is Action.CARRY else set()):
+                self._take_back(record, seen, again)
+                raise Conflict("another writer was there meanwhile")
+            self._writer.show(copies)
+            failpoint("carry_copied")
+            # The overwrite may also have been at its end, and have looked already what there is to remove.
+            record, seen = self._look()
+            if copies and (not self._end_copied(record, seen) or self._decide(record, seen, timedelta()).revoked):
+                raise Conflict("another writer was there meanwhile")
+
+    def _bring(self, record: Moved, carries: Sequence[Carry]) -> None:
+        """Have the catalog count what was copied, and note that it is done."""
+        if not carries:
+            return
+        self._writer.tell(record.last, before=self._before)
+        failpoint("carry_told")
+        former = {one.place: one for one in record.former}
+        ended = [(carry, former.get(carry.source.directory)) for carry in carries]
+        self._store.end_carries(self._table, ended)
+        self._report.carried += len(carries)
+
+    def _move_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> None:
+        """The former place is the partition's again, with what goes along; what was left waits for its deletion."""
+        place = decision.place
+        assert place is not None
+        along = [(file, self._writer.target_of(file, place)) for file in decision.files]
+        if along:
+            self._store.begin_carries(self._table, self._partition, along, seen.came_ms)
+            failpoint("carry_recorded")
+            if self._writer.copy(along):
+                raise Conflict("files that were to go along are gone")
+            self._writer.show(along)
+            failpoint("carry_copied")
+        record, seen = self._look()
+        again = self._decide(record, seen, timedelta())
+        if (again.action, again.place, again.files) != (decision.action, place, decision.files):
+            raise Conflict("another writer was there meanwhile")
+        over = tuple(seen.places[place].files)
+        move = Move(
+            partition=self._partition,
+            token=f"back-{uuid.uuid4().hex}",
+            left=record.last.place,
+            place=place,
+            files=over,
+            made_at=record.last.made_at,
+        )
+        elsewhere = {one.place: one for one in record.former if one.place != place}
+        # What an overwrite of the place that is left had removed before is nobody's to miss there.
+        published = [file for file in record.last.files if file in seen.places[record.last.place].files]
+        left = [file for file in (*decision.files, *decision.aside) if file.directory not in elsewhere]
+        self._store.begin_move(self._table, move, record.plan_id, list(dict.fromkeys([*published, *left])))
+        failpoint("move_recorded")
+        self._writer.tell(record.last, move, before=self._before)
+        failpoint("move_told")
+        self._store.end_move(self._table, move)
+        self._set_aside(record, [file for file in decision.aside if file.directory in elsewhere])
+        self._end_along(along, elsewhere)
+        self._report.moved_back += 1
+
+    def _end_along(self, along: Iterable[tuple[PlacedFile, str]], elsewhere: Mapping[str, Former]) -> None:
+        sources = {source for source, _ in along}
+        (now,) = self._store.moved(self._table, [self._partition])
+        ended: list[tuple[Carry, Former | None]] = [
+            (carry, elsewhere.get(carry.source.directory)) for carry in now.carries if carry.source in sources
+        ]
+        self._store.end_carries(self._table, ended)
+
+    def _move_aside(self, record: Moved, files: Sequence[PlacedFile]) -> None:
+        moved = self._writer.move_aside(files)
+        failpoint("aside_moved")
+        for former in record.former:
+            if former.place == record.home:
+                self._store.moved_aside(self._table, self._partition, former, moved)
+                # What somebody else has removed by now comes back to nobody.
+                self._store.gone(self._table, former, [file for file in files if file not in moved])
+        self._report.aside += len(moved)
+        log.warning(
+            "table %s, partition %s was dropped: %d replaced files of its own directory are moved aside, since it "
+            "would have been read from them when it is added again", self._table.name, self._partition, len(moved),
+        )  # fmt: skip
+
+    def _set_aside(self, record: Moved, files: Sequence[PlacedFile]) -> None:
+        by_place: dict[str, list[PlacedFile]] = defaultdict(list)
+        for file in files:
+            by_place[file.directory].append(file)
+        for former in record.former:
+            if by_place[former.place]:
+                self._store.set_aside(self._table, self._partition, former, by_place[former.place])
+        self._report.aside += len(files)
+
+    def _forget_gone(self, record: Moved, seen: PartitionSeen, places: Collection[str]) -> None:
+        """What an overwrite removed from former places is not missed, once it is decided what becomes of its rows."""
+        if (seen.place, seen.token) != (record.last.place, record.last.token):
+            return
+        for former in record.former:
+            gone = [file for file in former.inputs if file not in seen.places[former.place].files]
+            if gone and former.place in places:
+                self._store.gone(self._table, former, gone)
+
+
+def _told(decision: Decision) -> str:
+    kept = "" if not decision.aside else f"; {len(decision.aside)} older files are kept aside: {decision.aside[0].path}"
+    return f"{decision.reason}: {decision.action}, {len(decision.files)} files carried{kept}"
