@@ -108,7 +108,7 @@ def test_rule_4_an_overwrite_of_nothing_or_one_at_work_is_waited_for_and_halts_t
     assert (swept(bench).waiting, halted(bench)) == (1, None)
     bench.execute("UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
     assert swept(bench).halted
-    assert "writer_grace" in str(halted(bench))
+    assert "for longer than 60 min" in str(halted(bench))
     assert in_partition(bench) == before
 
 
