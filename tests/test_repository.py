@@ -214,6 +214,26 @@ def test_every_link_in_the_pages_leads_somewhere():
     assert broken == []
 
 
+def test_every_heading_that_a_link_leads_to_is_there():
+    links = [
+        (page, (page.parent / target).resolve() if target else page, heading)
+        for page in tracked()
+        if page.suffix == ".md"
+        for target, heading in re.findall(r"\]\(([^)#\s:]*)#([^)]+)\)", page.read_text())
+    ]
+    headings = {target: headings_of(target.read_text()) for _, target, _ in links if target.suffix == ".md"}
+    assert len(headings) > 10
+    lost = [(page, target, one) for page, target, one in links if one not in headings.get(target, {one})]
+    assert [f"{page.relative_to(ROOT)}: {target.name}#{one}" for page, target, one in lost] == []
+
+
+def headings_of(page: str) -> set[str]:
+    """The names under which a page's headings are linked to."""
+    prose = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    titles = [re.sub(r"\[(.*?)\]\(.*?\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", prose, re.MULTILINE)]
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
 def test_every_path_that_a_page_for_developers_names_exists(page):
     text = (ROOT / page).read_text()
