@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's writes to a Hive table: a file a task and partition, and the auto-merge that a patched Spark adds to them."""
+"""Spark's writes to a Hive table: a file per task and partition, and the auto-merge that a patched Spark adds to them.
+
+The rules, and where each comes from, are in docs/planning.md#sparks-writes-to-hive.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +23,11 @@ from planner.writers.model import (
 from planner.writers.settings import above_zero
 
 
-class HiveWriter:
+class SparkHiveWriter:
     """The files of a Hive table that Spark writes. Implements ``planner.writers.model.Writer``.
 
-    Only files of the write itself are merged: those that lie in the partition already are never looked at.
+    Only files of the write itself are merged: those that lie in the partition already are never looked at. What writes
+    *for lakefold* to Hive tables is ``lake.formats.hive.writer.HiveWriter``.
     """
 
     def __init__(self, settings: Mapping[str, Any], files: Sequence[WrittenFile] = (), *, merges: bool) -> None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from planner.writers import settings
-from planner.writers.hive import HiveWriter
+from planner.writers.hive import SparkHiveWriter
 from planner.writers.hudi import CopyOnWrite
 from planner.writers.hudi_mor import MergeOnRead
 from planner.writers.model import MOST_FILES, Batch, SimulationError, Step, Writer, WrittenFile, check_count
@@ -58,7 +58,7 @@ def make_writer(
     if kind is WriterKind.HIVE:
         enabled = values["spark.hive.automerge.enabled"]
         asked = any(key.startswith("spark.hive.automerge.") for key in given)
-        return HiveWriter(values, files, merges=asked if enabled is None else enabled), notes
+        return SparkHiveWriter(values, files, merges=asked if enabled is None else enabled), notes
     model = CopyOnWrite if kind is WriterKind.HUDI_COW else MergeOnRead
     return model(values, files), notes
 
