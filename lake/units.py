@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes and durations as people write them, and back."""
+"""Units of bytes and time; sizes and durations as people write them, and back."""
 
 import re
 from datetime import timedelta
+
+MIB, GIB = 1 << 20, 1 << 30
+#: a day in whole microseconds, and a twelfth of a year of 365.25 days
+DAY_US = 86_400 * 1_000_000
+MONTH = timedelta(days=365.25 / 12)
 
 _BYTE_UNITS = {
     "": 1, "b": 1,

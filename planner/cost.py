@@ -13,9 +13,10 @@ from types import MappingProxyType
 import numpy as np
 
 from lake.plan import Plan
+from lake.units import GIB, MIB, MONTH
 from planner.candidates import Ints, Mask
 from planner.groups import Groups
-from planner.knobs import GIB, MIB, Sizing
+from planner.knobs import Sizing
 
 #: CPU seconds of a plan whatever its size: looking again, publishing, the receipt, the commit
 FIXED_SECONDS = 5.0
@@ -35,8 +36,6 @@ MERGED_BYTES_PER_SECOND = 25 * MIB
 _PRIOR = 1.0
 #: no history makes a plan cheaper than by this factor: one that went wrong must not make work free
 _LEAST_FACTOR = 0.05
-_MONTH = timedelta(days=365.25 / 12)
-_DAY_SECONDS = 86_400
 #: what stands for "never" where a number is wanted
 NEVER_DAYS = 1_000_000
 
@@ -105,7 +104,7 @@ class Prices:
         self, cpu_seconds: float, requests: float, stored_bytes: float = 0, stored: timedelta = timedelta()
     ) -> float:
         """Money for CPU, requests, and bytes that are stored for a time."""
-        months = stored / _MONTH
+        months = stored / MONTH
         used = cpu_seconds / 3600 * self.cpu_hour + requests / 1000 * self.request_1000
         return used + stored_bytes / GIB * months * self.gib_month
 
@@ -187,7 +186,7 @@ def payback_days(groups: Groups, logs: Ints, policy: Sizing, terms: Terms) -> In
     if prices.are_set:
         requests = groups.files * REQUESTS_PER_OPEN + groups.outputs
         hour, thousand = prices.cpu_hour / 3600, prices.request_1000 / 1000
-        stored = groups.bytes / GIB * (terms.retention / _MONTH) * prices.gib_month
+        stored = groups.bytes / GIB * (terms.retention / MONTH) * prices.gib_month
         cost = cpu * hour + requests * thousand + stored
         saved = saved_cpu * hour + opens * REQUESTS_PER_OPEN * thousand
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pyarrow.compute as pc
 
-from planner.knobs import GIB, Care
+from lake.units import GIB
+from planner.knobs import Care
 from planner.objectives import Judgement, Objective
 from planner.planner import Planning
 

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from lake.plan import AUTO, ReceiptLevel, RewriteOptions
+from lake.units import GIB, MIB
 from planner.choices import BALANCED, PartitionFilter, RewriteFirst
-
-MIB = 1 << 20
-GIB = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,12 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from lake.plan import ReceiptLevel
+from lake.units import GIB, MIB
 from planner.aliases import ALIASES, IGNORED, IGNORED_PREFIXES, READ_TOGETHER, translate_rest
 from planner.choices import BALANCED as BALANCED
 from planner.choices import PartitionFilter as PartitionFilter
 from planner.choices import RewriteFirst as RewriteFirst
-from planner.knobs import GIB, MIB, Knobs
+from planner.knobs import Knobs
 from planner.rules import problems
 from planner.rules import setting_name as setting_name
 from planner.values import (

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from lake.formats import FORMATS
 from lake.plan import ReceiptLevel
-from lake.units import format_bytes, format_duration
+from lake.units import GIB, MIB, format_bytes, format_duration
 from planner.choices import (
     BALANCED,
     COMPRESSIONS,
@@ -19,7 +19,7 @@ from planner.choices import (
     PartitionFilter,
     RewriteFirst,
 )
-from planner.knobs import GIB, Knobs
+from planner.knobs import Knobs
 from planner.windows import Hours
 
 #: knobs that bound bytes of something and say so, like ``max_bytes_per_plan``
@@ -105,7 +105,7 @@ def cautions(policy: Knobs) -> Iterator[str]:
 
 
 #: a retention that long queries outlast, and a limit that hardly any file is below
-_SHORT, _TINY_BYTES = timedelta(hours=1), 1 << 20
+_SHORT, _TINY_BYTES = timedelta(hours=1), MIB
 #: of an objective; what is kept of it is forgotten after the longest one
 _WINDOWS = timedelta(days=1), timedelta(days=90)
 _ABOVE_ZERO = (

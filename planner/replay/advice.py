@@ -8,9 +8,10 @@ have written more.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, timedelta
 
 from lake.history import Change, Check, History, go_on
+from lake.units import MONTH
 from planner.cost import Terms
 from planner.policy import SizingPolicy
 from planner.replay.comparison import predicted_seconds
@@ -21,7 +22,6 @@ from planner.writers.model import Operation, SimulationError
 from planner.writers.remedies import Habit, Remedy, remedies
 from planner.writers.simulation import WriterKind
 
-_MONTH_DAYS = 365.25 / 12
 #: a setting that prevents a smaller share of small files is not worth the change, nor one that saves less of the work
 _LEAST_FILES, _LEAST_WORK = 0.2, 0.05
 
@@ -127,7 +127,7 @@ class _Cost:
         sources = list(_sources(history, limit))
         replayed = replay(script_of(history), policy, terms, small_file_limit_bytes=limit, check=check)
         return cls(
-            days=(history.until - history.since).total_seconds() / 86_400,
+            days=(history.until - history.since) / timedelta(days=1),
             files=sum(source.files for source in sources),
             small_files=sum(source.small_files for source in sources),
             replayed=replayed,
@@ -135,7 +135,7 @@ class _Cost:
         )
 
     def a_month(self, amount: float) -> float:
-        return amount / self.days * _MONTH_DAYS
+        return amount / self.days * (MONTH / timedelta(days=1))
 
     def less(self, other: "_Cost", terms: Terms) -> Saving:
         more = other.replayed.work.writer_bytes - self.replayed.work.writer_bytes

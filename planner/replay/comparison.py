@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lake.history import Check, go_on
-from lake.units import format_bytes
+from lake.units import DAY_US, format_bytes
 from planner.cost import Rates, Terms
 from planner.policy import SizingPolicy
 from planner.replay.loop import Replayed, Work, replay
@@ -13,7 +13,6 @@ from planner.replay.script import Script
 
 CONFIGURED = "configured"
 NOBODY = "no compaction"
-_DAY_US = 86_400 * 1_000_000
 #: a policy that takes away so much of what the best one takes away is as good as that
 _AS_GOOD = 0.9
 #: what is less of all files is not worth a policy
@@ -74,7 +73,7 @@ def replays(
 
 def compare(script: Script, tried: Sequence[Tried], replayed: Sequence[Replayed], rates: Rates) -> Comparison:
     """What the replays of ``tried`` say together; ``NOBODY`` and ``CONFIGURED`` are among them."""
-    days = (script.until_us - script.since_us) / _DAY_US
+    days = (script.until_us - script.since_us) / DAY_US
     nobody = next(found for one, found in zip(tried, replayed, strict=True) if one.name == NOBODY)
     outcomes = [_outcome(one, found, nobody, days, rates) for one, found in zip(tried, replayed, strict=True)]
     outcomes = [replace(one, best=not any(_beats(other, one) for other in outcomes)) for one in outcomes]
@@ -128,11 +127,11 @@ def _recommended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
         f"on average) and rewrites {format_bytes(round(least.rewritten_bytes_a_day))} a day"
     )
     if least is not in_use:
-        return least.tried.name, reason + _against(least, in_use)
+        return least.tried.name, reason + _against(in_use)
     return CONFIGURED, f"{reason}; none of the others does as well for noticeably less"
 
 
-def _against(least: Outcome, in_use: Outcome) -> str:
+def _against(in_use: Outcome) -> str:
     said = f"; the configured policy keeps {in_use.files:,.0f} files and rewrites "
     return said + f"{format_bytes(round(in_use.rewritten_bytes_a_day))} a day"
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from lake.history import Check, go_on
 from lake.plan import PlanKind
+from lake.units import DAY_US
 from planner.candidates import CODE, UNDECIDED, Candidates, Ints, Reason, decide_large, decide_recent
 from planner.choices import PartitionFilter
 from planner.cost import Terms
@@ -25,8 +26,6 @@ from planner.policy import SizingPolicy
 from planner.replay.layout import Layout, Sums
 from planner.replay.script import Act, Grown, Logged, Merged, Removed, Script, Strand, moment_of
 from planner.selection import CONSTANTS, Selection, select
-
-_DAY_US = 86_400 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +122,14 @@ class _Replay:
             work=self.work,
             end=self._sums,
             days=tuple(self._days),
-            file_days=self._file_us / _DAY_US,
-            small_file_days=self._small_us / _DAY_US,
+            file_days=self._file_us / DAY_US,
+            small_file_days=self._small_us / DAY_US,
             layout=self.layout,
         )
 
     def _pass(self, now_us: int) -> None:
         """Let time go by until ``now_us``."""
-        while (end := self._script.since_us + (len(self._days) + 1) * _DAY_US) <= now_us:
+        while (end := self._script.since_us + (len(self._days) + 1) * DAY_US) <= now_us:
             self._weigh(end)
             self._end_day(end)
         self._weigh(now_us)

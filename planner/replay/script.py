@@ -29,15 +29,11 @@ class Strand:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A writer wrote the base files that hold ``strands`` anew, with so many bytes and rows more (or fewer).
-
-    ``folds`` says that it is a compaction, which leaves no logs.
-    """
+    """Somebody wrote the base files that hold ``strands`` anew, with so many bytes and rows more (or fewer)."""
 
     strands: tuple[int, ...]
     bytes: int
     rows: int
-    folds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +142,7 @@ class _Writer:
             if there is None:
                 outputs.setdefault(wrote.partition, []).append(wrote)
                 continue
-            yield Grown(there.strands, wrote.bytes - there.bytes, wrote.rows - there.rows, folds=True)
+            yield Grown(there.strands, wrote.bytes - there.bytes, wrote.rows - there.rows)
             there.bytes, there.rows = wrote.bytes, wrote.rows
         taken: dict[str, list[int]] = {}
         for group in commit.took_out:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lake.units import MIB
 from planner.writers.model import Operation
-from planner.writers.settings import MIB
 from planner.writers.simulation import WriterKind
 
 #: a setting that Hudi leaves at its default is told with that, since something has set it otherwise

@@ -7,11 +7,11 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
+from lake.units import MIB
 from planner.aliases import ALIASES, DFS_BLOCK_BYTES, IGNORED, IGNORED_PREFIXES
 from planner.values import binary_bytes, read_count, read_flag, read_ratio, read_word, without_remark
 from planner.writers.model import SimulationError
 
-MIB = 1 << 20
 _MOST = 1 << 60
 
 
