@@ -97,12 +97,13 @@ def test_both_pictures_and_the_contract_have_every_room_of_service():
     assert floors_of("service") == rooms_of("service")
 
 
-def test_the_picture_and_the_contract_have_every_room_of_hudi():
+@pytest.mark.parametrize("package", ["lake/formats/hudi", "lake/formats/hive"])
+def test_the_picture_and_the_contract_have_every_room_of_a_format(package: str):
     described = (ROOT / "docs" / "architecture.md").read_text()
-    table = described.split("## Inside `lake/formats/hudi/`\n")[1].split("\n## ")[0]
+    table = described.split(f"## Inside `{package}/`\n")[1].split("\n## ")[0]
     rows = "\n".join(line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `"))
-    assert set(re.findall(r"`([a-z]+)(?:/|\.py)`", rows)) == rooms_of("lake/formats/hudi")
-    assert floors_of("lake.formats.hudi") == rooms_of("lake/formats/hudi")
+    assert set(re.findall(r"`([a-z]+)(?:/|\.py)`", rows)) == rooms_of(package)
+    assert floors_of(package.replace("/", ".")) == rooms_of(package)
 
 
 @pytest.mark.parametrize(("package", "most"), [("service", 8), ("lake/formats/hudi", 6)])

@@ -2,15 +2,17 @@
 """What a plan saw of its partitions, to be compared with what is there right before its commit."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lake.engines import Choice, Task
-from lake.formats.hive.catalog import Place, places_of, table_of, without_counts
+from lake.errors import Conflict
+from lake.formats.hive.catalog import Place, identity_of, places_of, table_of, without_counts
 from lake.formats.hive.refusals import left_alone
 from lake.formats.hive.slices import Listing, list_places
 from lake.locations import path_in
 from lake.metastore import Metastore, Table
 from lake.model import TableRef, words_of
+from lake.optional import made_anew
 from lake.plan import LeftOut, Plan
 
 
@@ -65,6 +67,13 @@ def look(metastore: Metastore, ref: TableRef, partitions: Collection[str]) -> tu
         )
         for listing in list_places(ref.name, wanted)
     }
+
+
+def check_identity(ref: TableRef, table: Table) -> None:
+    """Raise Conflict where ``table`` is another one than ``ref`` was: made anew under its name."""
+    another = made_anew(replace(ref, identity=identity_of(table)), ref.identity)
+    if another is not None:
+        raise Conflict(another)
 
 
 def still_there(plan: Plan, seen: Mapping[str, Seen]) -> tuple[tuple[int, ...], tuple[LeftOut, ...]]:

@@ -5,30 +5,26 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
-from posixpath import basename, dirname
+from posixpath import basename
 from types import TracebackType
 from typing import cast
 
 from lake.engines import Engine, Task, choose, notes
 from lake.errors import Conflict, Transient
 from lake.filesystems import files_of
-from lake.formats.hive import call, commits, late, refusals
-from lake.formats.hive.catalog import HOME, identity_of, open_metastore, places_of, table_of
-from lake.formats.hive.columns import schema_of
-from lake.formats.hive.commits import ATTEMPTS, LOOK, VERSION, Record, home_of, new_version, output_name
-from lake.formats.hive.evidence import Evidence, Seen, look, still_there
-from lake.formats.hive.neighbours import shared
+from lake.formats.hive import call, commits, deletion, late, refusals, staging
+from lake.formats.hive.catalog import HOME, open_metastore, table_of
+from lake.formats.hive.commits import LOOK, VERSION, Record, new_version
+from lake.formats.hive.evidence import Evidence, Seen, check_identity, look, still_there
 from lake.formats.hive.publication import Publication
 from lake.formats.hive.slices import File, placed
-from lake.formats.hive.superseded import in_use
 from lake.locations import file_at, path_in, uri_of
 from lake.metastore import TIMEOUT, Metastore, Partition, Table
 from lake.model import TableRef, words_of
-from lake.optional import made_anew
 from lake.plan import (
     Commit,
     LeftOut,
@@ -45,9 +41,6 @@ from lake.ports import Deletion, Journal, Prepared, Report, Rewrite
 
 _LOOKS = 5
 """How often partitions are looked at before a commit, and the commit is put off, while writers add files."""
-
-_SURE_FOR = timedelta(minutes=2)
-"""How long after a look a file may be deleted without another one; a fence holds its partition for longer."""
 
 
 class HiveWriter:
@@ -81,7 +74,7 @@ class HiveWriter:
         """See ``TableWriter``."""
         with open_metastore(self._ref) as metastore:
             table, seen = look(metastore, self._ref, plan.partitions)
-        self._same_table(table)
+        check_identity(self._ref, table)
         refusals.check(self._ref.name, table)
         groups, left_out = still_there(plan, seen)
         if not groups:
@@ -92,14 +85,14 @@ class HiveWriter:
         for name in partitions:
             self._files.check_owner(f"{self._ref.name}, {words_of(name)}", seen[name].place.location)
         version = new_version(plan.plan_id, epoch, time.time_ns())
-        tasks = self._tasks(plan, groups, version, table)
-        with self._told_by_slices(plan, tasks):
+        tasks = staging.tasks_of(self._ref, plan, groups, version, table)
+        with staging.named_by_slices(self._ref, plan, tasks):
             choices = choose(tasks, self._engines, plan.options, self._ref.name)
         evidence = Evidence(seen={name: seen[name] for name in partitions}, tasks=tasks, choices=choices)
         self.fence()
         self.journal(Staged(token=version, paths=(f"{HOME}/{version}/",)))
         with self._storage():
-            self._make_version(version, evidence.seen)
+            staging.make_version(self._ref, version, evidence.seen)
         return Prepared(
             plan=plan, epoch=epoch, instant=version, groups=groups, left_out=left_out, notes=notes(choices),
             evidence=evidence,
@@ -127,7 +120,7 @@ class HiveWriter:
                     )
                 )  # fmt: skip
 
-            with self._told_by_slices(plan, one):
+            with staging.named_by_slices(self._ref, plan, one):
                 for file in engine.rewrite(one, plan.options, told, self._cancelled):
                     path = path_in(self._ref.location, file.path)
                     partition = plan.groups[file.group].partition
@@ -208,7 +201,7 @@ class HiveWriter:
         """See ``CarriesLateFiles``."""
         with open_metastore(self._ref) as metastore:
             table = table_of(metastore, self._ref)
-            self._same_table(table)
+            check_identity(self._ref, table)
             late.tell(metastore, table, self._ref, last, move, before or (last.place, last.token), self.fence)
 
     def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
@@ -219,48 +212,9 @@ class HiveWriter:
 
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
         """See ``TableWriter``."""
-        looked = self._look_for_deletion(versions)
-        freed, left = 0, {}
-        for index, version in enumerate(versions):
-            path = file_at(self._ref.location, version.path)
-            try:
-                there = self._files.status(path)
-                # Many deletions may take long, and a process may be stopped at any of them, for longer than its hold.
-                if time.monotonic() - looked > _SURE_FOR.total_seconds():
-                    looked = self._look_for_deletion(versions[index:])
-                    there = self._files.status(path)
-            except FileNotFoundError:
-                continue
-            other = version.differs(there.bytes, datetime.fromtimestamp(there.modified_ns / 1e9, UTC))
-            if other is not None:
-                left[index] = other
-                continue
-            self._files.delete(path)
-            freed += there.bytes
-        # Also of files that are gone already: whoever deleted them may have died before he came here.
-        below = f"{home_of(self._ref)}/"
-        for directory in {dirname(file_at(self._ref.location, version.path)) for version in versions}:
-            # A partition's own directory stays, for whoever drops the partition and adds it again.
-            if directory.startswith(below):
-                self._remove_empty(directory)
-                commits.forget(self._ref, directory.removeprefix(below).partition("/")[0])
-        return Deletion(bytes_freed=freed, left=left)
+        return deletion.delete(self._ref, versions, self.fence)
 
     # Its parts.
-
-    def _look_for_deletion(self, versions: Sequence[SupersededVersion]) -> float:
-        """When it was begun to look. Raises Conflict where nobody may delete these any more."""
-        begun = time.monotonic()
-        self.fence()
-        with open_metastore(self._ref) as metastore:
-            table = table_of(metastore, self._ref)
-            self._same_table(table)
-            if (why := shared(metastore, table)) is not None:
-                raise Conflict(f"{self._ref.name}: {why}")
-            places = list(places_of(metastore, table))
-        for reason in in_use(self._ref, versions, places).values():
-            raise Conflict(reason)
-        return begun
 
     @contextmanager
     def _storage(self) -> Iterator[None]:
@@ -270,71 +224,6 @@ class HiveWriter:
         except OSError as error:
             raise Transient(f"{self._ref.name}: {error.strerror or error}") from error
 
-    def _remove_empty(self, directory: str) -> None:
-        """Remove a directory of a version, and those above it in the version, as far as they are empty."""
-        with suppress(OSError):
-            while dirname(directory) != home_of(self._ref):
-                self._files.remove_empty(directory)
-                directory = dirname(directory)
-
-    def _same_table(self, table: Table) -> None:
-        another = made_anew(replace(self._ref, identity=identity_of(table)), self._ref.identity)
-        if another is not None:
-            raise Conflict(another)
-
-    def _tasks(self, plan: Plan, groups: Sequence[int], version: str, table: Table) -> list[Task]:
-        attempts, schema = f"{home_of(self._ref)}/{version}/{ATTEMPTS}", schema_of(table)
-        suffix = str(refusals.kind_of(table)).lower()
-        return [
-            Task(
-                group=index,
-                inputs=tuple(file_at(self._ref.location, str(item.path)) for item in plan.groups[index].slices),
-                outputs=tuple(
-                    f"{attempts}/{output_name(version, index, number, suffix)}"
-                    for number in range(plan.groups[index].output_files)
-                ),
-                bytes=plan.groups[index].bytes,
-                schema=schema,
-            )
-            for index in groups
-        ]
-
-    def _make_version(self, version: str, seen: Mapping[str, Seen]) -> None:
-        """Make the directories of a version; they belong to whom the partitions' own belong to."""
-        home = home_of(self._ref)
-        with suppress(FileExistsError):
-            self._files.make_directory(home)
-        self._files.take_after(home, self._ref.location)
-        for directory in (f"{home}/{version}", f"{home}/{version}/{ATTEMPTS}"):
-            self._files.make_directory(directory)
-            self._files.take_after(directory, self._ref.location)
-        for name, one in seen.items():
-            directory = f"{home}/{version}"
-            for part in commits.place_in(version, name).split("/")[2:]:
-                directory = f"{directory}/{part}"
-                with suppress(FileExistsError):
-                    self._files.make_directory(directory)
-                    self._files.take_after(directory, one.place.location)
-
-    @contextmanager
-    def _told_by_slices(self, plan: Plan, tasks: Sequence[Task]) -> Iterator[None]:
-        """Of groups that are left out the inputs to be left alone are told by the slices' own names."""
-        try:
-            yield
-        except Conflict as error:
-            if len(error.args) < 2:
-                raise
-            names = {
-                file_at(self._ref.location, str(item.path)): str(item.path)
-                for task in tasks
-                for item in plan.groups[task.group].slices
-            }
-            named = [
-                replace(one, quarantine=tuple(names.get(path, path) for path in one.quarantine))
-                for one in error.args[1]
-            ]
-            raise Conflict(error.args[0], tuple(named)) from error
-
     def _last_look(self, metastore: Metastore, publication: Publication) -> tuple[Table, Mapping[str, Seen]]:
         """The table and its partitions right before the commit, but for those that have to be left out.
 
@@ -343,7 +232,7 @@ class HiveWriter:
         for _ in range(_LOOKS):
             self.fence()
             table, now = look(metastore, self._ref, publication.seen.keys())
-            self._same_table(table)
+            check_identity(self._ref, table)
             with self._storage():
                 is_still = publication.follows(now)
             if is_still:

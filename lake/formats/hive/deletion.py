@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deletes files that plans have replaced, after a look whether anybody reads them."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from posixpath import dirname
+
+from lake.errors import Conflict
+from lake.filesystems import files_of
+from lake.formats.hive import commits
+from lake.formats.hive.catalog import open_metastore, places_of, table_of
+from lake.formats.hive.commits import home_of
+from lake.formats.hive.evidence import check_identity
+from lake.formats.hive.neighbours import shared
+from lake.formats.hive.superseded import in_use
+from lake.locations import file_at
+from lake.model import TableRef
+from lake.plan import SupersededVersion
+from lake.ports import Deletion
+
+_SURE_FOR = timedelta(minutes=2)
+"""How long after a look a file may be deleted without another one; a fence holds its partition for longer."""
+
+
+def delete(ref: TableRef, versions: Sequence[SupersededVersion], fence: Callable[[], None]) -> Deletion:
+    """See ``TableWriter``. ``fence`` raises where somebody else may have the partitions by now."""
+    files = files_of(ref.location)
+    looked = _look(ref, versions, fence)
+    freed, left = 0, {}
+    for index, version in enumerate(versions):
+        path = file_at(ref.location, version.path)
+        try:
+            there = files.status(path)
+            # Many deletions may take long, and a process may be stopped at any of them, for longer than its hold.
+            if time.monotonic() - looked > _SURE_FOR.total_seconds():
+                looked = _look(ref, versions[index:], fence)
+                there = files.status(path)
+        except FileNotFoundError:
+            continue
+        other = version.differs(there.bytes, datetime.fromtimestamp(there.modified_ns / 1e9, UTC))
+        if other is not None:
+            left[index] = other
+            continue
+        files.delete(path)
+        freed += there.bytes
+    # Also of files that are gone already: whoever deleted them may have died before he came here.
+    below = f"{home_of(ref)}/"
+    for directory in {dirname(file_at(ref.location, version.path)) for version in versions}:
+        # A partition's own directory stays, for whoever drops the partition and adds it again.
+        if directory.startswith(below):
+            _remove_empty(ref, directory)
+            commits.forget(ref, directory.removeprefix(below).partition("/")[0])
+    return Deletion(bytes_freed=freed, left=left)
+
+
+def _look(ref: TableRef, versions: Sequence[SupersededVersion], fence: Callable[[], None]) -> float:
+    """When it was begun to look. Raises Conflict where nobody may delete these any more."""
+    begun = time.monotonic()
+    fence()
+    with open_metastore(ref) as metastore:
+        table = table_of(metastore, ref)
+        check_identity(ref, table)
+        if (why := shared(metastore, table)) is not None:
+            raise Conflict(f"{ref.name}: {why}")
+        places = list(places_of(metastore, table))
+    for reason in in_use(ref, versions, places).values():
+        raise Conflict(reason)
+    return begun
+
+
+def _remove_empty(ref: TableRef, directory: str) -> None:
+    """Remove a directory of a version, and those above it in the version, as far as they are empty."""
+    files = files_of(ref.location)
+    with suppress(OSError):
+        while dirname(directory) != home_of(ref):
+            files.remove_empty(directory)
+            directory = dirname(directory)
