@@ -103,11 +103,10 @@ def formats_of(source: Source) -> tuple[str, ...]:
     """Formats that tables of a source may have, by how they are found there."""
     if source.format is not None:
         return (source.format,)
-    if source.path is None and source.metastore is None:
+    if source.metastore is None:  # a directory may show tables of formats that metastores list as well
         return lake.formats.FORMATS
-    in_metastore = source.metastore is not None
     adapters = map(lake.formats.load_format, lake.formats.FORMATS)
-    return tuple(adapter.name for adapter in adapters if isinstance(adapter, FoundInMetastore) == in_metastore)
+    return tuple(adapter.name for adapter in adapters if isinstance(adapter, FoundInMetastore))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

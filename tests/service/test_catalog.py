@@ -3,11 +3,14 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from daemon_toys import known
 from support import needs_server
+from toys.timeline import ToyFormat
 
 from lake.locations import place_of
 from lake.model import CatalogRef, TableRef
@@ -56,6 +59,20 @@ def test_a_source_that_is_a_table_keeps_the_tables_own_name_or_gets_the_one_give
     assert names(catalog(f'[[sources]]\npath = "{base}"\n')) == {"own": "dir"}
     assert names(catalog(f'[[sources]]\npath = "{base}"\nname = "a.b"\n')) == {"a.b": "dir"}
     assert names(catalog(f'[[sources]]\npath = "{base}"\nprefix = "p."\n')) == {"p.own": "dir"}
+
+
+def test_a_path_source_finds_tables_of_formats_that_metastores_list_as_well(catalog, tmp_path):
+    class ListedToo(ToyFormat):
+        def discover(self, location: str) -> Iterator[TableRef]:
+            yield from super().discover(location) if location.endswith("/t") else ()
+
+        def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
+            yield from ()
+
+    (tmp_path / "lake" / "t").mkdir(parents=True)
+    with known(ListedToo()):
+        found = catalog('[[sources]]\npath = "lake/t"\n').refs()
+    assert [(ref.name, ref.format) for ref in found] == [("t", "toy")]
 
 
 def test_a_pattern_names_tables_by_their_path_below_its_fixed_part(catalog, tmp_path):
