@@ -159,6 +159,18 @@ class HasTimeline(Protocol):
 
 
 @runtime_checkable
+class TakesSettings(Protocol):
+    """What a ``TableFormat`` adds that can't open its tables without being told how, as behind a catalog's server."""
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Keep ``settings``, Spark's by their full names (``spark.sql.catalog.NAME.uri``), in place of earlier ones.
+
+        Called before the format is first asked for anything, and whenever another configuration comes into force, from
+        any thread. Reaches nobody and raises nothing: what is wrong with them ``check`` says. Some may be secrets.
+        """
+
+
+@runtime_checkable
 class FoundInMetastore(Protocol):
     """What a ``TableFormat`` adds whose tables a Hive metastore lists; ``TableRef.catalog`` then says which one."""
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import lake.formats
 from lake import hdfs, s3
 from lake.model import TableRef
 from lake.redaction import remember_settings
@@ -17,7 +18,7 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 
 
 def open_config(chosen: Path | None = None) -> Config:
-    """The configuration, in force in this process: its secrets are hidden, and S3 is reached as it says.
+    """The configuration, in force in this process: its secrets are hidden, storage and catalogs are reached as it says.
 
     Raises ConfigError.
     """
@@ -33,6 +34,7 @@ def _in_force(config: Config) -> Config:
     remember_settings(config.settings())
     s3.configure(config.spark)
     hdfs.configure(config.spark)
+    lake.formats.configure(config.spark)
     return config
 
 

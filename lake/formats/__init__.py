@@ -1,19 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """Table formats, each one package exporting one ``TableFormat``, imported when first used."""
 
+from collections.abc import Mapping
 from importlib import import_module
 from pkgutil import iter_modules
+from threading import Lock
+from types import MappingProxyType
 from typing import cast
 
 from lake.errors import Rejected
+from lake.optional import TakesSettings
 from lake.ports import TableFormat
 
 FORMATS = tuple(sorted(found.name for found in iter_modules(__path__) if found.ispkg))
 """The name of every format: its package's."""
 
 
+_settings: Mapping[str, str] = MappingProxyType({})
+#: the adapters that have been told the settings, by name
+_told: dict[str, TakesSettings] = {}
+_telling = Lock()
+
+
+def configure(settings: Mapping[str, str]) -> None:
+    """Take Spark's settings for this process: formats that want them are told (``lake.optional.TakesSettings``).
+
+    They replace those of an earlier call. A format that is loaded later is told then.
+    """
+    global _settings
+    with _telling:
+        _settings = MappingProxyType(dict(settings))
+        for adapter in _told.values():
+            adapter.configure(_settings)
+
+
 def load_format(name: str) -> TableFormat:
-    """The adapter of the format called ``name``; Rejected when there is none."""
+    """The adapter of the format called ``name``, told the settings in force; Rejected when there is none."""
     if name not in FORMATS:
         raise Rejected(f"unknown table format {name!r}; known: {', '.join(FORMATS)}")
-    return cast(TableFormat, import_module(f"lake.formats.{name}").FORMAT)
+    adapter = cast(TableFormat, import_module(f"lake.formats.{name}").FORMAT)
+    if isinstance(adapter, TakesSettings):
+        with _telling:
+            if _told.get(name) is not adapter:
+                adapter.configure(_settings)
+                _told[name] = adapter
+    return adapter
