@@ -261,12 +261,6 @@ class PlacedFile:
         """When it was written."""
         return _EPOCH + timedelta(milliseconds=self.modified_ms)
 
-    def as_superseded(self, partition: str, instant: str) -> SupersededVersion:
-        """The same as a file that is to be deleted once its retention has passed."""
-        return SupersededVersion(
-            partition=partition, path=self.path, bytes=self.bytes, instant=instant, modified_at=self.modified_at
-        )
-
 
 def milliseconds_of(moment: datetime) -> int:
     """A moment as ``PlacedFile`` and the database have it."""

@@ -2,7 +2,7 @@
 """A Hive metastore, spoken to over Thrift without a JVM: which tables and partitions there are, and where."""
 
 from lake.metastore.client import BATCH, TIMEOUT, Metastore, as_written
-from lake.metastore.objects import Partition, Storage, Table, name_of, values_of
+from lake.metastore.objects import Partition, Storage, Table, values_of
 from lake.metastore.pool import connected
 
 __all__ = [
@@ -14,6 +14,5 @@ __all__ = [
     "Table",
     "as_written",
     "connected",
-    "name_of",
     "values_of",
 ]

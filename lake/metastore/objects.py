@@ -5,19 +5,14 @@ The numbers are those of ``hive_metastore.thrift``, which every release of Hive 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lake.metastore.thrift import STRING, STRUCT, Items, Pairs, Struct, string_map
 
-NULL = "__HIVE_DEFAULT_PARTITION__"
-"""What a metastore puts for a null, or an empty string, among the values of a partition."""
-
 _NOTED = "path"
 _HEX = re.compile("%([0-9A-Fa-f]{2})")
-#: what Hive writes as its code: control characters and what means something in a path
-_ESCAPED = re.compile("[\x01-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +35,6 @@ class Storage:
     def input_format(self) -> str:
         """The class that reads the files."""
         return _text(self.raw, 3)
-
-    @property
-    def output_format(self) -> str:
-        """The class that writes files."""
-        return _text(self.raw, 4)
 
     @property
     def buckets(self) -> int:
@@ -162,22 +152,10 @@ def values_of(name: str) -> tuple[str, ...]:
     )
 
 
-def name_of(columns: Sequence[str], values: Sequence[str]) -> str:
-    """The name of a partition, as Hive makes it: codes for what means something in a path."""
-    return "/".join(
-        f"{_escaped(column)}={_escaped(value) if value else NULL}"
-        for column, value in zip(columns, values, strict=True)
-    )
-
-
 def columns_of(raw: Struct, number: int) -> tuple[tuple[str, str], ...]:
     """Names and types in a list of columns."""
     found = _value(raw, number, None)
     return tuple((_text(column, 1), _text(column, 2)) for column in found.items) if isinstance(found, Items) else ()
-
-
-def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def _value(raw: Struct, number: int, absent: Any) -> Any:

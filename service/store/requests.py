@@ -12,7 +12,7 @@ from lake.plan import PlanKind
 from lake.trace import current_traceparent
 from service.store.audit import audited
 from service.store.base import StorePart, insert_if_absent, own_key
-from service.store.clock import db_now, moment, optional_moment
+from service.store.clock import db_now, moment
 from service.store.errors import IdempotencyMismatch, NotFound
 from service.store.listing import id_of
 from service.store.models import RequestRow
@@ -107,7 +107,6 @@ def _request(row: Row[Any]) -> Request:
         idempotency_key=row.idempotency_key and row.idempotency_key.removeprefix(f"{row.actor}\n"),
         actor=row.actor,
         created_at=moment(row.created_at_ms),
-        answered_at=optional_moment(row.answered_at_ms),
         plan_ids=tuple(row.plan_ids),
         answer=row.answer,
     )

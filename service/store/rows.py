@@ -137,7 +137,6 @@ def table_state(row: Any) -> TableState:
         halted_reason=row.halted_reason,
         halted_at=optional_moment(row.halted_at_ms),
         quarantined=row.quarantined,
-        registered_at=moment(row.registered_at_ms),
         freed_bytes=row.freed_bytes,
     )
 
@@ -191,7 +190,6 @@ def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView
         input_files=row.input_files,
         input_bytes=row.input_bytes,
         output_files=row.output_files,
-        predicted_cpu_seconds=None if row.predicted_cpu_ms is None else row.predicted_cpu_ms / 1000,
         used_cpu_seconds=None if row.used_cpu_ms is None else row.used_cpu_ms / 1000,
         cpu_measured=row.rewrite_cpu_ms is not None,
         adopted=row.adopted,

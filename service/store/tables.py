@@ -181,19 +181,12 @@ class Tables(StorePart):
         """``last_scan`` of every table, or of each of ``names``, that has one."""
         return self._last_scans(ok, *(() if names is None else [TableRow.name.in_(names)]))
 
-    def first_scans(self, names: Collection[str] | None = None) -> dict[str, ScanRecord]:
-        """The oldest scan of every table, or of each of ``names``, that succeeded: what it was like before.
-
-        It is never forgotten.
-        """
-        return self._scans_at(TableRow.first_ok_scan_id, *(() if names is None else [TableRow.name.in_(names)]))
-
     def first_scan(self, name: str) -> ScanRecord | None:
-        """The oldest scan of a table that succeeded; None without one."""
+        """The oldest scan of a table that succeeded, which is never forgotten; None without one."""
         return self._scans_at(TableRow.first_ok_scan_id, TableRow.name == name).get(name)
 
     def pointed_scans(self, known: Known | None = None, *, names: Collection[str] | None = None) -> PointedScans:
-        """``last_scans``, those that succeeded, and ``first_scans`` of every table, or of each of ``names``.
+        """``last_scan``, the last that succeeded and ``first_scan`` of every table, or of each of ``names``.
 
         A scan that is several of them is read once, and one that is ``known`` is not.
         """

@@ -93,7 +93,6 @@ def _written(row: Any) -> WrittenPartition:
     return WrittenPartition(
         table=row.table_name,
         partition=None if row.partition_path == ALL_PARTITIONS else row.partition_path,
-        reported_at=moment(row.reported_at_ms),
         reported_by=row.reported_by,
         due_at=moment(row.due_at_ms),
         report=row.reported_at_ms,

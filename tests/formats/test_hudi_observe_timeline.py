@@ -204,7 +204,7 @@ def test_a_bootstrap_instant_that_is_no_time_counts_as_the_epoch() -> None:
     assert instant_datetime("00000000000001", "UTC") == datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def test_file_names_tell_group_instant_and_log_version() -> None:
+def test_file_names_tell_group_and_instant() -> None:
     base = data_file("a=1/b=2/f1c-0_3-20-31_20260101000001000.parquet")
     log = data_file(".f_1c-0_20260101000002000.log.12_0-1-2")
     change_data = data_file("p/.f1c-0_20260101000002000.log.1_0-1-2-cdc")
@@ -212,7 +212,7 @@ def test_file_names_tell_group_instant_and_log_version() -> None:
     assert log is not None
     assert change_data is not None
     assert (base.group, base.instant, base.is_log) == (("a=1/b=2", "f1c-0"), T1, False)
-    assert (log.group, log.instant, log.is_log, log.log_version) == (("", "f_1c-0"), T2, True, 12)
+    assert (log.group, log.instant, log.is_log) == (("", "f_1c-0"), T2, True)
     assert (log.is_cdc, change_data.is_cdc) == (False, True)
     assert data_file("p/part-0000.parquet") is None
     assert data_file("p/_SUCCESS") is None

@@ -60,7 +60,7 @@ class Changing:
             ref=TableRef(name=name, format=format_, location="/lake"),
             mode=chance.choice(("observe", "compact", "off")),
             pause=Pause(by="ada", at=NOON, reason="") if chance.random() < 0.3 else None, halted_reason=None,
-            halted_at=NOON if chance.random() < 0.3 else None, quarantined={}, registered_at=NOON,
+            halted_at=NOON if chance.random() < 0.3 else None, quarantined={},
         )  # fmt: skip
         if chance.random() < 0.8:
             ok, told = chance.random() < 0.7, chance.random() < 0.7
@@ -172,7 +172,7 @@ def test_tables_are_gone_through_as_often_whatever_the_number_of_proposals():
     tables = [
         TableState(
             ref=TableRef(name=f"t{n}", format="hudi", location="/lake"), mode="propose", pause=None, halted_reason=None,
-            halted_at=None, quarantined={}, registered_at=NOON,
+            halted_at=None, quarantined={},
         )
         for n in range(9)
     ]  # fmt: skip

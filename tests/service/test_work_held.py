@@ -61,7 +61,7 @@ def test_plans_are_cut_to_the_budget_of_their_table_and_the_rest_is_planned_when
             running.run_once()
         (done,) = store.plans()
         assert (done.state, done.partition_count) == (PlanState.COMPLETED, 1)
-    assert done.predicted_cpu_seconds == pytest.approx(5, abs=0.01)
+    assert done.estimate["worth"]["cpu_seconds"] == pytest.approx(5, abs=0.01)
     assert done.used_cpu_seconds is not None
     with daemon(tmp_path, **policy) as running:
         answer = scan_and_plan(running.config, running.store, running.scheduler._catalog.find("t1"), actor="test")

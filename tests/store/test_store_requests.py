@@ -16,13 +16,12 @@ def test_a_request_is_answered_once(store: Store) -> None:
     request = store.request(request_id)
     assert (request.table, request.partitions, request.dry_run, request.actor) == ("t", ("a", "b"), True, "ada")
     assert request.overrides == {"small_file_limit": "1MiB"}
-    assert (request.answer, request.answered_at, request.plan_ids) == (None, None, ())
+    assert (request.answer, request.plan_ids) == (None, ())
     assert [r.request_id for r in store.open_requests()] == [request_id, second]
     store.answer_request(request_id, plan_ids=["p1"], answer={"outcome": "planned"})
     store.answer_request(request_id, plan_ids=[], answer={"outcome": "late"})
     request = store.request(request_id)
     assert (request.plan_ids, request.answer) == (("p1",), {"outcome": "planned"})
-    assert request.answered_at is not None
     assert [r.request_id for r in store.open_requests()] == [second]
     assert store.request(second).partitions is None
     for use in (lambda: store.request("nope"), lambda: store.answer_request("nope", answer={})):

@@ -24,7 +24,6 @@ class Request:
     idempotency_key: str | None
     actor: str
     created_at: datetime
-    answered_at: datetime | None
     plan_ids: tuple[str, ...]
     answer: Mapping[str, Any] | None
     #: W3C trace context of whoever asked, where somebody traces

@@ -95,7 +95,6 @@ class PlanView:
     input_files: int
     input_bytes: int
     output_files: int
-    predicted_cpu_seconds: float | None
     used_cpu_seconds: float | None
     cpu_measured: bool
     adopted: str | None

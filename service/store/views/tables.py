@@ -100,7 +100,6 @@ class TableState:
     halted_reason: str | None
     halted_at: datetime | None
     quarantined: Mapping[str, str]
-    registered_at: datetime
     #: of superseded files that the cleaner deleted
     freed_bytes: int = 0
 
@@ -208,7 +207,6 @@ class WrittenPartition:
 
     table: str
     partition: str | None
-    reported_at: datetime
     reported_by: str
     due_at: datetime
     report: int

@@ -27,7 +27,6 @@ class DataFile:
     is_log: bool
     #: change data beside the table's own rows; belongs to no slice
     is_cdc: bool = False
-    log_version: int = 0
 
     @property
     def group(self) -> Group:
@@ -47,7 +46,6 @@ def data_file(path: str) -> DataFile | None:
             instant=match["instant"],
             is_log=True,
             is_cdc=match["cdc"] is not None,
-            log_version=int(match["version"]),
         )
     match = _BASE.fullmatch(name)
     if match is None:
