@@ -184,12 +184,17 @@ class Details(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Candidates:
-    """A snapshot as arrays, one entry a slice in the snapshot's order, and the decisions made so far.
+    """A snapshot as arrays, and the decisions made so far.
 
-    ``partition`` indexes ``partitions``, which are sorted; ``cell`` numbers the distinct partitions and group keys
-    together, in the order of partitions; ``order`` are the selected partitions' indices in the order of planning;
-    ``codes`` are indices into ``REASONS`` or ``UNDECIDED``: what may be planned. ``log_files`` are counts;
-    ``rewritable`` is what compaction may take: neither filtered, quarantined nor busy.
+    All arrays but ``order`` have one length: an entry per slice, in the snapshot's order. ``partition`` indexes
+    ``partitions``, the distinct ones in use, sorted; ``cell`` numbers the distinct pairs of partition and group key, in
+    the order of partitions. ``order`` are indices of the selected partitions, in the order of planning.
+
+    ``bytes`` are of base files, 0 for a slice without one; ``log_files`` are counts and ``log_bytes`` the slice's bytes
+    of them, 0 without any; ``modified_us`` are µs since 1970 in UTC. ``codes`` are indices into ``REASONS``, or
+    ``UNDECIDED`` for what may be planned, and ``numbers`` are the reasons' own (``reason_text``), 0 where one has none.
+    ``rewritable`` is what compaction may take: what is neither filtered, quarantined nor busy, and of the young what
+    ``decide_large`` says. ``details`` answers for few slices what would cost too much for all.
     """
 
     partitions: list[str]
@@ -224,8 +229,11 @@ def find_candidates(
 ) -> Candidates:
     """Decide every slice that needs no look at its neighbours; the others stay ``UNDECIDED``.
 
-    ``partitions`` are those somebody asked for by name: they replace the policy's partition filter. Without
-    ``waiting`` it is as if all were over that a slice may wait for (``WAITING``).
+    ``now`` is timezone-aware. ``partitions`` are those somebody asked for by name, with or without slashes at their
+    ends: they replace the policy's partition filter, and one that the snapshot does not have is ignored.
+    ``quarantined`` are paths of base files. Without ``waiting`` it is as if all were over that a slice may wait for
+    (``WAITING``), and ``failed`` and ``declined`` don't matter. Bounds are strict: a slice is young while its age is
+    less than ``quiet_period``, and small while its base file is less than ``small_file_limit_bytes``.
     """
     slices = snapshot.slices
     names, partition = _partitions(slices["partition"])
@@ -269,7 +277,7 @@ def find_candidates(
 
 
 def decide_recent(found: Candidates, policy: Sizing, now_us: int) -> None:
-    """Slices whose quiet period is not over."""
+    """Slices whose quiet period is not over; ``now_us`` are µs since 1970 in UTC."""
     if not policy.quiet_period:
         return
     ages_us = now_us - found.modified_us

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a rewrite costs and what it saves, predicted: CPU seconds, bytes, opens, and money where prices are set.
 
-docs/planning.md has every formula with its source.
+docs/planning.md has every formula with its source. The constants are round numbers of the right order, not measured on
+anybody's hardware; plans that have been completed correct them (``rates``). MiB is 2^20 bytes.
 """
 
 import math
@@ -20,29 +21,32 @@ from planner.knobs import Sizing
 
 #: CPU seconds of a plan whatever its size: looking again, publishing, the receipt, the commit
 FIXED_SECONDS = 5.0
-#: bytes a core rewrites in a second; ``auto`` counts as the slowest that it may choose
+#: bytes per second that one core rewrites, by engine; ``auto`` counts as the slowest that it may choose
 BYTES_PER_SECOND: Mapping[str, int] = MappingProxyType(
     {"stitch": 400 * MIB, "arrow": 100 * MIB, "spark": 25 * MIB, "auto": 25 * MIB}
 )
-#: CPU seconds by which a file more costs each reader: listed, opened, its footer read, a task begun
+#: CPU seconds that each further file costs each reader: listed, opened, its footer read, a task begun
 OPEN_SECONDS = 0.02
 #: bytes of a footer and its indexes, which a reader needs of every file
 FOOTER_BYTES = 64 << 10
 #: requests to an object store for each open: the footer and the data
 REQUESTS_PER_OPEN = 2
-#: bytes of logs that a core merges in a second while it reads
+#: bytes of logs per second that one core merges while it reads
 MERGED_BYTES_PER_SECOND = 25 * MIB
 #: how much the constants weigh against history: as much as one plan
 _PRIOR = 1.0
 #: no history makes a plan cheaper than by this factor: one that went wrong must not make work free
 _LEAST_FACTOR = 0.05
-#: what stands for "never" where a number is wanted
+#: days that stand for "never" where a number is wanted
 NEVER_DAYS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """How many CPU seconds a plan takes, and after how many ``plans`` of this installation; 0 are the constants."""
+    """How many CPU seconds a plan takes: ``fixed_seconds``, and ``seconds_per_byte`` that it reads.
+
+    ``plans`` is of how many plans of this installation the rates were learned; with 0 they are the constants.
+    """
 
     fixed_seconds: float = FIXED_SECONDS
     seconds_per_byte: float = 1 / BYTES_PER_SECOND["auto"]
@@ -88,7 +92,11 @@ def rates(engine: str, history: Iterable[tuple[int, float]]) -> Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What things cost, in any one ``currency``. Without a price for CPU nothing has a price."""
+    """What things cost, in any one ``currency``. Without a price for CPU nothing has a price.
+
+    ``cpu_hour`` is the price of one core for an hour, ``request_1000`` that of 1,000 requests to an object store,
+    ``gib_month`` that of 2^30 bytes stored for a month of 365.25 ÷ 12 days.
+    """
 
     cpu_hour: float = 0.0
     request_1000: float = 0.0
@@ -103,7 +111,7 @@ class Prices:
     def of(
         self, cpu_seconds: float, requests: float, stored_bytes: float = 0, stored: timedelta = timedelta()
     ) -> float:
-        """Money for CPU, requests, and bytes that are stored for a time."""
+        """Money for CPU seconds, requests, and ``stored_bytes`` that are kept for the time ``stored``."""
         months = stored / MONTH
         used = cpu_seconds / 3600 * self.cpu_hour + requests / 1000 * self.request_1000
         return used + stored_bytes / GIB * months * self.gib_month
@@ -120,9 +128,13 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """What a plan is predicted to cost once and to save each day. Money is None without prices.
+    """What a plan is predicted to cost once and to save each day.
 
-    ``payback_days`` is None where it saves nothing. ``history`` is how many plans the rates follow from.
+    Once: ``cpu_seconds`` of cores, ``bytes`` read, logs included, and ``cost`` in ``currency``; ``files_saved`` are
+    base files and slices of logs only before, less files after. Per day: opens of files, bytes and CPU seconds that
+    readers are spared, and ``saved_a_day`` in ``currency``. Both sums of money are None without prices; ``cpu_hour`` is
+    the price they go by. ``payback_days`` is what it costs by what it saves per day, in money where there are prices,
+    else in CPU seconds; None where it saves nothing. ``history`` is how many plans the rates follow from.
     """
 
     cpu_seconds: float

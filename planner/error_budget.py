@@ -2,7 +2,13 @@
 """How long an objective was met and missed, how much of its error budget is left, and how fast that burns.
 
 The time between two looks counts as the first of them found it. It is kept in buckets that grow coarser with age, so
-that what is kept of an objective stays small for ever. All times are whole milliseconds since 1970.
+that what is kept of an objective stays small for ever. All moments are whole milliseconds since 1970 in UTC, and all
+spans of time whole milliseconds, unless they are a ``timedelta``.
+
+Windows and burn rates are those of the Site Reliability Workbook, chapter 5, "Alerting on SLOs", in its last and
+recommended form, multiwindow, multi-burn-rate alerts (https://sre.google/workbook/alerting-on-slos/): it pages for 14.4
+over 1 h and for 6 over 6 h, which are 2 % and 5 % of the error budget of 30 days, opens a ticket for 1 over 3 d, which
+is 10 %, and has each confirmed by a window of a twelfth of that, so that an alert ends soon after its cause.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,19 +36,26 @@ WINDOWS: Mapping[str, timedelta] = MappingProxyType(
         "3d": timedelta(days=3),
     }
 )
-"""The times over which burn rates are told, by the name that Prometheus gives them."""
+"""The times over which burn rates are told, by the name that Prometheus gives them: the Workbook's."""
 
 PACES: tuple[tuple[Pace, float, str, str], ...] = (
     ("fast", 14.4, "1h", "5m"),
     ("fast", 6.0, "6h", "30m"),
     ("slow", 1.0, "3d", "6h"),
 )
-"""A budget burns at a pace when its burn rate is above this in the long window, and in the short one still."""
+"""Pace, burn rate, long and short window: a budget burns so when its rate is above that in both windows.
+
+The rates are the Workbook's; *fast* is what it pages for, *slow* what it opens a ticket for.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Time within one step, and how much of it the objective was met and missed; nobody knows of the rest."""
+    """Time within one step, and how much of it the objective was met and missed; nobody knows of the rest.
+
+    It is the time from ``begin``, ms since 1970 and a multiple of ``step``, to before ``begin + step``; ``step``,
+    ``met`` and ``missed`` are ms.
+    """
 
     begin: int
     step: int
@@ -59,9 +72,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compliance:
-    """An objective as it was found ``at`` a moment, with its past.
+    """An objective as it was found ``at`` a moment, ms since 1970, with its past.
 
-    ``met_ms`` and ``missed_ms`` are totals, which only grow; ``buckets`` are in the order of time.
+    Whether it was ``met`` then counts for what follows, for ``holds`` ms at most. ``met_ms`` and ``missed_ms`` are
+    totals, which only grow; ``buckets`` are in the order of time.
     """
 
     at: int

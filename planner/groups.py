@@ -34,9 +34,11 @@ from planner.knobs import Sizing
 class Groups:
     """Groups of all partitions; group ``i`` is ``rows[start[i]:end[i]]``, rows of the snapshot; each follows the last.
 
-    ``bytes`` are those a rewrite reads, logs included; ``outputs`` the files it is asked for; ``small_after`` how
-    many of those are expected below the limit; ``keep`` which groups are worth it; ``why_not`` the reason's code of
-    the others.
+    All arrays but ``rows`` have one entry per group. ``partition`` indexes ``Candidates.partitions``; ``bytes`` are
+    those a rewrite reads, logs included; ``outputs`` are the files it is asked for, and ``small_after`` how many of
+    them are expected below ``small_file_limit_bytes``: all or none, since outputs are taken to be of equal size.
+    ``keep`` says which groups are worth a rewrite; ``why_not`` is the code (``candidates.CODE``) of the reason of those
+    that are not, without a meaning for those that are.
     """
 
     rows: Ints

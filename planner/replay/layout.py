@@ -17,7 +17,10 @@ _COLUMNS = ("bytes", "rows", "log_files", "log_bytes", "modified_us", "oldest_lo
 
 @dataclass(slots=True)
 class Sums:
-    """What a layout adds up to at one moment."""
+    """What a layout adds up to at one moment: live files, those below the limit, bytes and rows of base files.
+
+    Logs are in none of them; a file of logs only counts as a small one of 0 bytes.
+    """
 
     files: int = 0
     small_files: int = 0
@@ -29,7 +32,10 @@ class Layout:
     """Files by number, of which those below ``script.strands`` are of writers and the others of rewrites.
 
     A file that was rewritten points to its successor, so that what a writer does to a strand is done to the file that
-    has its rows now. ``open`` has by partition the files that planning has to look at.
+    has its rows now. ``open`` has by partition the files that planning has to look at. Columns are int64 and indexed by
+    a file's number, with room for files to come: sizes are bytes, of base file and logs apart; ``rows`` are of the base
+    file; moments, here and in arguments, are µs since 1970 in UTC, ``oldest_log_us`` ``NEVER_US`` without logs.
+    Partitions are places in ``script.partitions``.
     """
 
     def __init__(self, script: Script, small_file_limit_bytes: int) -> None:

@@ -170,7 +170,14 @@ class CopyOnWrite:
                 done += part
 
     def _closed_in_time(self, rows: int, row_bytes: float) -> Iterator[int]:
-        """The rows of each file that the writer makes of those meant for one: it is closed when it is full."""
+        """The rows of each file that the writer makes of those meant for one: it is closed when it is full.
+
+        From ``HoodieBaseParquetWriter.canWrite`` (Hudi 1.x): with *n* rows of *r* bytes each written, the next one goes
+        into another file if ``n × r > most − 2 × r``, where *most* is the maximum size and a share more
+        (``hoodie.parquet.compression.ratio``). The least such *n* is ``floor(most ÷ r − 2) + 1``. Hudi does not look
+        after each row, but first after 100 and then after half of those that it expects to fit yet, 100 at least and
+        10,000 at most; so a file of few large rows may get up to 100 more than here.
+        """
         most = rows
         if row_bytes:
             most = max(math.floor(self._closed_above / row_bytes) - 1, 1)

@@ -189,7 +189,11 @@ def spread_over_tasks(rows: int, tasks: int) -> list[int]:
 
 
 def spread(count: int, weights: Sequence[int]) -> list[int]:
-    """``count`` as whole shares in proportion to ``weights``, which add up to it."""
+    """``count`` as whole shares in proportion to ``weights``, a share for each, which add up to ``count``.
+
+    What all shares up to one have together is rounded down, so that each is less than 1 off its exact value. Raises
+    ZeroDivisionError where the weights are all 0.
+    """
     whole = sum(weights)
     shares, before, done = [], 0, 0
     for weight in weights:
