@@ -345,8 +345,9 @@ class Staged:
     """What an attempt at a plan is about to leave on its table, uncommitted, in words that only the format understands.
 
     ``token`` is a name that no other attempt has, such as an instant or a version's directory, but where attempts
-    share an adopted instant. ``paths`` are the files, and directories, where anything of it is to be found; a format
-    that finds it on the table's own timeline names none.
+    share an adopted instant. ``paths`` are what the paths of all its files begin with: names of files, directories, or
+    any other prefix that is the attempt's alone, since whatever has it is removed at its withdrawal. A format that
+    finds it on the table's own timeline names none.
     """
 
     token: str

@@ -145,6 +145,7 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         """Check every slice against the table and make the plan known to it (step 3).
 
+        What ``rewrite`` may write, and where, is settled here and told to ``journal``.
         An adopted plan is known already: nothing is published, and it is taken whole or not at all.
         Waits a while for writers that are inflight on the partitions. Raises Conflict when they leave no gap or no
         group is left, Transient when the table's lock is taken, Rejected when the table can't be served.
@@ -153,6 +154,8 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         """Write the new files, invisible to readers (step 4). Raises Transient, Rejected or Conflict.
 
+        Each goes to where ``prepare`` said. A writer of the format's own that chooses names itself, under directories
+        that others write to as well, can't be had for it: nobody could tell its files from theirs.
         A Conflict with ``LeftOut`` groups in its ``args[1]`` names inputs that can't be read.
         """
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -67,6 +67,22 @@ def staged_on(case: Case, table: TableRef, staged: list[Staged]) -> set[str]:
     """The tokens of what is on a table uncommitted, told by the table or looked for by what the journal knows."""
     left = case.format.left_of(table, staged) if isinstance(case.format, FindsStaged) else ()
     return {*pending(case.format, table), *left}
+
+
+@contextmanager
+def others_writing(case: Case, plan: Plan, staged: list[Staged]) -> Iterator[dict[str, int]]:
+    """Beside the inputs of ``plan`` is what jobs of other writers have not committed yet: paths with their bytes."""
+    before, base = case.stored(plan.table), place(plan.table.location)
+    paths = [PurePosixPath(str(group.slices[0].path)) for group in plan.groups]
+    theirs = [str(path.with_name("_temporary") / "0" / path.name) for path in paths]
+    for path, theirs_of_it in zip(paths, theirs, strict=True):
+        (base / theirs_of_it).parent.mkdir(parents=True)
+        (base / theirs_of_it).write_bytes((base / str(path)).read_bytes())
+    assert not any(path.startswith(one.paths) for one in staged for path in theirs), "a prefix is lakefold's alone"
+    yield {path: size for path, size in case.stored(plan.table).items() if path not in before}
+    for path in theirs:
+        assert (base / path).exists(), "theirs stays"
+        remove_tree(str((base / path).parent.parent))
 
 
 def live(case: Case, table: TableRef) -> dict[str, int]:
@@ -250,9 +266,10 @@ class WholeTables:
         with attempt(case, plan_all(case.format, table, "p")) as sleeper, attempt(case, sleeper.plan, 2) as one:
             rewrite = sleeper.rewritten() if written else Rewrite(prepared=sleeper.prepared(), outputs=())
             one.journal = sleeper.journal
-            assert one.discarded((rewrite.prepared.instant,) if known else None) <= 1
-            assert (case.stored(table), staged_on(case, table, one.journal)) == (before, set())
-            assert one.discarded(None) == 0, "again"
+            with others_writing(case, sleeper.plan, one.journal) as theirs:
+                assert one.discarded((rewrite.prepared.instant,) if known else None) <= 1
+                assert (case.stored(table), staged_on(case, table, one.journal)) == ({**before, **theirs}, set())
+                assert one.discarded(None) == 0, "again"
             if written:
                 with pytest.raises(LakefoldError):
                     sleeper.writer.commit(rewrite)

@@ -181,3 +181,17 @@ def test_a_commit_that_takes_a_forgotten_withdrawal_for_none_is_found(bench: Ben
     )
     with red("DID NOT RAISE"):
         PORT.test_what_was_withdrawn_can_not_be_committed_once_the_table_has_forgotten_that(bench.case, bench.table)
+
+
+@pytest.mark.parametrize("bench", ["locations-sqlite", "versions-sqlite"], indirect=True)
+def test_staging_under_a_prefix_that_others_write_to_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    writer = writer_of(bench)
+    prepare = writer.prepare
+
+    def anywhere(one: Any, *arguments: Any) -> Any:
+        with patch.object(one, "journal", lambda staged, told=one.journal: told(replace(staged, paths=("dt=",)))):
+            return prepare(one, *arguments)
+
+    monkeypatch.setattr(writer, "prepare", anywhere)
+    with red("a prefix is lakefold's alone"):
+        PORT.test_what_is_withdrawn_leaves_nothing_and_can_not_be_committed(bench.case, bench.table, True, False)
