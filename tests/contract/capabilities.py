@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from contract.attempts import attempt, live, run
 from contract.case import Case
 from contract.plans import plan_all
-from contract.port import attempt, live, run
 from lake.errors import Conflict, Rejected
 from lake.formats import FORMATS
 from lake.model import TableRef

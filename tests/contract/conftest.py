@@ -9,7 +9,8 @@ from support import SOAK
 from toys.bench import Bench, bench_on
 from toys.cases import CASES, CROSSED
 
-pytest.register_assert_rewrite("contract.port", "contract.run", "contract.capabilities", "contract.processes")
+ASKING = ("attempts", "capabilities", "forgotten", "port", "processes", "run")
+pytest.register_assert_rewrite(*(f"contract.{module}" for module in ASKING))
 
 PAIRED = ["timeline-sqlite", "locations-postgresql", "versions-sqlite"]
 

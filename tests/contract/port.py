@@ -5,101 +5,26 @@ A format is put under it by a class of its own that has the fixture ``case`` (``
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hdfs_paths import place, remove_tree
 
+from contract.attempts import attempt, found_again, live, others_writing, run, staged_on
 from contract.case import Case
+from contract.forgotten import Forgotten
 from contract.plans import plan_all
 from lake.errors import Conflict, LakefoldError, Transient
 from lake.model import SLICES_SCHEMA, TableRef
-from lake.optional import FindsStaged, FoundInMetastore, HasIdentity, HasTimeline, identified, made_anew, pending
-from lake.plan import Commit, Plan, Staged
-from lake.ports import Capability, Prepared, Rewrite, TableWriter
+from lake.optional import HasIdentity, HasTimeline, identified, made_anew
+from lake.plan import Staged
+from lake.ports import Rewrite
 
 
-class Attempt:
-    """One attempt at a plan, step by step. ``journal`` is what the database would know of it."""
-
-    def __init__(self, case: Case, plan: Plan, writer: TableWriter, epoch: int = 1) -> None:
-        self.case, self.plan, self.writer, self.epoch = case, plan, writer, epoch
-        self.journal: list[Staged] = []
-        #: data files in storage when the journal was told
-        self.stored_then: dict[str, int] = {}
-        writer.journal = self._told
-
-    def _told(self, staged: Staged) -> None:
-        self.journal.append(staged)
-        self.stored_then = dict(self.case.stored(self.plan.table))
-
-    def prepared(self) -> Prepared:
-        return self.writer.prepare(self.plan, self.epoch)
-
-    def rewritten(self) -> Rewrite:
-        return self.writer.rewrite(self.prepared(), lambda progress: None)
-
-    def committed(self) -> Commit:
-        return self.writer.commit(self.rewritten())
-
-    def discarded(self, tokens: tuple[str, ...] | None) -> int:
-        return self.writer.discard(self.plan.plan_id, tokens, staged=tuple(self.journal), epoch=self.epoch)
-
-
-@contextmanager
-def attempt(case: Case, plan: Plan, epoch: int = 1) -> Iterator[Attempt]:
-    """A writer opened for one attempt."""
-    with case.format.writer(plan.table, case.spark, case.engines) as writer:
-        yield Attempt(case, plan, writer, epoch)
-
-
-def run(case: Case, plan: Plan, epoch: int = 1) -> Commit:
-    """One attempt from its preparation to its commit."""
-    with attempt(case, plan, epoch) as one:
-        return one.committed()
-
-
-def staged_on(case: Case, table: TableRef, staged: list[Staged]) -> set[str]:
-    """The tokens of what is on a table uncommitted, told by the table or looked for by what the journal knows."""
-    left = case.format.left_of(table, staged) if isinstance(case.format, FindsStaged) else ()
-    return {*pending(case.format, table), *left}
-
-
-@contextmanager
-def others_writing(case: Case, plan: Plan, staged: list[Staged]) -> Iterator[dict[str, int]]:
-    """Beside the inputs of ``plan`` is what jobs of other writers have not committed yet: paths with their bytes."""
-    before, base = case.stored(plan.table), place(plan.table.location)
-    paths = [PurePosixPath(str(group.slices[0].path)) for group in plan.groups]
-    theirs = [str(path.with_name("_temporary") / "0" / path.name) for path in paths]
-    for path, theirs_of_it in zip(paths, theirs, strict=True):
-        (base / theirs_of_it).parent.mkdir(parents=True)
-        (base / theirs_of_it).write_bytes((base / str(path)).read_bytes())
-    assert not any(path.startswith(one.paths) for one in staged for path in theirs), "a prefix is lakefold's alone"
-    yield {path: size for path, size in case.stored(plan.table).items() if path not in before}
-    for path in theirs:
-        assert (base / path).exists(), "theirs stays"
-        remove_tree(str((base / path).parent.parent))
-
-
-def live(case: Case, table: TableRef) -> dict[str, int]:
-    """The base files that the format lists, with their bytes."""
-    rows = case.format.snapshot(table).slices.to_pylist()
-    return {row["path"]: row["bytes"] for row in rows if row["path"]}
-
-
-def found_again(case: Case, table: TableRef) -> Iterator[TableRef]:
-    """What the format finds where the table is: in its catalog where it has one, else at its place."""
-    if table.catalog is None:
-        return case.format.discover(table.location)
-    assert isinstance(case.format, FoundInMetastore)
-    return case.format.in_metastore(table.catalog.name, *table.catalog.table.split("."))
-
-
-class WholeTables:
+class WholeTables(Forgotten):
     """What every format owes to planner, executors and cleaner, of tables with and without partitions."""
 
     @pytest.fixture
@@ -276,52 +201,6 @@ class WholeTables:
             assert (case.rows(table), case.commits(table)) == (rows, [])
             assert one.committed().epoch == 2
         assert (case.rows(table), case.commits(table)) == (rows, [("p", 2)])
-
-    # Tables that forget.
-
-    @pytest.mark.parametrize("replaced", [False, True])
-    def test_a_commit_that_its_table_has_forgotten_is_not_taken_for_something_left(
-        self, case: Case, table: TableRef, replaced: bool
-    ):
-        if not case.forget(table):
-            return
-        with attempt(case, plan_all(case.format, table, "p")) as one:
-            commit = one.committed()
-            if replaced:  # but for what the owner has saved, or for a part of it
-                saved = Capability.SAVEPOINTS in case.format.capabilities
-                if saved:
-                    case.save(table)  # type: ignore[attr-defined]
-                for part in case.parts if saved else case.parts[:-1]:
-                    case.update(table, part)
-            case.forget(table)
-            rows, stored = case.rows(table), dict(case.stored(table))
-            assert stored.keys() >= {output.path for output in commit.outputs if not replaced}
-            found = case.format.committed(table, "p")
-            assert found is None or found.instant == commit.instant
-            assert staged_on(case, table, one.journal) == set(), "forgotten, but not left"
-            assert (one.discarded(None), one.discarded(tuple(s.token for s in one.journal))) == (0, 0)
-        assert (case.rows(table), case.stored(table)) == (rows, stored)
-
-    def test_what_was_withdrawn_can_not_be_committed_once_the_table_has_forgotten_that(
-        self, case: Case, table: TableRef
-    ):
-        if not case.forget(table):
-            return
-        rows = case.rows(table)
-        with attempt(case, plan_all(case.format, table, "p")) as sleeper, attempt(case, sleeper.plan, 2) as one:
-            rewrite = sleeper.rewritten()
-            written = {place(table.location) / output.path: b"" for output in rewrite.outputs}
-            written = {path: path.read_bytes() for path in written}
-            one.journal = sleeper.journal
-            assert one.discarded(None) == 1
-            case.forget(table)
-            # Where its withdrawal alone has to keep it out, a task on another host may have written once more.
-            for path, content in written.items() if not sleeper.writer.commit_takes else ():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-            with pytest.raises(LakefoldError):
-                sleeper.writer.commit(rewrite)
-        assert (case.rows(table), case.commits(table)) == (rows, [])
 
     # Writers.
 

@@ -15,7 +15,7 @@ import pytest
 from hdfs_paths import place, remove_tree
 from toys.bench import Bench, Flaky
 
-from contract.port import Attempt, attempt, staged_on
+from contract.attempts import Attempt, attempt, staged_on
 from executors import cleaner
 from executors.outcome import Result
 from lake.errors import CommitUnknown, Conflict, LakefoldError, Transient

@@ -8,7 +8,7 @@ import pytest
 from support import SOAK
 from toys.bench import Bench, raising
 
-from contract.port import attempt
+from contract.attempts import attempt
 from executors.outcome import Result
 from lake.errors import LakefoldError, Transient
 from lake.plan import Plan, Staged

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from contract.attempts import attempt, run
 from contract.plans import plan_all
-from contract.port import attempt, run
 from hadoop import HadoopCluster
 from hdfs_native import AclEntry, Client
 from hdfs_paths import HdfsPath, place

@@ -8,8 +8,8 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from contract.attempts import run
 from contract.plans import plan_all
-from contract.port import run
 from hive_case import HiveCase
 from hive_metastore import MetastoreServer
 from pyarrow import orc

@@ -15,8 +15,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from contract.attempts import attempt, run
 from contract.plans import plan_all
-from contract.port import attempt, run
 from databases import sqlite_at
 from harness import Installation
 from hive_case import DATABASE, HiveCase, Owner, table_name

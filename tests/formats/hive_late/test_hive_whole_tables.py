@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from contract.attempts import attempt, found_again, run
 from contract.plans import plan_all
-from contract.port import attempt, found_again, run
 from hive_case import DATABASE, Owner, WholeCase, table_name, uri
 from hive_metastore import MetastoreServer
 from late_writing import brought_home, halted, killed_before_it_records, overwrite, resolved, swept, write

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attempts at plans, step by step, and looks at what they leave on a table of any format."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+
+from hdfs_paths import place, remove_tree
+
+from contract.case import Case
+from lake.model import TableRef
+from lake.optional import FindsStaged, FoundInMetastore, pending
+from lake.plan import Commit, Plan, Staged
+from lake.ports import Prepared, Rewrite, TableWriter
+
+
+class Attempt:
+    """One attempt at a plan, step by step. ``journal`` is what the database would know of it."""
+
+    def __init__(self, case: Case, plan: Plan, writer: TableWriter, epoch: int = 1) -> None:
+        self.case, self.plan, self.writer, self.epoch = case, plan, writer, epoch
+        self.journal: list[Staged] = []
+        #: data files in storage when the journal was told
+        self.stored_then: dict[str, int] = {}
+        writer.journal = self._told
+
+    def _told(self, staged: Staged) -> None:
+        self.journal.append(staged)
+        self.stored_then = dict(self.case.stored(self.plan.table))
+
+    def prepared(self) -> Prepared:
+        return self.writer.prepare(self.plan, self.epoch)
+
+    def rewritten(self) -> Rewrite:
+        return self.writer.rewrite(self.prepared(), lambda progress: None)
+
+    def committed(self) -> Commit:
+        return self.writer.commit(self.rewritten())
+
+    def discarded(self, tokens: tuple[str, ...] | None) -> int:
+        return self.writer.discard(self.plan.plan_id, tokens, staged=tuple(self.journal), epoch=self.epoch)
+
+
+@contextmanager
+def attempt(case: Case, plan: Plan, epoch: int = 1) -> Iterator[Attempt]:
+    """A writer opened for one attempt."""
+    with case.format.writer(plan.table, case.spark, case.engines) as writer:
+        yield Attempt(case, plan, writer, epoch)
+
+
+def run(case: Case, plan: Plan, epoch: int = 1) -> Commit:
+    """One attempt from its preparation to its commit."""
+    with attempt(case, plan, epoch) as one:
+        return one.committed()
+
+
+def staged_on(case: Case, table: TableRef, staged: list[Staged]) -> set[str]:
+    """The tokens of what is on a table uncommitted, told by the table or looked for by what the journal knows."""
+    left = case.format.left_of(table, staged) if isinstance(case.format, FindsStaged) else ()
+    return {*pending(case.format, table), *left}
+
+
+@contextmanager
+def others_writing(case: Case, plan: Plan, staged: list[Staged]) -> Iterator[dict[str, int]]:
+    """Beside the inputs of ``plan`` is what jobs of other writers have not committed yet: paths with their bytes."""
+    before, base = case.stored(plan.table), place(plan.table.location)
+    paths = [PurePosixPath(str(group.slices[0].path)) for group in plan.groups]
+    theirs = [str(path.with_name("_temporary") / "0" / path.name) for path in paths]
+    for path, theirs_of_it in zip(paths, theirs, strict=True):
+        (base / theirs_of_it).parent.mkdir(parents=True)
+        (base / theirs_of_it).write_bytes((base / str(path)).read_bytes())
+    assert not any(path.startswith(one.paths) for one in staged for path in theirs), "a prefix is lakefold's alone"
+    yield {path: size for path, size in case.stored(plan.table).items() if path not in before}
+    for path in theirs:
+        assert (base / path).exists(), "theirs stays"
+        remove_tree(str((base / path).parent.parent))
+
+
+def live(case: Case, table: TableRef) -> dict[str, int]:
+    """The base files that the format lists, with their bytes."""
+    rows = case.format.snapshot(table).slices.to_pylist()
+    return {row["path"]: row["bytes"] for row in rows if row["path"]}
+
+
+def found_again(case: Case, table: TableRef) -> Iterator[TableRef]:
+    """What the format finds where the table is: in its catalog where it has one, else at its place."""
+    if table.catalog is None:
+        return case.format.discover(table.location)
+    assert isinstance(case.format, FoundInMetastore)
+    return case.format.in_metastore(table.catalog.name, *table.catalog.table.split("."))

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The promise of the port on tables that forget their commits; formats that never do are asked nothing."""
+
+import pytest
+from hdfs_paths import place
+
+from contract.attempts import attempt, staged_on
+from contract.case import Case
+from contract.plans import plan_all
+from lake.errors import LakefoldError
+from lake.model import TableRef
+from lake.ports import Capability
+
+
+class Forgotten:
+    """What can't be found in the log any more is neither denied nor left."""
+
+    @pytest.mark.parametrize("replaced", [False, True])
+    def test_a_commit_that_its_table_has_forgotten_is_not_taken_for_something_left(
+        self, case: Case, table: TableRef, replaced: bool
+    ):
+        if not case.forget(table):
+            return
+        with attempt(case, plan_all(case.format, table, "p")) as one:
+            commit = one.committed()
+            if replaced:  # but for what the owner has saved, or for a part of it
+                saved = Capability.SAVEPOINTS in case.format.capabilities
+                if saved:
+                    case.save(table)  # type: ignore[attr-defined]
+                for part in case.parts if saved else case.parts[:-1]:
+                    case.update(table, part)
+            case.forget(table)
+            rows, stored = case.rows(table), dict(case.stored(table))
+            assert stored.keys() >= {output.path for output in commit.outputs if not replaced}
+            found = case.format.committed(table, "p")
+            assert found is None or found.instant == commit.instant
+            assert staged_on(case, table, one.journal) == set(), "forgotten, but not left"
+            assert (one.discarded(None), one.discarded(tuple(s.token for s in one.journal))) == (0, 0)
+        assert (case.rows(table), case.stored(table)) == (rows, stored)
+
+    def test_what_was_withdrawn_can_not_be_committed_once_the_table_has_forgotten_that(
+        self, case: Case, table: TableRef
+    ):
+        if not case.forget(table):
+            return
+        rows = case.rows(table)
+        with attempt(case, plan_all(case.format, table, "p")) as sleeper, attempt(case, sleeper.plan, 2) as one:
+            rewrite = sleeper.rewritten()
+            written = {place(table.location) / output.path: b"" for output in rewrite.outputs}
+            written = {path: path.read_bytes() for path in written}
+            one.journal = sleeper.journal
+            assert one.discarded(None) == 1
+            case.forget(table)
+            # Where its withdrawal alone has to keep it out, a task on another host may have written once more.
+            for path, content in written.items() if not sleeper.writer.commit_takes else ():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            with pytest.raises(LakefoldError):
+                sleeper.writer.commit(rewrite)
+        assert (case.rows(table), case.commits(table)) == (rows, [])
