@@ -24,7 +24,7 @@ from lake.model import TableRef
 from lake.optional import Fenced, LeavesPlaces, identified, made_anew
 from lake.plan import KeeperKind, SupersededVersion
 from lake.plan_store import Due, PlanStore
-from lake.ports import Deletion, SparkProvider, TableFormat
+from lake.ports import Capability, Deletion, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class CleanReport:
 
     ``closed`` are versions that wait no longer and were not deleted: what replaced them was undone, they are gone
     already, they are of a table that was at this place before, another file has their path, or the table deletes them
-    by itself.
+    by its own expiry, which is known only once it was asked to.
     ``error`` is the one line of what ended the round early; ``deleted`` then holds what came before.
     """
 
@@ -276,7 +276,9 @@ class _Round:
             self._store.close_superseded(left)
             self._closed += [Kept(version=d.version, reason=left[d.row_id]) for d in batch if d.row_id in left]
             first = next(iter(left.values()))
-            log.warning("table %s: %d superseded files stay: %s", self._table.name, len(left), first)
+            routine = Capability.OWN_EXPIRY in self._format.capabilities
+            level = logging.INFO if routine else logging.WARNING
+            log.log(level, "table %s: %d superseded files stay: %s", self._table.name, len(left), first)
         self._deleted += [d.version for d in deleted]
         self._bytes_freed += deletion.bytes_freed
         self._observer.deleted(self._table.name, len(deleted), deletion.bytes_freed)

@@ -52,6 +52,7 @@ class Capability(StrEnum):
     SAVEPOINTS = "savepoints"  #: owners can keep versions of the table, which nothing deletes
     MERGED_READS = "merged_reads"  #: rows are told by merging a slice's files, not by the data files alone
     REPAIR = "repair"  #: replaced files can become live again, and are then found and taken out
+    OWN_EXPIRY = "own_expiry"  #: superseded files are deleted by the table's own expiry, not one by one
     TABLE_LOCK = "table_lock"  #: a lock of the table keeps apart whoever changes it, lakefold's own processes included
     NATIVE_GROUPS = "native_groups"  #: a strategy named after the format groups slices as the format's own service does
     SORTING = "sorting"  #: a rewrite can order the rows by columns, in the layouts of the policy
@@ -122,7 +123,8 @@ class Deletion:
     """What became of superseded versions that were to be deleted.
 
     ``left`` are those, by index, that stayed and are not lakefold's to delete any more, each with the reason: another
-    file is at the path by now, or the format deletes by its own retention only. All others are gone.
+    file is at the path by now, or the table's own expiry has yet to delete it (``Capability.OWN_EXPIRY``). All others
+    are gone. ``bytes_freed`` counts those of ``versions`` that went, whatever else an expiry has deleted.
     """
 
     bytes_freed: int = 0
@@ -189,8 +191,9 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         """Delete superseded files through the format, in the order given; what became of them.
 
         Files already gone count as deleted; one that ``SupersededVersion.differs``, asked right before its deletion,
-        stays. Raises Conflict where a version is live, pending or kept by a savepoint, before anything of its commit
-        is deleted.
+        stays. With ``Capability.OWN_EXPIRY`` the table is asked to expire what came before the commits that superseded
+        them, no later state; what an older state that it keeps still has is left to it. Raises Conflict where a version
+        is live, pending or kept by a savepoint, before anything of its commit is deleted.
         """
 
     def cancel(self) -> None:

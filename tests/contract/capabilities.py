@@ -137,6 +137,22 @@ def _repair(case: Any, table: TableRef) -> None:
     assert case.stored(table) == stored
 
 
+def _own_expiry(case: Any, table: TableRef) -> None:
+    """What one plan replaced goes, or is left to the table, which some time has deleted all of it."""
+    first, rows = run(case, plan_all(case.format, table, "p")), case.rows(table)
+    second = run(case, plan_all(case.format, table, "q"))
+    replaced = (*first.superseded, *second.superseded)
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        deletion = writer.delete(replaced)
+    there = case.stored(table)
+    assert deletion.left.keys() == {index for index, version in enumerate(replaced) if version.path in there}
+    assert all(deletion.left.values()), "with a reason"
+    assert deletion.bytes_freed == sum(v.bytes for index, v in enumerate(replaced) if index not in deletion.left)
+    assert not case.format.verify(table, (), rows=False).unowned, "what is left is the table's"
+    assert case.forget(table)
+    assert (set(case.stored(table)), case.rows(table)) == ({output.path for output in second.outputs}, rows)
+
+
 def _table_lock(case: Any, table: TableRef) -> None:
     with case.format.writer(table, case.spark, case.engines) as writer:
         assert not writer.commit_takes, "whoever has the lock has it until the commit has ended"
@@ -162,6 +178,7 @@ EXERCISES: Mapping[Capability, Callable[[Any, TableRef], None]] = MappingProxyTy
         Capability.SAVEPOINTS: _savepoints,
         Capability.MERGED_READS: _merged_reads,
         Capability.REPAIR: _repair,
+        Capability.OWN_EXPIRY: _own_expiry,
         Capability.TABLE_LOCK: _table_lock,
         Capability.NATIVE_GROUPS: _native_groups,
         Capability.SORTING: _sorting,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three formats of the tests do what they declare."""
+"""The formats of the tests do what they declare."""
 
 import pytest
-from toys.cases import CASES
+from toys.cases import VARIANTS
 
 from contract.capabilities import EXERCISES, CapabilityContract
 from contract.case import Case
@@ -12,9 +12,9 @@ from lake.ports import Capability
 class TestCapabilities(CapabilityContract):
     """Every capability, of each of them."""
 
-    @pytest.fixture(params=CASES)
+    @pytest.fixture(params=VARIANTS)
     def case(self, request: pytest.FixtureRequest) -> Case:
-        return CASES[request.param]()
+        return VARIANTS[request.param]()
 
 
 def test_every_capability_has_an_exercise():

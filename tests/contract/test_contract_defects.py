@@ -5,21 +5,25 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from toys import locations, timeline_tables, versions
+from toys import expiring, locations, timeline_tables, versions
 from toys.bench import Bench
+from toys.cases import ExpiringCase
 from toys.files import FilesWriter
 from toys.timeline import ToyWriter
 
+from contract.capabilities import EXERCISES
 from contract.port import PortContract
 from contract.run import RunContract
 from contract.test_contract_staged import (
     test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tables as withdrawn_under_way,
 )
 from lake.plan import Staged, SupersededVersion
+from lake.ports import Capability, Deletion
 from service.store import superseded
 from service.store.models import SupersededRow
 
@@ -195,3 +199,20 @@ def test_staging_under_a_prefix_that_others_write_to_is_found(bench: Bench, monk
     monkeypatch.setattr(writer, "prepare", anywhere)
     with red("a prefix is lakefold's alone"):
         PORT.test_what_is_withdrawn_leaves_nothing_and_can_not_be_committed(bench.case, bench.table, True, False)
+
+
+@pytest.mark.parametrize("claims", ["gone", "left"])
+def test_an_expiry_that_says_what_it_has_not_done_is_found(
+    tmp_path: Path, claims: str, monkeypatch: pytest.MonkeyPatch
+):
+    delete = expiring.ExpiringWriter.delete
+
+    def untrue(writer: Any, versions: Any) -> Deletion:
+        delete(writer, versions)
+        return Deletion(left=dict.fromkeys(range(len(versions)) if claims == "left" else (), "its own expiry"))
+
+    case = ExpiringCase()
+    table = case.create(tmp_path / "t", name="t")
+    monkeypatch.setattr(expiring.ExpiringWriter, "delete", untrue)
+    with red("dict_keys"):
+        EXERCISES[Capability.OWN_EXPIRY](case, table)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three formats of the tests keep the promise of the port."""
+"""The formats of the tests keep the promise of the port."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from toys.cases import CASES, VersionsCase
+from toys.cases import VARIANTS, VersionsCase
 from toys.versions import VersionsFormat
 
 from contract.case import Case
@@ -17,9 +17,9 @@ from lake.model import TableRef
 class TestPort(PortContract):
     """Every promise, of each of them."""
 
-    @pytest.fixture(params=CASES)
+    @pytest.fixture(params=VARIANTS)
     def case(self, request: pytest.FixtureRequest) -> Case:
-        return CASES[request.param]()
+        return VARIANTS[request.param]()
 
 
 class InBoth(VersionsFormat):

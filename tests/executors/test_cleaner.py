@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from toys import files, timeline, timeline_tables
-from toys.bench import Bench, raising
-from toys.cases import no_spark
+from toys.bench import Bench, bench_on, raising
+from toys.cases import ExpiringCase, no_spark
 
 from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
 from executors.outcome import Result
@@ -242,6 +242,33 @@ def test_p7_a_file_that_took_the_path_of_a_superseded_one_stays_and_its_row_wait
     assert report.closed[0].reason.startswith("another file is at its path")
     assert bench.store.superseded(bench.table) == []
     assert sum(files for _, files, _ in bench.recorder.deletions) == 5
+
+
+def test_p7_what_is_left_to_the_tables_own_expiry_is_not_freed_and_waits_no_longer(request, tmp_path, caplog):
+    with bench_on("sqlite", ExpiringCase(), request, tmp_path) as bench:
+        for _ in range(2):
+            bench.request()
+            assert bench.run().result is Result.COMPLETED
+        *first, one, other = [due.version for due in bench.store.superseded(bench.table)]
+        rows, freed = bench.rows(), sum(version.bytes for version in first)
+        caplog.set_level("INFO", logger="executors.cleaner")
+        report = clean(bench)
+        assert (report.deleted, report.bytes_freed, report.kept, report.error) == (tuple(first), freed, (), None)
+        assert [(kept.version, kept.reason) for kept in report.closed] == [
+            (version, "left to the table's own expiry, which keeps 2 versions") for version in (one, other)
+        ]
+        (told,) = [line for line in caplog.records if "2 superseded files stay" in line.getMessage()]
+        assert told.levelname == "INFO", "that is how such tables delete"
+        assert bench.recorder.deletions == [("toy", len(first), freed)]
+        assert bench.store.table_state("toy").freed_bytes == freed
+        assert (bench.store.superseded(bench.table), bench.store.deletion_days({NOW: ["toy"]})) == ([], [])
+        assert bench.unowned() == ()
+        assert clean(bench) == CleanReport(table="toy")
+        bench.request()
+        assert bench.run().result is Result.COMPLETED
+        clean(bench)
+        assert bench.stored().keys().isdisjoint({one.path, other.path}), "the next expiry has them"
+        assert (bench.store.table_state("toy").freed_bytes, bench.rows()) == (freed, rows)
 
 
 def test_p7_a_row_without_time_or_size_from_before_is_deleted_by_its_path(bench: Bench):

@@ -37,7 +37,7 @@ if not SOAK:
 
     @pytest.mark.crossed(2)
     class TestHudiCapabilities(CapabilityContract):
-        """All of them are declared; the oldest bundle refuses some."""
+        """All but an expiry of its own are declared; the oldest bundle refuses some."""
 
 
 if ONE_BUNDLE:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from lake.engines import Engine
 from lake.model import TableRef
 from lake.ports import Capability
-from toys import locations, timeline, timeline_tables, versions
+from toys import expiring, locations, timeline, timeline_tables, versions
 from toys.engine import CopyRows
 from toys.files import FilesFormat, base, item_of, read, rows, stored, told
 
@@ -174,7 +174,7 @@ class VersionsCase(_ToyCase):
     def create(self, location: Path, *, name: str) -> TableRef:
         for folder in ("versions", *(f"dt={number}" for number in range(PARTITIONS))):
             (location / folder).mkdir(parents=True)
-        table = TableRef(name=name, format="versions", location=str(location))
+        table = TableRef(name=name, format=self.format.name, location=str(location))
         first = {"made": uuid.uuid4().hex, "version": 0, "instant": "0", "files": []}
         (location / "versions" / "0.json").write_text(json.dumps(first))
         return _filled(table, self.append)
@@ -209,8 +209,18 @@ class VersionsCase(_ToyCase):
         return [(one["plan_id"], one["epoch"]) for one in versions.versions(table) if "plan_id" in one]
 
 
+@dataclass(kw_only=True)
+class ExpiringCase(VersionsCase):
+    """The same of tables that delete by their own expiry; see ``toys.expiring``."""
+
+    format: FilesFormat = field(default_factory=expiring.ExpiringFormat)
+
+
 CASES = {"timeline": TimelineCase, "locations": LocationsCase, "versions": VersionsCase}
 """By name, for tests that start processes."""
+
+VARIANTS = {**CASES, "expiring": ExpiringCase}
+"""The same with those that differ in a capability only: what needs no executor is asked of these as well."""
 
 CROSSED = [f"{case}-{database}" for case in CASES for database in ("sqlite", "postgresql")]
 """Each case on each database, as the long run of the contract's suite has them."""

@@ -52,8 +52,8 @@ class FilesFormat:
         """Every commit of a plan of lakefold's."""
         raise NotImplementedError
 
-    def staged_files(self, table: TableRef) -> Collection[str]:
-        """Data files that belong to work that the table itself knows to be under way."""
+    def known_files(self, table: TableRef) -> Collection[str]:
+        """Data files that the table knows of beside the live ones: of work under way, or of older states."""
         return ()
 
     def discover(self, location: str) -> Iterator[TableRef]:
@@ -101,7 +101,7 @@ class FilesFormat:
         live = {item["path"]: item["bytes"] for item in items}
         logs = {str(Path(item["path"]).with_name(log)) for item in items for log in item.get("logs", ())}
         there = stored(table)
-        known = live.keys() | logs | {v.path for v in superseded} | set(self.staged_files(table))
+        known = live.keys() | logs | {v.path for v in superseded} | set(self.known_files(table))
         found = [path for path in live if path in there]
         return Verification(
             files=len(items),
@@ -256,7 +256,8 @@ class FilesWriter:
         if not all((self._base / output.path).exists() for output in rewrite.outputs):
             raise Conflict(f"what was written of {rewrite.prepared.instant} was taken back")
 
-    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+    def look_before_deletion(self, versions: Sequence[SupersededVersion]) -> None:
+        """Raise Conflict where nothing of ``versions`` may be deleted, or whatever the fence raises."""
         self._format.hook("delete")
         self.fence()
         self.look_at_table()
@@ -265,6 +266,9 @@ class FilesWriter:
             raise Conflict("a version is live")
         if any(v.path in words(self._base / "savepoint") for v in versions):
             raise Conflict("a version is kept by a savepoint")
+
+    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+        self.look_before_deletion(versions)
         freed, left = 0, {}
         for index, version in enumerate(versions):
             path = self._base / version.path

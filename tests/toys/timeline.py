@@ -58,7 +58,7 @@ class ToyFormat(FilesFormat):
     def commits(self, table: TableRef) -> list[Commit]:
         return [commit_of(m) for m in manifests(table) if m.get("plan_id")]
 
-    def staged_files(self, table: TableRef) -> Collection[str]:
+    def known_files(self, table: TableRef) -> Collection[str]:
         pending = self.pending(table)
         there = (str(path.relative_to(base(table))) for path in base(table).rglob("*.parquet"))
         return [path for path in there if Path(path).name.startswith(tuple(pending) or "\0")]

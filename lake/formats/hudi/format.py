@@ -44,7 +44,7 @@ class HudiFormat:
     """
 
     name = "hudi"
-    capabilities = frozenset(Capability)
+    capabilities = frozenset(Capability) - {Capability.OWN_EXPIRY}  # a clean plan of ours names each file
     services = ("clean", "archive", "rollback")
     session = SESSION
 

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbered versions whose files only the table's own expiry deletes, as Iceberg's ``expireSnapshots`` does.
+
+It forgets old versions and deletes what only these listed, so that nobody deletes a single file. Some versions a table
+keeps whatever it is asked for.
+"""
+
+from collections.abc import Collection, Sequence
+
+from lake.engines import Engine
+from lake.model import TableRef
+from lake.plan import SupersededVersion
+from lake.ports import Capability, Deletion, SparkProvider
+from toys.files import stored
+from toys.versions import VersionsFormat, VersionsWriter, expire, newest
+
+KEPT = 2
+"""How many versions such a table keeps at least."""
+
+
+class ExpiringFormat(VersionsFormat):
+    """Observes such tables."""
+
+    name = "expiring"
+    capabilities = frozenset({Capability.OWN_EXPIRY})
+
+    def known_files(self, table: TableRef) -> Collection[str]:
+        return self.needed(table)
+
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "ExpiringWriter":
+        self.hook("open")
+        return ExpiringWriter(self, table, engines)
+
+
+class ExpiringWriter(VersionsWriter):
+    """Changes one such table."""
+
+    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+        """Expire what came before the commits that replaced these; what a version that is kept lists stays."""
+        self.look_before_deletion(versions)
+        before = stored(self._table)
+        kept_from = newest(self._table)["version"] - KEPT + 1
+        expire(self._table, min(kept_from, max(int(version.instant) for version in versions)))
+        there = stored(self._table)
+        reason = f"left to the table's own expiry, which keeps {KEPT} versions"
+        return Deletion(
+            bytes_freed=sum(before.get(version.path, 0) for version in versions if version.path not in there),
+            left={index: reason for index, version in enumerate(versions) if version.path in there},
+        )
