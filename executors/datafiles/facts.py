@@ -56,6 +56,13 @@ class Leaf:
     low: Any = None
     high: Any = None
 
+    @property
+    def is_null(self) -> bool | None:
+        """Whether all of its values are null; None where that is not known."""
+        if self.bounded:
+            return self.low is None
+        return None if self.nulls is None else not self.repeated and self.nulls == self.rows
+
     def merge(self, other: "Leaf") -> None:
         """Count the values of ``other`` in."""
         self.rows += other.rows
