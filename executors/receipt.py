@@ -243,7 +243,7 @@ def _compare_counts(part: _Part, outputs: _Footers) -> None:
 
 def _changed(part: _Part, expected: Facts, found: Facts) -> Mapping[str, Integrity]:
     """Columns whose values footers can't compare, each with the difference: it is not in the new files, or has a type
-    there that does not hold every value of its old one. Raises Integrity where the new files disagree.
+    there that does not hold every value of its old one, or another id. Raises Integrity where the new files disagree.
 
     That is either an evolution of the table since its files were written, or a mistake; the rows as a reader of the
     table sees them tell which.
@@ -255,6 +255,8 @@ def _changed(part: _Part, expected: Facts, found: Facts) -> Mapping[str, Integri
             raise part.differ(f"column {path}", "one type in all new files", _kinds(after))
         if before is not None and not _fits(before, after):
             changed[path] = part.differ(f"column {path}", _kinds(before), _kinds(after))
+        elif before and after and (ids := before.other_ids(after)):
+            changed[path] = part.differ(f"column {path}, field id", *ids)
     return changed
 
 
@@ -292,8 +294,8 @@ def _compare_facts(part: _Part, expected: Facts, found: Facts, changed: Collecti
         raise part.differ("rows", expected.rows, found.rows)
     for path, after in sorted(found.leaves.items()):
         before = expected.leaves.get(path)
-        if before is None and path in changed:
-            continue
+        if path in changed and (before is None or before.other_ids(after)):
+            continue  # these are figures of another column, or of none
         if before is None:  # added to the table since the inputs were written: they read as nulls
             before = Leaf(after.kinds, after.repeated)
             before.absent_in(expected.rows)

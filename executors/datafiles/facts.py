@@ -6,7 +6,11 @@ A figure that is not known, or that a writer is free to round, is inexact and is
 
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any
+
+FieldIds = tuple[frozenset[int], ...]
+"""Field ids of a leaf column and of what it is nested in, from the top, each with those of all files that have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,10 @@ class LeafType:
 
 @dataclass(slots=True)
 class Leaf:
-    """One leaf column over any number of files. ``nulls`` None and ``bounded`` False mean inexact."""
+    """One leaf column over any number of files. ``nulls`` None and ``bounded`` False mean inexact.
+
+    Figures are those of its name. Where two files have different ``ids`` under it, these are different columns.
+    """
 
     kinds: frozenset[LeafType]
     repeated: bool
@@ -55,6 +62,7 @@ class Leaf:
     bounded: bool = True
     low: Any = None
     high: Any = None
+    ids: FieldIds = ()
 
     @property
     def is_null(self) -> bool | None:
@@ -69,6 +77,9 @@ class Leaf:
         self.nulls = None if self.nulls is None or other.nulls is None else self.nulls + other.nulls
         self.bounded = self.bounded and other.bounded and self.bounds_compare_with(other)
         self.kinds |= other.kinds
+        if self.ids != other.ids:
+            none: frozenset[int] = frozenset()
+            self.ids = tuple(mine | theirs for mine, theirs in zip_longest(self.ids, other.ids, fillvalue=none))
         if self.bounded and other.low is not None:
             self.low = other.low if self.low is None else min(self.low, other.low)
             self.high = other.high if self.high is None else max(self.high, other.high)
@@ -76,6 +87,13 @@ class Leaf:
     def bounds_compare_with(self, other: "Leaf") -> bool:
         """Whether the bounds of both are of one scale."""
         return all(mine.bounds_compare_with(theirs) for mine in self.kinds for theirs in other.kinds)
+
+    def other_ids(self, other: "Leaf") -> tuple[str, str] | None:
+        """The field ids of both, for a person, where they differ on a level on which both have one; else None."""
+        for mine, theirs in zip(self.ids, other.ids, strict=False):
+            if mine and theirs and mine != theirs:
+                return " or ".join(map(str, sorted(mine))), " or ".join(map(str, sorted(theirs)))
+        return None
 
     def absent_in(self, rows: int) -> None:
         """Count ``rows`` of a file written before this column existed: they read as nulls."""

@@ -55,7 +55,9 @@ class OrcFile:
     def footer(self, ignore: Collection[str], check: Callable[[], None]) -> OrcFooter:
         """See ``DataFile``. Reads every value once."""
         shape = columns_of(self._schema, ignore)
-        total = Facts(leaves={path: Leaf(leaf.kinds, leaf.repeated) for path, leaf in shape.leaves.items()})
+        total = Facts(
+            leaves={path: Leaf(leaf.kinds, leaf.repeated, ids=leaf.ids) for path, leaf in shape.leaves.items()}
+        )
         for batch in self.batches(ignore):
             check()
             one = Facts(rows=batch.num_rows)
@@ -103,7 +105,7 @@ def _without_elements(lists: pa.Array) -> int:
 
 
 def _leaf(known: Leaf, values: pa.Array, without: int, rows: int) -> Leaf:
-    leaf = Leaf(known.kinds, known.repeated, rows=rows, nulls=values.null_count + without)
+    leaf = Leaf(known.kinds, known.repeated, rows=rows, nulls=values.null_count + without, ids=known.ids)
     if values.null_count == len(values):
         return leaf
     kind = next(iter(known.kinds))

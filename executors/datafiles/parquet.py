@@ -13,12 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from executors.datafiles.facts import Facts, Leaf, LeafType
+from executors.datafiles.facts import Facts, FieldIds, Leaf, LeafType
 
 #: Writers may cut the bounds of long strings (to 64 bytes and the like); shorter ones are taken as they are.
 EXACT_BYTES = 31
 _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 1 << 17
+
+#: how pyarrow shows a column's field id; and that of ORC files, which Iceberg's writers give to them as an attribute
+_FIELD_IDS = (b"PARQUET:field_id", b"iceberg.id")
 
 _TIME_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
@@ -74,15 +77,15 @@ def facts(metadata: Iterable[pq.FileMetaData], ignore: Collection[str] = ()) -> 
     """The facts of some footers without the top-level columns in ``ignore``."""
     total = Facts()
     schema: pq.ParquetSchema | None = None
-    columns: list[tuple[int, str, LeafType, bool]] = []
+    columns: list[tuple[int, str, FieldIds, LeafType, bool]] = []
     for footer in metadata:
         if schema is None or not schema.equals(footer.schema):
             schema = footer.schema
             columns = _columns(footer, ignore)
         one = Facts(rows=footer.num_rows)
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-        for index, path, kind, repeated in columns:
-            leaf = Leaf(frozenset((kind,)), repeated, rows=footer.num_rows)
+        for index, path, ids, kind, repeated in columns:
+            leaf = Leaf(frozenset((kind,)), repeated, rows=footer.num_rows, ids=ids)
             for group in groups:
                 if group.num_rows:
                     _count(leaf, kind, group.column(index))
@@ -134,39 +137,47 @@ def _bound(kind: LeafType, raw: Any) -> Any:
     return raw if kind.family == "boolean" else None
 
 
-def _columns(footer: pq.FileMetaData, ignore: Collection[str]) -> list[tuple[int, str, LeafType, bool]]:
+def field_id(column: pa.Field) -> int | None:
+    """The id that a file gives to a column, or to a part of one; None where it gives it none."""
+    told = column.metadata or {}
+    return next((int(told[key]) for key in _FIELD_IDS if key in told), None)
+
+
+def _columns(footer: pq.FileMetaData, ignore: Collection[str]) -> list[tuple[int, str, FieldIds, LeafType, bool]]:
     schema = footer.schema
     columns = [schema.column(index) for index in range(footer.num_columns)]
     paths = _paths(schema.to_arrow_schema())
     if len(paths) != len(columns):  # a type that Arrow sees in another shape; its own path is as good a name
-        paths = [(column.path.split(".", 1)[0], column.path) for column in columns]
+        paths = [(column.path.split(".", 1)[0], column.path, ()) for column in columns]
     return [
-        (index, path, _leaf_type(column), column.max_repetition_level > 0)
-        for index, ((top, path), column) in enumerate(zip(paths, columns, strict=True))
+        (index, path, ids, _leaf_type(column), column.max_repetition_level > 0)
+        for index, ((top, path, ids), column) in enumerate(zip(paths, columns, strict=True))
         if top not in ignore
     ]
 
 
-def _paths(schema: pa.Schema) -> list[tuple[str, str]]:
-    """Top-level name and path of the leaves in file order; all ways to spell a list or a map in Parquet agree."""
-    found: list[tuple[str, str]] = []
+def _paths(schema: pa.Schema) -> list[tuple[str, str, FieldIds]]:
+    """Top-level name, path and field ids of the leaves in file order; all ways to spell a list or a map agree."""
+    found: list[tuple[str, str, FieldIds]] = []
 
-    def walk(top: str, path: str, kind: pa.DataType) -> None:
+    def walk(top: str, path: str, above: tuple[frozenset[int], ...], column: pa.Field) -> None:
+        number, kind = field_id(column), column.type
+        ids = (*above, frozenset() if number is None else frozenset((number,)))
         if isinstance(kind, pa.ExtensionType):
-            walk(top, path, kind.storage_type)
-        elif pa.types.is_struct(kind):
+            kind = kind.storage_type
+        if pa.types.is_struct(kind):
             for child in kind:
-                walk(top, f"{path}.{child.name}", child.type)
+                walk(top, f"{path}.{child.name}", ids, child)
         elif pa.types.is_map(kind):
-            walk(top, f"{path}[key]", kind.key_type)
-            walk(top, f"{path}[value]", kind.item_type)
+            walk(top, f"{path}[key]", ids, kind.key_field)
+            walk(top, f"{path}[value]", ids, kind.item_field)
         elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-            walk(top, f"{path}[]", kind.value_type)
+            walk(top, f"{path}[]", ids, kind.value_field)
         else:
-            found.append((top, path))
+            found.append((top, path, ids))
 
     for column in schema:
-        walk(column.name, column.name, column.type)
+        walk(column.name, column.name, (), column)
     return found
 
 

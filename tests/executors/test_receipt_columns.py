@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The proof before a commit where the table's columns changed since its files were written."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,13 @@ from receipt_case import Case, MergingWriter, set_value
 from lake.errors import Integrity
 from lake.plan import ReceiptLevel
 from lake.ports import Prepared
+
+#: as pyarrow shows a column's id in Parquet, and that which Iceberg's writers give to ORC
+KEYS = {"parquet": b"PARQUET:field_id", "orc": b"iceberg.id"}
+
+
+def identified(kind: str, name: str, column: pa.DataType, number: int | None) -> pa.Field:
+    return pa.field(name, column, metadata=None if number is None else {KEYS[kind]: str(number).encode()})
 
 
 class Evolved:
@@ -81,3 +89,79 @@ def test_slices_with_logs_are_read_with_the_columns_of_today_where_those_of_thei
     in_logs = Evolved(now, now)
     case.prove(in_logs)
     assert in_logs.asked == [False], "the merged files have it"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+@pytest.mark.parametrize("level", list(ReceiptLevel))
+def test_a_column_of_the_same_name_and_another_id_is_found(tmp_path: Path, kind: str, level: ReceiptLevel):
+    def rows(**ids: int | None) -> pa.Table:
+        fields = [identified(kind, name, pa.string(), number) for name, number in ids.items()]
+        return pa.table([["x", "y"]] * len(ids), schema=pa.schema(fields))
+
+    case = Case(tmp_path, level, kind)
+    case.input(rows(a=2, b=3))
+    case.input(rows(a=None, b=3))
+    case.output(rows(a=2, b=3))
+    case.output(rows(a=None, b=None))
+    case.prove()
+    case.outputs.clear()
+    for output in (rows(a=3, b=4), rows(a=2, b=3)):
+        case.output(output)
+    with pytest.raises(Integrity, match="column a, field id: expected 2, found 2 or 3"):
+        case.prove()
+    case.outputs.pop()
+    case.output(rows(a=3, b=3))
+    with pytest.raises(Integrity, match="column a, field id: expected 2, found 3"):
+        case.prove()
+    case.slices.clear()
+    case.input(rows(a=None, b=None))
+    case.input(rows(a=None, b=None))
+    case.outputs.clear()
+    case.output(rows(a=7, b=8))
+    case.output(rows(a=7, b=8))
+    case.prove()
+
+
+NESTED = {
+    "a struct": (lambda outer, inner: pa.struct([inner]), {"x": 1}),
+    "a list": (lambda outer, inner: pa.list_(inner), [1]),
+    "a map": (lambda outer, inner: pa.map_(pa.string(), inner), [("k", 1)]),
+}
+
+
+@pytest.mark.parametrize("shape", NESTED)
+@pytest.mark.parametrize("changed", ["outer", "inner"])
+def test_ids_of_what_is_nested_are_compared_on_every_level(tmp_path: Path, shape: str, changed: str):
+    def rows(**ids: int) -> pa.Table:
+        inner = identified("parquet", "x", pa.int32(), ids["inner"])
+        outer = identified("parquet", "c", NESTED[shape][0](None, inner), ids["outer"])
+        return pa.table([[NESTED[shape][1]]], schema=pa.schema([outer]))
+
+    ids: Mapping[str, int] = {"outer": 1, "inner": 2}
+    case = Case(tmp_path, ReceiptLevel.FOOTER)
+    case.input(rows(**ids))
+    case.output(rows(**ids))
+    case.prove()
+    case.outputs.clear()
+    case.output(rows(**{**ids, changed: 9}))
+    with pytest.raises(Integrity, match=rf"column c\S*, field id: expected {ids[changed]}, found 9"):
+        case.prove()
+
+
+@pytest.mark.parametrize("level", list(ReceiptLevel))
+def test_a_name_that_another_column_has_now_is_compared_as_a_reader_sees_it(tmp_path: Path, level: ReceiptLevel):
+    def rows(values: list[str | None], number: int) -> pa.Table:
+        fields = [identified("parquet", "id", pa.int64(), 1), identified("parquet", "a", pa.string(), number)]
+        return pa.table([list(range(len(values))), values], schema=pa.schema(fields))
+
+    case = Case(tmp_path, level)
+    case.input(rows(["old", "old"], 2))
+    now = rows([None, None], 3)
+    case.output(now)
+    case.prove(MergingWriter(now))
+    with pytest.raises(Integrity, match="column a, field id: expected 2, found 3"):
+        case.prove()
+    case.outputs.clear()
+    case.output(rows(["old", "old"], 3))
+    with pytest.raises(Integrity, match="column a, hash"):
+        case.prove(MergingWriter(now))
