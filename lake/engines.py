@@ -19,8 +19,10 @@ from lake.plan import AUTO, LeftOut, Progress, RewriteOptions
 class Task:
     """One group of a plan as an engine sees it: full paths of what to read and of what to write, in that order of rows.
 
-    Nothing is at ``outputs`` yet. ``bytes`` is what is read. ``schema`` are the table's columns without those of its
-    partitions, as Spark's JSON; None where the format does not tell.
+    Nothing is at ``outputs`` yet. ``bytes`` is what is read. ``schema`` are the columns that data files of the table
+    hold, as Spark's JSON; None where the format does not tell. Columns of its partitions are among them where files
+    hold these, too. Where the table's readers go by field ids the schema names them, as ``parquet.field.id`` in a
+    field's metadata: an engine that goes by names compares them with those of the files, and gives them to new files.
     """
 
     group: int
@@ -41,7 +43,7 @@ class Written:
 
 
 class Engine(Protocol):
-    """A way to rewrite data files. All engines write the same rows, types, field ids and key-value metadata."""
+    """A way to rewrite data files. All engines write the same rows and types."""
 
     #: as the setting ``engine`` names it
     name: str

@@ -2,8 +2,9 @@
 """The engine ``spark``: files read by the table's schema and written anew by Spark SQL, a job a group.
 
 For what pyarrow can't concatenate: files of different schemas, and ORC. Without the table's whole schema Spark hides a
-column that a later file has without a word, so that a group is refused where the format does not tell it. What Spark
-has no settings for does not survive: key-value metadata other than its own, field ids that the schema does not name.
+column that a later file has without a word, so that a group is refused where the format does not tell it. Columns are
+read by name, so that a group is refused in which a name does not have one field id all through. What Spark has no
+settings for does not survive: key-value metadata other than its own, field ids that the schema does not name.
 """
 
 import json
@@ -23,7 +24,7 @@ from pyarrow import fs as pafs
 from executors.datafiles import open_data_file
 from executors.engines.concat import reading
 from executors.engines.inputs import Input, NoParquet, Unfit, has_foreign_int96, read_footers
-from executors.engines.spark_schema import lost
+from executors.engines.spark_schema import lost, mixed, names_ids
 from lake.engines import Task, Written
 from lake.errors import CancelRequested, Conflict, LakefoldError, Transient, one_line
 from lake.filesystems import filesystem_of
@@ -45,6 +46,7 @@ _SETTINGS = {
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.fieldId.write.enabled": "true",
 }
 
 
@@ -64,10 +66,14 @@ class SparkEngine:
             return f"it does not sort by {', '.join(options.sort_columns)} yet; unset sort_columns"
         try:
             found = read_footers(task.inputs)
+            columns = [(one.path, one.metadata.schema.to_arrow_schema()) for one in found]
             changed = next(filter(None, map(_changed, found)), None)
-            return changed or _lost(task.schema, [(one.path, one.metadata.schema.to_arrow_schema()) for one in found])
+            return changed or _lost(task.schema, columns) or mixed(task.schema, columns)
         except NoParquet:
-            return _lost(task.schema, _orc_schemas(task.inputs))
+            if names_ids(task.schema):
+                return "Spark writes no field ids into ORC files, and the table's readers go by them"
+            columns = list(_orc_schemas(task.inputs))
+            return _lost(task.schema, columns) or mixed(task.schema, columns)
         except Unfit as error:
             return str(error)
 

@@ -107,6 +107,23 @@ def test_orc_is_rewritten_and_read_by_another_reader(spark, both, tmp_path):
     assert read.read(["id"])["id"].to_pylist() == list(range(500))
 
 
+def test_field_ids_that_the_schema_names_are_those_of_the_new_files(both, tmp_path):
+    def column(name: str) -> pa.Field:
+        return pa.field(name, pa.int64(), metadata={b"PARQUET:field_id": {"id": b"1", "b": b"7"}[name]})
+
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
+    for path, names in zip(paths, (("id",), ("id", "b")), strict=True):
+        pq.write_table(pa.table([[1]] * len(names), schema=pa.schema(map(column, names))), path)
+    fields = [
+        {"name": name, "type": "long", "nullable": True, "metadata": {"parquet.field.id": number}}
+        for name, number in (("id", 1), ("b", 7))
+    ]
+    task = task_of(paths, tmp_path / "new", schema=json.dumps({"type": "struct", "fields": fields}))
+    (file,) = choose([task], both, OPTIONS, "t")[0].engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    ids = [field.metadata[b"PARQUET:field_id"] for field in pq.read_schema(file.path)]
+    assert (ids, pq.read_table(file.path)["b"].to_pylist()) == ([b"1", b"7"], [None, 1])
+
+
 def test_outputs_without_rows_are_written_too(spark, both, tmp_path):
     paths = files(spark, tmp_path / "t")
     spark.sql(OLD + " LIMIT 5").coalesce(1).write.parquet(str(tmp_path / "few"))
