@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices of a snapshot may be planned, and why the others may not: one typed reason for each slice."""
+"""Which slices of a snapshot may be planned, and why the others may not: one reason for each (``planner.reasons``)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,146 +13,16 @@ import pyarrow.compute as pc
 
 from lake.model import DeltaKind, Snapshot
 from lake.plan import DeclinedPlan, FailedPlan
-from lake.units import format_bytes, format_duration
 from planner.knobs import Sizing
 from planner.partitions import select_partitions
+from planner.reasons import CODE, UNDECIDED, Reason
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]
 Shares = npt.NDArray[np.float64]
 NEVER_US = np.iinfo(np.int64).max
-
-
-class Reason(StrEnum):
-    """Why a slice is part of the plan or not. The first that holds, in this order, is the slice's reason."""
-
-    DAMAGED = "damaged"  #: its files are not what the table's commits say
-    ABOVE_LIMIT = "above_limit"  #: it is no small file, and compaction has nothing to do with it
-    FILTERED = "filtered"  #: its partition is not asked for
-    QUARANTINED = "quarantined"  #: its content could not be read before
-    FAILED = "failed"  #: a plan with it failed, and nothing has changed since
-    DECLINED = "declined"  #: somebody said no to a proposal with it, and nothing has changed since
-    BUSY = "busy"  #: the table itself says so: pending clustering, pending compaction …
-    RECENT = "recent"  #: somebody may still be writing next to it
-    HELD = "held"  #: a live plan holds its partition
-    FEW_LOGS = "few_logs"  #: clustering does not take it and it has too few logs to be compacted
-    FEW_DELETED = "few_deleted"  #: the same, with too few of its rows deleted
-    OVERSIZED = "oversized"  #: with its logs it is larger than a file may be: compaction's work, not clustering's
-    OVER_PLAN = "over_plan"  #: with its logs its group is larger than a plan may be
-    ALONE = "alone"  #: no other slice of its partition may be planned
-    FEW_FILES = "few_files"  #: its group is smaller than worth a rewrite
-    NO_GAIN = "no_gain"  #: rewriting its group would leave as many files
-    NO_PAYBACK = "no_payback"  #: rewriting its group costs more than it saves within the time it has
-    NEXT_PLAN_GROUPS = "next_plan_groups"  #: this plan has all the groups it may have
-    NEXT_PLAN_SLICES = "next_plan_slices"  #: this plan has all the slices to compact it may have
-    NEXT_PLAN_BYTES = "next_plan_bytes"  #: its group does not fit into this plan any more
-    NEXT_PLAN_KIND = "next_plan_kind"  #: this plan is for compaction and it is to be clustered, or the reverse
-    CHOSEN = "chosen"  #: it is rewritten by this plan
-
-    @property
-    def knob(self) -> str:
-        """The setting that decides, or the command that changes it; '' where nothing does."""
-        return _KNOBS.get(self, "")
-
-
-#: what a slice is that a plan of its kind takes or would take at a later turn
-READY = (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
-#: what a slice waits for that planning might take afterwards; a live plan (``HELD``) is known to planning itself
-WAITING = (Reason.FAILED, Reason.DECLINED, Reason.BUSY, Reason.RECENT)
-_KNOBS = {
-    Reason.DAMAGED: "lakefold verify",
-    Reason.ABOVE_LIMIT: "small_file_limit",
-    Reason.FILTERED: "partition_filter",
-    Reason.QUARANTINED: "lakefold resume",
-    Reason.FAILED: "lakefold resume",
-    Reason.DECLINED: "lakefold plans request",
-    Reason.RECENT: "quiet_period",
-    Reason.FEW_LOGS: "compact_log_files",
-    Reason.FEW_DELETED: "compact_delete_ratio",
-    Reason.OVERSIZED: "target_file_max",
-    Reason.OVER_PLAN: "max_bytes_per_plan",
-    Reason.ALONE: "min_input_files",
-    Reason.FEW_FILES: "min_input_files",
-    Reason.NO_GAIN: "target_file_max",
-    Reason.NO_PAYBACK: "payback",
-    Reason.NEXT_PLAN_GROUPS: "max_num_groups",
-    Reason.NEXT_PLAN_SLICES: "max_slices_per_compaction",
-    Reason.NEXT_PLAN_BYTES: "max_bytes_per_plan",
-    Reason.NEXT_PLAN_KIND: "rewrite_first",
-}
-REASONS: tuple[Reason, ...] = tuple(Reason)
-CODE: dict[Reason, int] = {reason: code for code, reason in enumerate(REASONS)}
-UNDECIDED = -1
 _CONFLICTING = tuple(kind for kind in DeltaKind if kind.conflicts)
-
-
-def any_of(reasons: Collection[Reason]) -> Mask:
-    """By a reason's code whether it is one of ``reasons``; ``UNDECIDED`` is none of them."""
-    return np.asarray([*(reason in reasons for reason in REASONS), False])
-
-
-def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -> str:
-    """One reason as a person reads it.
-
-    ``number`` is the reason's own: bytes for ``above_limit`` and ``oversized``, and of the group for ``over_plan`` and
-    ``next_plan_*``; seconds of age for ``recent``; files for ``few_files``, ``few_logs`` and ``no_gain`` (outputs);
-    thousandths of its rows for ``few_deleted``; days for ``no_payback``; the group's index in the plan for ``chosen``,
-    the difference's in the snapshot for ``damaged``, the plan's among the failed or declined ones for ``failed`` and
-    ``declined``. ``detail`` is the table's own words for ``busy`` and ``damaged``, what happened for ``failed`` and
-    ``declined``, the plan id for ``held``, the group key for ``alone``, the ``DeltaKind`` for ``few_logs``.
-    """
-    match reason:
-        case Reason.DAMAGED:
-            return detail
-        case Reason.ABOVE_LIMIT:
-            return f"above limit {format_bytes(number)} ≥ {format_bytes(policy.small_file_limit_bytes)}"
-        case Reason.FILTERED:
-            return f"partition not selected ({policy.partition_filter})"
-        case Reason.QUARANTINED:
-            return "quarantined: its content could not be read"
-        case Reason.BUSY | Reason.FAILED | Reason.DECLINED:
-            return detail
-        case Reason.RECENT:
-            age = format_duration(number) if number >= 1 else "0 s"
-            return f"modified {age} ago (quiet_period is {format_duration(policy.quiet_period)})"
-        case Reason.HELD:
-            return f"live plan {detail}"
-        case Reason.FEW_LOGS:
-            return _few_logs(number, policy, detail or DeltaKind.LOG)
-        case Reason.FEW_DELETED:
-            share = f"{number / 10:g} %" if number else "less than 0.1 %"
-            return f"{share} of its rows are deleted, {policy.compact_delete_ratio * 100:g} % needed"
-        case Reason.OVERSIZED:
-            return f"{format_bytes(number)} with its logs > {format_bytes(policy.target_file_max_bytes)} a file"
-        case Reason.OVER_PLAN:
-            return f"its group is {format_bytes(number)} with logs > {format_bytes(policy.max_bytes_per_plan)} a plan"
-        case Reason.ALONE:
-            return f"alone in its partition with {detail}" if detail else "alone in its partition"
-        case Reason.FEW_FILES:
-            return f"only {number} small files here, {policy.min_input_files} needed (min_input_files)"
-        case Reason.NO_GAIN:
-            return f"no gain: its group would become {number} {'file' if number == 1 else 'files'} again"
-        case Reason.NO_PAYBACK:
-            if not policy.reads_per_day:
-                return "no payback: nobody reads it (reads_per_day is 0)"
-            return f"no payback for {number:,} days (payback is {format_duration(policy.payback)})"
-        case Reason.NEXT_PLAN_GROUPS:
-            return f"next plan: this one has its {policy.max_num_groups} groups"
-        case Reason.NEXT_PLAN_BYTES:
-            return f"next plan: {format_bytes(number)} more would exceed {format_bytes(policy.max_bytes_per_plan)}"
-        case Reason.NEXT_PLAN_SLICES:
-            return f"next plan: this one has its {policy.max_slices_per_compaction} slices"
-        case Reason.NEXT_PLAN_KIND:
-            return f"next plan: {policy.rewrite_first} comes first"
-        case Reason.CHOSEN:
-            return f"chosen, group {number}"
-
-
-def _few_logs(number: int, policy: Sizing, kind: str) -> str:
-    if policy.compact_log_files and kind != DeltaKind.VECTOR:
-        return f"{number} of {policy.compact_log_files} {kind}s"
-    return f"{number} {kind}{'' if number == 1 else 's'}, below what compaction starts at"
 
 
 class Details(Protocol):

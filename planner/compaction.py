@@ -27,9 +27,10 @@ from datetime import datetime
 import numpy as np
 
 from lake.model import DeltaKind
-from planner.candidates import CODE, Candidates, Ints, Mask, Reason, Shares, any_of
+from planner.candidates import Candidates, Ints, Mask, Shares
 from planner.groups import Groups, first_that_fit, sorted_places
 from planner.knobs import Sizing
+from planner.reasons import CODE, Reason, any_of
 
 #: finest step in which ratios differ, and the largest that is told apart: both far beyond what matters
 _RATIO_STEPS, _RATIO_MOST = 1e6, 2.0**52

@@ -25,9 +25,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from planner.candidates import CODE, UNDECIDED, Candidates, Codes, Ints, Mask, Reason
+from planner.candidates import Candidates, Codes, Ints, Mask
 from planner.choices import BALANCED
 from planner.knobs import Sizing
+from planner.reasons import CODE, UNDECIDED, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

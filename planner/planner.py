@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 
 from lake.model import FileSlice, Snapshot
 from lake.plan import ClusteringGroup, DeclinedPlan, FailedPlan, Plan, PlanKind
-from planner.candidates import REASONS, WAITING, Candidates, Ints, Mask, Reason, any_of, find_candidates, reason_text
+from planner.candidates import Candidates, Ints, Mask, find_candidates
 from planner.cost import Terms
 from planner.groups import Groups
 from planner.knobs import Sizing
+from planner.reasons import REASONS, WAITING, Reason, any_of, reason_text
 from planner.selection import CONSTANTS, select, worth_it
 
 _WAITING = any_of(WAITING)

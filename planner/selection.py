@@ -8,12 +8,13 @@ from datetime import datetime
 import numpy as np
 
 from lake.plan import PlanKind
-from planner.candidates import CODE, READY, Candidates, Ints, Mask, Reason, any_of
+from planner.candidates import Candidates, Ints, Mask
 from planner.choices import BALANCED, RewriteFirst
 from planner.compaction import choose_slices, due_slices, explain_others, one_group_each
 from planner.cost import Terms, payback_days, pays_back
 from planner.groups import Groups, first_that_fit, form_groups
 from planner.knobs import Sizing
+from planner.reasons import CODE, READY, Reason, any_of
 
 _READY = any_of(READY)
 CONSTANTS = Terms()

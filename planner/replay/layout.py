@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lake.model import DeltaKind
-from planner.candidates import NEVER_US, UNDECIDED, Candidates, Ints, Mask, Shares
+from planner.candidates import NEVER_US, Candidates, Ints, Mask, Shares
+from planner.reasons import UNDECIDED
 from planner.replay.script import Grown, Logged, Merged, Removed, Script, Strand
 from planner.writers.settings import BASE_FROM_LOGS
 

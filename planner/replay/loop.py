@@ -17,12 +17,13 @@ import numpy.typing as npt
 from lake.history import Check, go_on
 from lake.plan import PlanKind
 from lake.units import DAY_US
-from planner.candidates import CODE, UNDECIDED, Candidates, Ints, Reason, decide_large, decide_recent
+from planner.candidates import Candidates, Ints, decide_large, decide_recent
 from planner.choices import PartitionFilter
 from planner.cost import Terms
 from planner.groups import least_files
 from planner.partitions import select_partitions
 from planner.policy import SizingPolicy
+from planner.reasons import CODE, UNDECIDED, Reason
 from planner.replay.layout import Layout, Sums
 from planner.replay.script import Act, Grown, Logged, Merged, Removed, Script, Strand, moment_of
 from planner.selection import CONSTANTS, Selection, select

@@ -14,7 +14,7 @@ from lake import optional
 from lake.errors import LakefoldError, Transient, one_line
 from lake.formats import load_format
 from lake.logfields import log_fields
-from planner.candidates import Reason
+from planner.reasons import Reason
 from service.config.catalog import Catalog
 from service.config.loader import Config
 from service.config.tables import ConfiguredTable, configure

@@ -20,7 +20,7 @@ from lake.errors import Transient
 from lake.formats import FORMATS
 from lake.plan import AUTO, Claim, PlanKind, Step
 from lake.version import __version__
-from planner.candidates import Reason
+from planner.reasons import Reason
 from service.leadership import CLEAN_ROLE, SCAN_ROLE, SWEEP_ROLE
 from service.observability.metric_specs import SPECS
 from service.observability.stored_metrics import StoredFigures

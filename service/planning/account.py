@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.model import Concurrency, Overlap, SizeHistogram, Snapshot, base_file_sizes
-from planner.candidates import Reason
 from planner.judgement import judge
 from planner.planner import Planning
+from planner.reasons import Reason
 from service.config.tables import ConfiguredTable
 from service.store.layouts import LINE_FIELDS, PARTITION_SCHEMA
 from service.store.views import ScanRecord

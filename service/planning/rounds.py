@@ -14,11 +14,11 @@ from lake.model import Snapshot
 from lake.plan import PlanKind
 from lake.version import __version__
 from planner.budgets import UNLIMITED, Amount, TableLimits, within
-from planner.candidates import Reason
 from planner.cost import appraise
 from planner.partitions import select_partitions
 from planner.planner import Planning, plan_table
 from planner.ranking import head_start, urgency
+from planner.reasons import Reason
 from service.config.tables import ConfiguredTable
 from service.planning.account import Account, Line
 from service.planning.answer import Answer, describe_plan

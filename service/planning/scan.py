@@ -19,11 +19,11 @@ from lake.optional import Unfinished
 from lake.plan import Plan, PlanKind
 from lake.ports import Capability
 from lake.units import format_bytes
-from planner.candidates import Reason
 from planner.judgement import judge
 from planner.offers import not_offered
 from planner.partitions import select_partitions
 from planner.planner import Planning
+from planner.reasons import Reason
 from service import problems
 from service.config.loader import Config
 from service.config.tables import ConfiguredTable, configure

@@ -9,8 +9,8 @@ from uuid_utils import uuid7
 
 from lake.errors import LakefoldError, one_line
 from lake.formats import load_format
-from planner.candidates import READY, Reason
 from planner.planner import plan_table
+from planner.reasons import READY, Reason
 from service.config.tables import ConfiguredTable
 from service.planning.account import Account, scan_record
 from service.planning.scan import listed

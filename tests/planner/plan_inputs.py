@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from lake.model import SLICES_SCHEMA, DeltaKind, Snapshot, TableRef
-from planner.candidates import Reason
 from planner.planner import Planning, plan_table
 from planner.policy import SizingPolicy
+from planner.reasons import Reason
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

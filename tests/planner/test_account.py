@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from plan_inputs import GIB, MIB, NOW, File, plan, snapshot
 
 from lake.model import Concurrency, Overlap
-from planner.candidates import READY, Reason
 from planner.planner import plan_table
 from planner.policy import SizingPolicy
+from planner.reasons import READY, Reason
 from service.planning.account import Account, each_file, scan_record
 from service.store import PARTITION_SCHEMA
 

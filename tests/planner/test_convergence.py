@@ -13,9 +13,9 @@ from support import SOAK
 
 from lake.model import DeltaKind
 from lake.plan import Plan, PlanKind
-from planner.candidates import Reason
 from planner.planner import Planning, plan_table
 from planner.policy import BALANCED, RewriteFirst, SizingPolicy
+from planner.reasons import Reason
 
 pytestmark = pytest.mark.soak
 FEW = settings(

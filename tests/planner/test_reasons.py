@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from plan_inputs import GIB, MIB, NOW, File, groups, plan, reasons, snapshot, texts
 
-from planner.candidates import Reason
 from planner.planner import plan_table
 from planner.policy import SizingPolicy
+from planner.reasons import Reason
 
 PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
 
