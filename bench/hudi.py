@@ -18,7 +18,6 @@ Then a table of 5,000 file groups is listed and planned, cold and warm. Exits 1 
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -34,6 +33,8 @@ from typing import TYPE_CHECKING, Any
 if __name__ == "__main__":
     # Runs from a clone without being installed; this directory goes, since its hudi.py is not the hudi we import.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from bench.processes import cpu_seconds, memory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,16 +109,16 @@ def measure(kind: str, source: Path, warm: Path, work: Path) -> dict[str, Any]:
 
     spark = spark_session(SPARK)
     cluster = _by_hudi if kind == "hudi" else _by_lakefold(ENGINES[kind], work)
-    seconds, cpu_seconds, steps = 0.0, 0.0, {}
+    seconds, computed, steps = 0.0, 0.0, {}
     processes = ("self", str(_jvm_pid(spark)))
     for label, template in (("warm", warm), ("table", source)):
         table = work / label
         shutil.copytree(template, table)
-        begun, spent = time.perf_counter(), sum(map(_cpu_seconds, processes))
+        begun, spent = time.perf_counter(), sum(map(cpu_seconds, processes))
         steps = cluster(spark, table)
-        seconds, cpu_seconds = time.perf_counter() - begun, sum(map(_cpu_seconds, processes)) - spent
+        seconds, computed = time.perf_counter() - begun, sum(map(cpu_seconds, processes)) - spent
     peak = sum(map(_peak_mib, processes))
-    used = {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak}
+    used = {"seconds": seconds, "cpu_seconds": computed, "peak_mib": peak}
     return {**used, "steps": steps, **_content(spark, work / "table")}
 
 
@@ -191,15 +192,7 @@ def _jvm_pid(spark: "SparkSession") -> int:
 
 
 def _peak_mib(process: str) -> float:
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 1024
-    raise SystemExit("peak memory is read from /proc, which this system does not have")
-
-
-def _cpu_seconds(process: str) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return memory(process, "VmHWM") / (1 << 20)
 
 
 def plan_groups(table: Path) -> dict[str, Any]:

@@ -17,7 +17,6 @@ import multiprocessing
 import os
 import random
 import resource
-import socket
 import statistics
 import subprocess
 import sys
@@ -36,8 +35,10 @@ if __name__ == "__main__":  # runs from a clone without being installed
 import pyarrow as pa
 from sqlalchemy import func, insert, select, text
 
+from bench.processes import cpu_seconds, memory
 from lake.model import FileSlice, SizeHistogram, TableRef
 from service.api.tokens import digest, new_token
+from service.demo.settings import free_port
 from service.documents.lake_cache import read_lake
 from service.observability.metrics import Metrics
 from service.observability.metrics_page import MetricsPage
@@ -221,9 +222,7 @@ def refresh_seconds(url: str) -> float:
 @contextlib.contextmanager
 def serving(home: Path, url: str) -> Iterator[tuple[int, int]]:
     """``lakefold serve --role api``, once its figures are there: its port, and the id of its process."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port(0)
     config = home / "lakefold.toml"
     config.write_text(f'[database]\nurl = "{url}"\n[http]\nport = {port}\nrate_limit = 0\n')
     command = [sys.executable, "-m", "service.cli", "serve", "--role", "api", "--config", str(config)]
@@ -349,18 +348,6 @@ def beside_a_crowd(port: int, token: str, idle: int, stalled: int) -> Iterator[N
     finally:
         process.terminate()
         process.join()
-
-
-def cpu_seconds(pid: int) -> float:
-    """What a process has computed since it began."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory(pid: int, key: str) -> int:
-    """Bytes of a process that are in memory now (VmRSS), or were at most since the last reset (VmHWM)."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
 
 
 def main() -> int:

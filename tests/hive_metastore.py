@@ -4,7 +4,6 @@
 import ctypes
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,19 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support import LOCAL_FILES
+from support import LOCAL_FILES, free_port
 
 from lake.errors import LakefoldError
 from lake.metastore import Metastore
 from service.demo.metastore import server
 
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def end_with_parent() -> None:
@@ -38,7 +31,7 @@ class MetastoreServer:
 
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="lakefold-metastore-"))
-        self.port = _free_port()
+        self.port = free_port()
         self.uri = f"thrift://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 

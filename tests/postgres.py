@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import psycopg
 from sqlalchemy import make_url
+from support import free_port
 
 INSTALL = "no PostgreSQL server found (initdb and postgres): install Debian's package postgresql, or set PATH to one"
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG
@@ -43,12 +43,6 @@ def _as_whom() -> dict[str, Any]:
 def _end_with_parent() -> None:
     """A killed test run must not leave a server behind."""
     ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGINT)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> bool:
@@ -98,7 +92,7 @@ class Server:
             check=True, capture_output=True, cwd=self._home, **_as_whom(),
         )  # fmt: skip
         for _ in range(3):  # the free port may be taken by the time the server asks for it
-            self._port = _free_port()
+            self._port = free_port()
             self._url = f"postgresql://lakefold:{password}@127.0.0.1:{self._port}/postgres"
             if self.start():
                 return

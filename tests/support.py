@@ -3,6 +3,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,13 @@ def jvm_options() -> str:
 
 def _has_classes() -> bool:
     return CLASS_ARCHIVE.exists() and CLASS_ARCHIVE.stat().st_size > 0
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def needs_server(reason: str) -> None:

@@ -7,7 +7,6 @@ The session lives through all of it, so it has cached what a session caches.
 import itertools
 import json
 import shutil
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -25,7 +24,7 @@ from hive_metastore import MetastoreServer
 from hive_session import Session
 from pyarrow import orc
 from pyarrow import parquet as pq
-from support import HEAP
+from support import HEAP, free_port
 from waiting import wait_for
 
 from lake.metastore import Metastore
@@ -108,9 +107,7 @@ def shop(
     """The session, with what the tests of this run want written before the daemon begins, and the daemon."""
     asked = {item.name.partition("[")[2].rstrip("]") for item in request.session.items}
     directory = tmp_path_factory.mktemp("sql")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     home = Installation(home=directory, url=sqlite_at(directory))
     heap = "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in HEAP.items())
     home.config.write_text(

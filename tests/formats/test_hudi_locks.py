@@ -14,6 +14,7 @@ from hudi_other_writer import OtherWriter
 from hudi_writing import LOCK, NewTable, Table, ignore
 from py4j.protocol import Py4JJavaError
 from s3_server import S3Server
+from support import free_port
 from waiting import wait_for
 
 from executors.spark import java_home
@@ -111,9 +112,7 @@ def test_a_writer_that_was_inflight_before_the_plans_commit_loses_where_the_plan
 @pytest.fixture
 def zookeeper(tmp_path: Path) -> Iterator[int]:
     """The port of a ZooKeeper server, started from the jars that Spark brings."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    port = free_port()
     command = [f"{java_home()}/bin/java", "-Xmx256m", "-Dzookeeper.admin.enableServer=false"]
     command += ["-Dzookeeper.4lw.commands.whitelist=ruok,dump", "-cp", f"{Path(pyspark.__file__).parent / 'jars'}/*"]
     command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(port), str(tmp_path / "data")]

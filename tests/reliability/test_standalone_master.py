@@ -4,7 +4,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
@@ -13,17 +12,10 @@ import pytest
 from harness import Installation
 from hudi_tables import table_rows
 from invariants import check_plan_landed_once, ids_in_hudi_rs
-from support import jvm_options
+from support import free_port, jvm_options
 from waiting import wait_for
 
 from executors.spark import java_home
-
-
-def free_port() -> int:
-    """A loopback port nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

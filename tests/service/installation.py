@@ -13,7 +13,8 @@ from pathlib import Path
 
 from daemon_toys import write_config
 from databases import store_at
-from monitoring import commands, entry, free_port
+from monitoring import commands, entry
+from support import free_port
 from toys.processes import PYTHONPATH
 from toys.timeline_tables import create
 

@@ -4,7 +4,6 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support import needs_server
+from support import free_port, needs_server
 from waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -75,13 +74,6 @@ def in_words(number: int) -> str:
     words = "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
     known = f"{words} seventeen eighteen nineteen twenty".split()
     return known[number] if number < len(known) else f"twenty-{known[number - 20]}"
-
-
-def free_port() -> int:
-    """A loopback port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Prometheus:

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from harness import stop_group
 from hudi_tables import copy, small_files
 from kept_tables import kept
 from pages import ROOT, Block, blocks_of, missing_line
+from support import free_port
 from waiting import wait_for
 
 from lake.plan import LIVE_STATES
@@ -62,9 +62,7 @@ class Reader:
     """Somebody who follows the pages in a directory of their own, on a lake with one table of small files."""
 
     def __init__(self, home: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.home = home
         self.daemon: subprocess.Popen[bytes] | None = None
         kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEFOLD_")}

@@ -19,8 +19,7 @@ import pytest
 from api_toys import client_of, context_at
 from joserfc import jwt
 from joserfc.jwk import KeySet, OctKey, RSAKey
-from monitoring import free_port
-from support import needs_server
+from support import free_port, needs_server
 from waiting import wait_for
 
 from lake.model import TableRef

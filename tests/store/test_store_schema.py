@@ -4,7 +4,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import uuid
@@ -20,6 +19,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import IntegrityError
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
+from support import free_port
 
 from lake.plan import LIVE_STATES, TRANSITIONS, PlanState
 from service.store import DatabaseUnreachable, SchemaBehind, Store, StoreError
@@ -130,9 +130,7 @@ def test_any_use_of_a_database_without_the_schema_says_what_to_run(empty_url: st
 
 
 def test_an_unreachable_postgresql_is_one_line_without_the_password() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     store = Store(f"postgresql://ada:s3cret@127.0.0.1:{port}/lake?sslpassword=s3cret")
     for use in (store.check, store.figures, store.upgrade):
         with pytest.raises(DatabaseUnreachable) as refused:
