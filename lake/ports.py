@@ -164,7 +164,13 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     def commit(self, rewrite: Rewrite) -> Commit:
         """Check the inputs again and make the new files the table, plan id and epoch inside (step 6).
 
-        Raises Conflict when a writer was faster, CommitUnknown when nobody can tell.
+        Raises Conflict where a writer was faster or the attempt was withdrawn, and where neither can be told any more
+        because the table has forgotten what was done to it since ``prepare``; Transient where it may succeed if tried
+        again, such as with a lock that is taken; Rejected where the table can't be served any more. All of these say
+        that nothing has landed, and the table is asked once more before that is believed. Integrity says that what
+        landed can't be trusted: where the table has it, it is recorded and the table halted. What ``fence`` raises goes
+        through. CommitUnknown, like any error that is no outcome, says that nobody can tell: a call whose answer was
+        lost is never Transient. Then nothing is deleted until the table has been asked.
         """
 
     def discard(
@@ -184,7 +190,7 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         the caller's: what an executor that took the plan over since is working on stays. Of an instant that is gone
         already the files are removed that this writer's own job wrote after that.
         Idempotent; never touches a completed instant, nor any file that readers see, though the table may have
-        forgotten which commit made it so.
+        forgotten which commit made it so. Raises where something may have stayed; it is asked again then.
         """
 
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
@@ -193,7 +199,8 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         Files already gone count as deleted; one that ``SupersededVersion.differs``, asked right before its deletion,
         stays. With ``Capability.OWN_EXPIRY`` the table is asked to expire what came before the commits that superseded
         them, no later state; what an older state that it keeps still has is left to it. Raises Conflict where a version
-        is live, pending or kept by a savepoint, before anything of its commit is deleted.
+        is live, pending or kept by a savepoint, before anything of its commit is deleted; what another error leaves is
+        deleted by the next call.
         """
 
     def cancel(self) -> None:
@@ -217,43 +224,67 @@ class TableFormat(Offers, Protocol):
     session: SessionNeeds
 
     def discover(self, location: str) -> Iterator[TableRef]:
-        """Tables at ``location`` (a table, or a directory searched for tables), names from the table itself."""
+        """Tables at ``location`` (a table, or a directory searched for tables), names from the table itself.
+
+        None where only a catalog tells of tables. Raises Rejected where there is no such directory, and after the last
+        table where a part of it can't be searched.
+        """
 
     def check(self, table: TableRef) -> None:
-        """Raise Rejected with rule, value and remedy when this table can't be served; Transient when unreachable."""
+        """Raise Rejected with rule, value and remedy when this table can't be served; Transient when unreachable.
+
+        TableGone where there is none any more, though the storage, and the catalog, answer.
+        """
 
     def snapshot(self, table: TableRef, partitions: Collection[str] | None = None) -> Snapshot:
-        """Latest file slices of all or of the named partitions; those of pending plans carry a busy reason."""
+        """Latest file slices of all or of the named partitions; those of pending plans carry a busy reason.
+
+        Partitions that the table does not have are left out. Raises TableGone, Rejected where the table can't be read,
+        Transient where it can't be reached, or where files go on vanishing while it is read.
+        """
 
     def committed(self, table: TableRef, plan_id: str) -> Commit | None:
-        """The completed commit that names ``plan_id``, looked up in the active then the archived timeline.
+        """The completed commit that names ``plan_id``, however old; None where the table denies that there is one.
 
-        Raises CommitLost where one does and what it did is gone.
+        With nothing of the plan left to commit a denial is the last word, so whoever can't ask says so: Transient or
+        Rejected, TableGone too, are no denial. A table that has forgotten its older commits may deny them
+        (``lake.optional.FindsStaged``). Raises CommitLost where a commit names the plan and what it did is gone.
         """
 
     def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
-        """Those of ``plan_ids`` that completed commits of the active timeline name, each with its commit.
+        """Those of ``plan_ids`` that recent commits name, each with its commit; old ones may be missed.
 
-        Raises CommitLost as ``committed`` does.
+        Asked at every sweep, so it is cheap. Raises as ``committed`` does.
         """
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
-        """For each version's path: None when it may be deleted now, else the reason why not."""
+        """For each version's path: None when it may be deleted now, else the reason why not.
+
+        No two of ``versions`` have one path. Raises as ``snapshot`` does.
+        """
 
     def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         """Those of ``versions``, by index, that are nobody's to delete any more, each with the reason.
 
-        What replaced them was undone, or they are gone already. Says nothing of what only time would tell.
+        What replaced them was undone, or they are gone already. Says nothing of what only time would tell. Raises as
+        ``snapshot`` does.
         """
 
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
-        """Compare storage with the table's last commits."""
+        """Compare storage with the table's last commits; ``superseded`` are those of its versions that wait.
+
+        Raises as ``snapshot`` does, and Rejected where ``rows`` can't be counted.
+        """
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """Facts about the table worth showing to a person (type, version, timeline, indexes, locks).
 
-        ``writers`` among them is what the table shows of its other writers and of their locks.
+        ``writers`` among them is what the table shows of its other writers and of their locks. Raises as ``snapshot``
+        does.
         """
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> TableWriter:
-        """Open the table for changing it. ``engines`` are there to rewrite files, unless the format brings its own."""
+        """What changes the table, once entered. ``engines`` rewrite files, unless the format brings its own.
+
+        Made without looking at the table or calling ``spark``.
+        """
