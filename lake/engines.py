@@ -3,6 +3,8 @@
 
 Engines are handed in from above (``TableFormat.writer``), since they live with the executors. The format says which
 files become which; each group gets the first engine that can do it, or the one that is set, and the reason is noted.
+Data files are read whole: rows that a deletion vector or a log takes out of them, or changes, an engine would keep as
+they are. A format whose slices have such deltas rewrites these itself, or has no task made of them.
 """
 
 import threading
@@ -12,7 +14,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lake.errors import Conflict, Rejected
-from lake.plan import AUTO, LeftOut, Progress, RewriteOptions
+from lake.locations import file_at
+from lake.model import TableRef
+from lake.plan import AUTO, ClusteringGroup, LeftOut, Progress, RewriteOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,25 @@ class Task:
     outputs: tuple[str, ...]
     bytes: int
     schema: str | None = None
+
+
+def task_of(
+    table: TableRef, number: int, group: ClusteringGroup, outputs: Sequence[str], *, schema: str | None = None
+) -> Task:
+    """The task of a group, the ``number``-th of its plan. Raises Rejected where a slice of it is not one data file."""
+    for item in group.slices:
+        which = f"{table.name}: slice {item.file_id} of partition {item.partition!r}"
+        if item.log_files:
+            raise Rejected(f"{which} has deltas ({', '.join(item.log_files)}), which engines do not read")
+        if item.path is None:
+            raise Rejected(f"{which} has no data file, which is all that engines read")
+    return Task(
+        group=number,
+        inputs=tuple(file_at(table.location, str(item.path)) for item in group.slices),
+        outputs=tuple(outputs),
+        bytes=group.bytes,
+        schema=schema,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,10 @@ from toys.engine import CopyRows
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcess
 from executors.outcome import Result
-from lake.engines import Task, choose, notes
+from lake.engines import Task, choose, notes, task_of
 from lake.errors import Conflict, Rejected, Transient
-from lake.plan import Progress, RewriteOptions, Step
+from lake.model import FileSlice, TableRef
+from lake.plan import ClusteringGroup, Progress, RewriteOptions, Step
 from service.store.views import StoreSettings
 
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
@@ -55,6 +56,25 @@ def test_p1_groups_that_no_engine_can_rewrite_are_left_out_together_and_their_fi
         (1, ("/lake/1.parquet",)),
         (2, ("/lake/2.parquet",)),
     ]
+
+
+def test_a_slice_with_deltas_is_no_task_for_an_engine():
+    table = TableRef(name="t", format="toy", location="/lake/t")
+    whole = FileSlice(partition="p", file_id="1", path="p/1.parquet", bytes=1)
+    elsewhere = replace(whole, file_id="2", path="/other/2.parquet")
+    groups = [
+        ClusteringGroup(partition="p", slices=slices, output_files=1)
+        for slices in ((whole, elsewhere), (whole, replace(whole, log_files=("1.log",))), (replace(whole, path=None),))
+    ]
+    task = task_of(table, 0, groups[0], ["/lake/t/new"], schema="{}")
+    inputs = ("/lake/t/p/1.parquet", "/other/2.parquet")
+    assert task == Task(group=0, inputs=inputs, outputs=("/lake/t/new",), bytes=2, schema="{}")
+    with pytest.raises(
+        Rejected, match=r"^t: slice 1 of partition 'p' has deltas \(1.log\), which engines do not read$"
+    ):
+        task_of(table, 1, groups[1], ["/lake/t/new"])
+    with pytest.raises(Rejected, match=r"^t: slice 1 of partition 'p' has no data file"):
+        task_of(table, 2, groups[2], ["/lake/t/new"])
 
 
 def test_p1_without_any_engine_a_plan_is_refused():

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake.engines import Choice, Engine, Task, Written, choose
+from lake.engines import Choice, Engine, Task, Written, choose, task_of
 from lake.errors import Conflict, TableGone, Transient
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
 from lake.optional import identified, made_anew
@@ -190,12 +190,7 @@ class FilesWriter:
 
     def _tasks(self, plan: Plan, groups: Sequence[int], token: str) -> list[Task]:
         return [
-            Task(
-                group=index,
-                inputs=tuple(str(self._base / str(item.path)) for item in group.slices),
-                outputs=(str(self._base / self.path_of(group.partition, token, index)),),
-                bytes=group.bytes,
-            )
+            task_of(self._table, index, group, [str(self._base / self.path_of(group.partition, token, index))])
             for index in groups
             for group in [plan.groups[index]]
         ]

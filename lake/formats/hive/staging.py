@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from lake.engines import Task
+from lake.engines import Task, task_of
 from lake.errors import Conflict
 from lake.filesystems import files_of
 from lake.formats.hive import commits, refusals
@@ -22,19 +22,12 @@ def tasks_of(ref: TableRef, plan: Plan, groups: Sequence[int], version: str, tab
     """The rewrite of each of these groups of a plan: its files, and those to be made in ``version``."""
     attempts, schema = f"{home_of(ref)}/{version}/{ATTEMPTS}", schema_of(table)
     suffix = str(refusals.kind_of(table)).lower()
-    return [
-        Task(
-            group=index,
-            inputs=tuple(file_at(ref.location, str(item.path)) for item in plan.groups[index].slices),
-            outputs=tuple(
-                f"{attempts}/{output_name(version, index, number, suffix)}"
-                for number in range(plan.groups[index].output_files)
-            ),
-            bytes=plan.groups[index].bytes,
-            schema=schema,
-        )
-        for index in groups
-    ]
+
+    def outputs(index: int) -> list[str]:
+        count = plan.groups[index].output_files
+        return [f"{attempts}/{output_name(version, index, number, suffix)}" for number in range(count)]
+
+    return [task_of(ref, index, plan.groups[index], outputs(index), schema=schema) for index in groups]
 
 
 def make_version(ref: TableRef, version: str, seen: Mapping[str, Seen]) -> None:

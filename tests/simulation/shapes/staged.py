@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from lake.engines import Engine, Task, choose, notes
+from lake.engines import Engine, Task, choose, notes, task_of
 from lake.errors import Conflict
 from lake.model import TableRef
 from lake.plan import Commit, OutputFile, Plan, Staged, SupersededVersion
@@ -148,13 +148,9 @@ class StagedWriter(ModelWriter):
     def _tasks(self, plan: Plan, groups: Sequence[int], token: str) -> list[Task]:
         home = f"/{self.ref.name}/"
         return [
-            Task(
-                group=index,
-                inputs=tuple(f"{home}{item.path}" for item in plan.groups[index].slices),
-                outputs=(home + self.path_of(plan.groups[index].partition, token, index),),
-                bytes=plan.groups[index].bytes,
-            )
+            task_of(self.ref, index, group, [home + self.path_of(group.partition, token, index)])
             for index in groups
+            for group in [plan.groups[index]]
         ]
 
     def rewrite_group(self, prepared: Prepared, number: int, index: int, report: Report) -> OutputFile:
