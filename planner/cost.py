@@ -152,7 +152,7 @@ class Worth:
 
     @property
     def per_cost(self) -> float:
-        """What it saves a day for what it costs; the same whether in money or in CPU seconds where only CPU counts."""
+        """What it saves per day for what it costs; the same in money as in CPU seconds where only CPU counts."""
         return 0.0 if self.payback_days is None else 1 / self.payback_days
 
 

@@ -58,7 +58,7 @@ class Sizing:
     max_bytes_per_plan: int = field(default=60 * GIB, metadata={"meaning": "bytes rewritten and carried by one plan"})
     reads_per_day: float = field(
         default=24.0,
-        metadata={"meaning": "how often a day a file is read, which is what a smaller number of files saves"},
+        metadata={"meaning": "how often a file is read per day, which is what a smaller number of files saves"},
     )
     payback: timedelta = field(
         default=timedelta(days=365),
@@ -188,7 +188,7 @@ class Care:
         },
     )
     slo_files_per_gib: float = field(
-        default=0.0, metadata={"meaning": "most files a GiB, residual ones left out; 0: no objective"}
+        default=0.0, metadata={"meaning": "most files per GiB, residual ones left out; 0: no objective"}
     )
     slo_oldest_small_file: timedelta = field(
         default=timedelta(0), metadata={"meaning": "how old a reducible small file may get; 0: no objective"}

@@ -48,7 +48,7 @@ class Estimate:
 class Planning:
     """The next plan of a table, or None, and the account of every slice.
 
-    ``decisions`` has one row a slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason
+    ``decisions`` has one row per slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason
     (a ``Reason``, dictionary-encoded), number (what ``reason_text`` says it is) and reducible: whether a plan takes the
     slice, now or once what it waits for is over, be that its quiet period, a live plan, an action that is pending on
     the table, a failure that nobody has looked into, or a person who said no. What is small and not reducible is

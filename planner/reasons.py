@@ -111,9 +111,9 @@ def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -
             share = f"{number / 10:g} %" if number else "less than 0.1 %"
             return f"{share} of its rows are deleted, {policy.compact_delete_ratio * 100:g} % needed"
         case Reason.OVERSIZED:
-            return f"{format_bytes(number)} with its logs > {format_bytes(policy.target_file_max_bytes)} a file"
+            return f"{format_bytes(number)} with its logs > {format_bytes(policy.target_file_max_bytes)} per file"
         case Reason.OVER_PLAN:
-            return f"its group is {format_bytes(number)} with logs > {format_bytes(policy.max_bytes_per_plan)} a plan"
+            return f"its group is {format_bytes(number)} with logs > {format_bytes(policy.max_bytes_per_plan)} per plan"
         case Reason.ALONE:
             return f"alone in its partition with {detail}" if detail else "alone in its partition"
         case Reason.FEW_FILES:

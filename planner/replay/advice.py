@@ -70,7 +70,7 @@ class Advice:
     sources: tuple[Source, ...]
     trials: tuple[Trial, ...]
     best: Trial | None
-    #: what plans would rewrite a month as it is, and how long that takes
+    #: what plans would rewrite per month as it is, and how long that takes
     rewritten_bytes: float
     cpu_hours: float
 

@@ -124,7 +124,7 @@ def _recommended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
     fewer = 100 * (1 - least.files / nobody.files)
     reason = (
         f"keeps {fewer:.0f} % fewer files than without compaction ({least.files:,.0f} instead of {nobody.files:,.0f} "
-        f"on average) and rewrites {format_bytes(round(least.rewritten_bytes_a_day))} a day"
+        f"on average) and rewrites {format_bytes(round(least.rewritten_bytes_a_day))} per day"
     )
     if least is not in_use:
         return least.tried.name, reason + _against(in_use)
@@ -133,7 +133,7 @@ def _recommended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
 
 def _against(in_use: Outcome) -> str:
     said = f"; the configured policy keeps {in_use.files:,.0f} files and rewrites "
-    return said + f"{format_bytes(round(in_use.rewritten_bytes_a_day))} a day"
+    return said + f"{format_bytes(round(in_use.rewritten_bytes_a_day))} per day"
 
 
 def _named(outcomes: Sequence[Outcome], name: str) -> Outcome:

@@ -25,7 +25,7 @@ class Operation(StrEnum):
 
     INSERT = "insert"  #: new keys, into small files first where the writer looks for them
     UPDATE = "update"  #: keys that are there, evenly spread over the rows of their partition
-    BULK_INSERT = "bulk_insert"  #: new keys, a file a task, whatever lies there already
+    BULK_INSERT = "bulk_insert"  #: new keys, a file per task, whatever lies there already
     OVERWRITE = "overwrite"  #: the partition is replaced
 
 

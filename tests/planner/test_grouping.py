@@ -329,7 +329,7 @@ def test_a_hudi_group_that_is_larger_than_a_plan_with_its_logs_says_so() -> None
     files = [File(id="a", bytes=1, log_bytes=61 * GIB), File(id="b", bytes=1)]
     planning = plan(files, {"strategy": "hudi", "compaction": False})
     assert reasons(planning) == {"a": "over_plan", "b": "over_plan"}
-    assert planning.reason_text(0) == "its group is 61.0 GiB with logs > 60.0 GiB a plan"
+    assert planning.reason_text(0) == "its group is 61.0 GiB with logs > 60.0 GiB per plan"
     assert planning.reducible_bytes == 0
 
 

@@ -56,7 +56,7 @@ PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
             [File(id="a", bytes=1, log_bytes=GIB), *PAIR],
             {"settings": {"compaction": False}},
             "oversized",
-            "1.0 GiB with its logs > 1.0 GiB a file",
+            "1.0 GiB with its logs > 1.0 GiB per file",
         ),
         (
             [File(id="a", bytes=550 * MIB), File(id="b", bytes=550 * MIB)],
