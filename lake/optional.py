@@ -172,7 +172,12 @@ class TakesSettings(Protocol):
 
 @runtime_checkable
 class FoundInMetastore(Protocol):
-    """What a ``TableFormat`` adds whose tables a Hive metastore lists; ``TableRef.catalog`` then says which one."""
+    """What a ``TableFormat`` adds whose tables a Hive metastore lists; ``TableRef.catalog`` then says which one.
+
+    ``only_in_metastore``: no directory says that it is such a table, and ``discover`` finds none.
+    """
+
+    only_in_metastore: bool
 
     def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
         """The tables of the format in the metastore at ``uri``, called ``database.table``.

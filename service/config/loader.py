@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 import lake.formats
 from lake.optional import FoundInMetastore
+from lake.ports import TableFormat
 from lake.redaction import is_secret
 from service.config.costs import CostSettings, WorkSettings
 from service.config.http import HttpSettings
@@ -103,10 +104,17 @@ def formats_of(source: Source) -> tuple[str, ...]:
     """Formats that tables of a source may have, by how they are found there."""
     if source.format is not None:
         return (source.format,)
-    if source.metastore is None:  # a directory may show tables of formats that metastores list as well
+    if source.path is None and source.metastore is None:
         return lake.formats.FORMATS
+    in_metastore = source.metastore is not None
     adapters = map(lake.formats.load_format, lake.formats.FORMATS)
-    return tuple(adapter.name for adapter in adapters if isinstance(adapter, FoundInMetastore))
+    return tuple(adapter.name for adapter in adapters if _may_be_found(adapter, in_metastore=in_metastore))
+
+
+def _may_be_found(adapter: TableFormat, *, in_metastore: bool) -> bool:
+    if isinstance(adapter, FoundInMetastore):
+        return in_metastore or not adapter.only_in_metastore
+    return not in_metastore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,8 @@ def test_a_source_that_is_a_table_keeps_the_tables_own_name_or_gets_the_one_give
 
 def test_a_path_source_finds_tables_of_formats_that_metastores_list_as_well(catalog, tmp_path):
     class ListedToo(ToyFormat):
+        only_in_metastore = False
+
         def discover(self, location: str) -> Iterator[TableRef]:
             yield from super().discover(location) if location.endswith("/t") else ()
 

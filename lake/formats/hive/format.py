@@ -38,6 +38,7 @@ class HiveFormat:
     capabilities: frozenset[Capability] = frozenset()
     services: tuple[str, ...] = ()
     session = SessionNeeds()
+    only_in_metastore = True
     unseen_by_path = (
         "a rewrite moves partitions in the metastore: whoever reads one by its path goes on with the old files, and "
         "what he writes there is not the table's"
