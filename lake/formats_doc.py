@@ -27,6 +27,7 @@ MEANINGS: Mapping[Capability, str] = MappingProxyType(
         Capability.REPAIR: "replaced files that are read again are found and taken out (`lakefold tables repair`)",
         Capability.OWN_EXPIRY: "replaced files are deleted by the table's own expiry, with the versions that list them",
         Capability.TABLE_LOCK: "a lock of the table keeps everybody apart who changes it",
+        Capability.OPTIMISTIC_COMMITS: "who commits gives way where another was faster: `concurrency` need not be said",
         Capability.NATIVE_GROUPS: "files are grouped as the format's own service does (`strategy`)",
         Capability.SORTING: "rows are sorted by a rewrite (`sort_columns`, `layout`)",
     }

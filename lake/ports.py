@@ -54,6 +54,8 @@ class Capability(StrEnum):
     REPAIR = "repair"  #: replaced files can become live again, and are then found and taken out
     OWN_EXPIRY = "own_expiry"  #: superseded files are deleted by the table's own expiry, not one by one
     TABLE_LOCK = "table_lock"  #: a lock of the table keeps apart whoever changes it, lakefold's own processes included
+    #: a commit of anybody fails, or looks again, where another one was faster: nothing has to be said of writers
+    OPTIMISTIC_COMMITS = "optimistic_commits"
     NATIVE_GROUPS = "native_groups"  #: a strategy named after the format groups slices as the format's own service does
     SORTING = "sorting"  #: a rewrite can order the rows by columns, in the layouts of the policy
 

@@ -103,8 +103,9 @@ def _rule(sight: "Sight") -> Iterator[str]:
     yield "# [[tables]]"
     yield f"# match = {_quoted(glob.escape(sight.table.name))}"
     yield '# mode = "compact"'
-    setting, values = said_for_compact(sight.table)
-    yield f'# {setting} = "?"  # {" or ".join(map(_quoted, values))}'
+    if (wanted := said_for_compact(sight.table)) is not None:
+        setting, values = wanted
+        yield f'# {setting} = "?"  # {" or ".join(map(_quoted, values))}'
     yield ""
 
 

@@ -128,7 +128,7 @@ class TableRule(BaseModel):
         default=None,
         description="how the table's writers work, without a default in modes `propose` and `compact` · "
         "`single_writer`: nobody else writes while lakefold does · `occ`: every writer uses optimistic concurrency "
-        "with the same lock",
+        "with the same lock · not asked of, and ignored with, formats that have `optimistic commits`",
     )
     access: Access | None = Field(
         default=None,

@@ -112,7 +112,11 @@ def _place(origin: "Origin") -> str:
 
 
 def _concurrency(table: "ConfiguredTable") -> str:
+    from lake.formats import load_format
+    from lake.ports import Capability
     from service.config.tables import DEFAULT
 
+    if Capability.OPTIMISTIC_COMMITS in load_format(table.ref.format).capabilities:
+        return f"not needed: {table.ref.format} tables keep writers apart"
     said = table.origins["concurrency"].place != DEFAULT
     return table.ref.concurrency.value if said else "not stated (docs/writers.md)"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lake.errors import LakefoldError, one_line
 from lake.formats import load_format
 from lake.optional import SeenThroughCatalog
+from lake.ports import Capability
 from planner.offers import not_offered
 from service import problems
 from service.config.loader import Config
@@ -29,9 +30,9 @@ def refusal(config: Config, store: "Tables", table: ConfiguredTable, state: Tabl
     if table.mode not in PLANNED:
         where = table.origins["mode"].place
         came = "the default" if where == "default" else f"from {where}"
-        setting, values = said_for_compact(table)
-        said = f"{setting} = {' or '.join(json.dumps(value) for value in values)}"
-        rule = f'[[tables]] match = "{table.name}" mode = "compact" {said} in {config.file_name}'
+        wanted = said_for_compact(table)
+        said = f"{wanted[0]} = {' or '.join(map(json.dumps, wanted[1]))} " if wanted else ""
+        rule = f'[[tables]] match = "{table.name}" mode = "compact" {said}in {config.file_name}'
         return CommandError(
             problems.NOT_SERVED, f"{table.name} is in mode {table.mode} ({came}); set {rule}", mode=table.mode
         )
@@ -49,9 +50,14 @@ def refusal(config: Config, store: "Tables", table: ConfiguredTable, state: Tabl
     return None
 
 
-def said_for_compact(table: ConfiguredTable) -> tuple[str, Sequence[str]]:
-    """The setting, and its values, one of which a rule has to say for a table like this that is to be planned."""
-    return ("access", ("catalog",)) if _through_catalog(table) else ("concurrency", ("single_writer", "occ"))
+def said_for_compact(table: ConfiguredTable) -> tuple[str, Sequence[str]] | None:
+    """The setting, and its values, one of which a rule has to say for a table like this that is to be planned.
+
+    None where the table itself keeps everybody apart who commits.
+    """
+    if _through_catalog(table) is not None:
+        return "access", ("catalog",)
+    return None if _keeps_apart(table) else ("concurrency", ("single_writer", "occ"))
 
 
 def unsaid_in_rules(config: Config, table: ConfiguredTable) -> str | None:
@@ -70,7 +76,7 @@ def unsaid_in_rules(config: Config, table: ConfiguredTable) -> str | None:
             f"mode {table.mode} is for tables of which all readers and writers go by the catalog, which {said}; "
             f'{adapter.unseen_by_path}. If all do, set access = "catalog" {rule} (docs/formats.md)'
         )
-    if table.origins["concurrency"].place != DEFAULT:
+    if _keeps_apart(table) or table.origins["concurrency"].place != DEFAULT:
         return None
     return (
         f'mode {table.mode} has to be told how writers work: concurrency = "single_writer" (nobody writes while '
@@ -81,6 +87,10 @@ def unsaid_in_rules(config: Config, table: ConfiguredTable) -> str | None:
 def _through_catalog(table: ConfiguredTable) -> SeenThroughCatalog | None:
     adapter = load_format(table.ref.format)
     return adapter if isinstance(adapter, SeenThroughCatalog) else None
+
+
+def _keeps_apart(table: ConfiguredTable) -> bool:
+    return Capability.OPTIMISTIC_COMMITS in load_format(table.ref.format).capabilities
 
 
 def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[str, str]:

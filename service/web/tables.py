@@ -199,11 +199,12 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
     if table.mode not in PLANNED:
         subject, does = _UNSERVED[table.mode]
         match = f"match = {json.dumps(glob.escape(state.name), ensure_ascii=False)}"
-        setting, values = said_for_compact(table)
-        page = "formats" if setting == "access" else "writers"
-        choice = " or ".join(map(json.dumps, values))
-        said = f"# {choice}, see docs/{page}.md", f'{setting} = "?"'
-        rule = ("[[tables]]", match, 'mode = "compact"', *said)
+        rule = ["[[tables]]", match, 'mode = "compact"']
+        if (wanted := said_for_compact(table)) is not None:
+            setting, values = wanted
+            page = "formats" if setting == "access" else "writers"
+            choice = " or ".join(map(json.dumps, values))
+            rule += [f"# {choice}, see docs/{page}.md", f'{setting} = "?"']
         text = f"(mode {table.mode}): {does} To compact it, add this to the configuration and restart:"
         found.append(Notice(tone="", subject=subject, text=text, block="\n".join(rule)))
     return found

@@ -158,6 +158,21 @@ def _table_lock(case: Any, table: TableRef) -> None:
         assert not writer.commit_takes, "whoever has the lock has it until the commit has ended"
 
 
+def _optimistic_commits(case: Any, table: TableRef) -> None:
+    """A writer that knows nothing of lakefold, nor of a setting, is faster, and then it is not."""
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        rewrite = one.rewritten()
+        assert case.delete(table, "dt=0")
+        rows = case.rows(table)
+        with pytest.raises(Conflict):
+            one.writer.commit(rewrite)
+        one.discarded(None)
+    assert case.rows(table) == rows
+    run(case, plan_all(case.format, table, "q"))
+    assert case.delete(table, "dt=0")
+    assert set(case.rows(table)) < set(rows), "what it changed is what the commit left"
+
+
 def _native_groups(case: Any, table: TableRef) -> None:
     assert list(not_offered(SizingPolicy(strategy=case.format.name), case.format)) == []
 
@@ -180,6 +195,7 @@ EXERCISES: Mapping[Capability, Callable[[Any, TableRef], None]] = MappingProxyTy
         Capability.REPAIR: _repair,
         Capability.OWN_EXPIRY: _own_expiry,
         Capability.TABLE_LOCK: _table_lock,
+        Capability.OPTIMISTIC_COMMITS: _optimistic_commits,
         Capability.NATIVE_GROUPS: _native_groups,
         Capability.SORTING: _sorting,
     }

@@ -34,7 +34,7 @@ class VersionsFormat(WithoutTimeline):
     """Observes such tables; adds ``lake.optional.FindsStaged`` and ``HasIdentity``."""
 
     name = "versions"
-    capabilities = frozenset({Capability.SAVEPOINTS})
+    capabilities = frozenset({Capability.SAVEPOINTS, Capability.OPTIMISTIC_COMMITS})
 
     def live(self, table: TableRef) -> list[Item]:
         files: list[Item] = newest(table)["files"]

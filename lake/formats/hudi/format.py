@@ -44,7 +44,8 @@ class HudiFormat:
     """
 
     name = "hudi"
-    capabilities = frozenset(Capability) - {Capability.OWN_EXPIRY}  # a clean plan of ours names each file
+    # A clean plan of ours names each file, and only a lock keeps writers apart.
+    capabilities = frozenset(Capability) - {Capability.OWN_EXPIRY, Capability.OPTIMISTIC_COMMITS}
     services = ("clean", "archive", "rollback")
     session = SESSION
 

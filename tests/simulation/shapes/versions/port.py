@@ -24,7 +24,7 @@ class VersionsFormat(StagedFormat):
     """Observes such tables."""
 
     name = "versions"
-    capabilities = frozenset({Capability.SAVEPOINTS})
+    capabilities = frozenset({Capability.SAVEPOINTS, Capability.OPTIMISTIC_COMMITS})
 
     def newest(self, table: VersionsTable) -> str:
         """See ``ModelFormat``."""

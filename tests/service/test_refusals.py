@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be said of a table before it is planned, by what its format can do."""
+
+import pytest
+from daemon_toys import known
+from toys.timeline import ToyFormat
+from toys.versions import VersionsFormat
+
+from lake.model import TableRef
+from service.config.loader import load
+from service.config.tables import configure
+from service.documents import table_settings
+from service.planning.refusals import said_for_compact, unsaid_in_rules
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+TABLE = TableRef(name="t", format="toy", location="/lake/t")
+COMPACT = '[[tables]]\nmatch = "*"\nmode = "compact"\n'
+
+
+def unsaid(tmp_path, format_, text=COMPACT):
+    """What is missing in the rules ``text`` for a table of ``format_``; what is asked for; the setting as shown."""
+    (tmp_path / "lakefold.toml").write_text(text)
+    with known(format_):
+        config = load()
+        table = configure(config, TABLE)
+        shown = {row["setting"]: row["value"] for row in table_settings(table)}
+        return unsaid_in_rules(config, table), said_for_compact(table), shown["concurrency"]
+
+
+def test_of_a_format_whose_commits_exclude_each_other_nothing_has_to_be_said(tmp_path):
+    why, asked, shown = unsaid(tmp_path, ToyFormat())
+    assert 'concurrency = "single_writer"' in why
+    assert asked == ("concurrency", ("single_writer", "occ"))
+    assert "not stated" in shown
+    for said in ("", 'concurrency = "occ"\n'):
+        assert unsaid(tmp_path, VersionsFormat(), COMPACT + said) == (
+            None, None, "not needed: toy tables keep writers apart"
+        )  # fmt: skip
