@@ -9,8 +9,11 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
-FieldIds = tuple[frozenset[int], ...]
-"""Field ids of a leaf column and of what it is nested in, from the top, each with those of all files that have one."""
+FieldIds = tuple[frozenset[int | None], ...]
+"""Field ids of a leaf column and of what it is nested in, from the top, each with those that it has in some file.
+
+None stands for files in which it has none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Leaf:
         self.bounded = self.bounded and other.bounded and self.bounds_compare_with(other)
         self.kinds |= other.kinds
         if self.ids != other.ids:
-            none: frozenset[int] = frozenset()
+            none: frozenset[int | None] = frozenset()
             self.ids = tuple(mine | theirs for mine, theirs in zip_longest(self.ids, other.ids, fillvalue=none))
         if self.bounded and other.low is not None:
             self.low = other.low if self.low is None else min(self.low, other.low)
@@ -89,10 +92,15 @@ class Leaf:
         return all(mine.bounds_compare_with(theirs) for mine in self.kinds for theirs in other.kinds)
 
     def other_ids(self, other: "Leaf") -> tuple[str, str] | None:
-        """The field ids of both, for a person, where they differ on a level on which both have one; else None."""
+        """The field ids of both, for a person, where files of ``other`` can't be those of this one; else None.
+
+        Each id that they have must be one of this one's, and each of this one's be there, unless they lack some: these
+        may be those that are missing. Where one side has none there is nothing to compare.
+        """
         for mine, theirs in zip(self.ids, other.ids, strict=False):
-            if mine and theirs and mine != theirs:
-                return " or ".join(map(str, sorted(mine))), " or ".join(map(str, sorted(theirs)))
+            old, new = ({number for number in ids if number is not None} for ids in (mine, theirs))
+            if old and new and (new - old or (old - new and None not in theirs)):
+                return " or ".join(map(str, sorted(old))), " or ".join(map(str, sorted(new)))
         return None
 
     def absent_in(self, rows: int) -> None:

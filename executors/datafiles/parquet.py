@@ -160,9 +160,8 @@ def _paths(schema: pa.Schema) -> list[tuple[str, str, FieldIds]]:
     """Top-level name, path and field ids of the leaves in file order; all ways to spell a list or a map agree."""
     found: list[tuple[str, str, FieldIds]] = []
 
-    def walk(top: str, path: str, above: tuple[frozenset[int], ...], column: pa.Field) -> None:
-        number, kind = field_id(column), column.type
-        ids = (*above, frozenset() if number is None else frozenset((number,)))
+    def walk(top: str, path: str, above: FieldIds, column: pa.Field) -> None:
+        kind, ids = column.type, (*above, frozenset((field_id(column),)))
         if isinstance(kind, pa.ExtensionType):
             kind = kind.storage_type
         if pa.types.is_struct(kind):

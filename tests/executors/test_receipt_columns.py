@@ -165,3 +165,21 @@ def test_a_name_that_another_column_has_now_is_compared_as_a_reader_sees_it(tmp_
     case.output(rows(["old", "old"], 3))
     with pytest.raises(Integrity, match="column a, hash"):
         case.prove(MergingWriter(now))
+
+
+@pytest.mark.parametrize("level", list(ReceiptLevel))
+def test_ids_that_an_engine_did_not_keep_for_some_groups_are_no_difference(tmp_path: Path, level: ReceiptLevel):
+    def rows(number: int | None) -> pa.Table:
+        return pa.table([["x"]], schema=pa.schema([identified("parquet", "a", pa.string(), number)]))
+
+    case = Case(tmp_path, level)
+    for number in (1, 2, None):
+        case.input(rows(number))
+    for number in (1, None, None):
+        case.output(rows(number))
+    case.prove()
+    case.outputs.clear()
+    for _ in range(3):
+        case.output(rows(1))
+    with pytest.raises(Integrity, match="column a, field id: expected 1 or 2, found 1"):
+        case.prove()
