@@ -322,8 +322,22 @@ def _of_partition(
         home=made[0].left_place,
         age=timedelta(milliseconds=last.age_ms),
         identity=last.identity,
-        earlier=frozenset({(made[0].left_place, None), *((row.place, row.token) for row in made[:-1])}),
+        earlier=_earlier(made),
     )
+
+
+def _earlier(made: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
+    """Where a partition was before each of its moves, with the token that it named: none where its owner had put it.
+
+    That is its own directory at first, and a place that its owner named when it was added again, such as a version.
+    """
+    before = {(row.place, row.token) for row in made[:-1]}
+    by_its_owner = [
+        row
+        for last, row in zip([None, *made], made, strict=False)
+        if last is None or (last.place, last.partition_made_at) != (row.left_place, row.partition_made_at)
+    ]
+    return frozenset(before | {(row.left_place, None) for row in by_its_owner})
 
 
 def _former(move: Row[Any], recorded: Sequence[Row[Any]]) -> Former:

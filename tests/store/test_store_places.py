@@ -12,6 +12,7 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 from executors.late import awaiting_sweep
 from lake.model import TableRef
 from lake.moved import Moved, PartitionSeen, PlaceSeen
+from lake.places import written_back
 from lake.plan import Commit, Keeper, KeeperKind, Move, PlacedFile, Plan, Staged
 from lake.ports import TableFormat
 from service.store import PartitionsTaken, Store
@@ -223,6 +224,19 @@ def followed(store: Store, left: str) -> Plan:
     commit = replace(commit_of(plan, "vb"), moves=(move,), superseded=files)
     store.complete(claimed(store), commit, figures_of(plan), {})
     return plan
+
+
+def test_a_partition_that_its_owner_added_again_was_where_that_was_without_a_token(store: Store) -> None:
+    completed(store)
+    plan = add(store, "dt=1")
+    move = Move(partition="dt=1", token="v2", left="v1/dt=1", place="v2/dt=1", files=(LATE,), made_at=8)
+    store.complete(claimed(store), replace(commit_of(plan, "v2"), moves=(move,)), figures_of(plan), {})
+    found = known(store)
+    assert found.earlier == {("dt=1", None), ("v1/dt=1", "v1"), ("v1/dt=1", None)}
+    places = {place: PlaceSeen() for place in found.places}
+    seen = PartitionSeen(place="v1/dt=1", token=None, made_at=8, places=places)
+    assert written_back(found, seen) == ("v1/dt=1", None)
+    assert written_back(found, replace(seen, made_at=7)) is None
 
 
 def recorded(store: Store, commit: Commit) -> bool:
