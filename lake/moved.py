@@ -94,12 +94,14 @@ class PlaceSeen:
 
     ``unfinished`` are the paths of those that somebody is still writing. Where a file system does not tell when a file
     came, it says when it was written, and ``changed_ms`` when the directory last got or lost one: it came in between.
-    ``is_uprooted``: what lakefold had put beside the directory is gone as well, by an overwrite of all that is above.
+    ``is_gone``: there is no such directory. ``is_uprooted``: what lakefold had put beside the directory is gone as
+    well, by an overwrite of all that is above.
     """
 
     files: Mapping[PlacedFile, int] = field(default_factory=lambda: MappingProxyType({}))
     unfinished: frozenset[str] = frozenset()
     changed_ms: int | None = None
+    is_gone: bool = False
     is_uprooted: bool = False
 
 

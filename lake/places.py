@@ -215,15 +215,31 @@ def left_behind(record: Moved, seen: PartitionSeen) -> tuple[PlacedFile, ...]:
     Where somebody has added it they are read already. Of a partition that only lost its properties nothing is.
     """
     anew = seen.token is None and seen.place == record.home and seen.made_at != record.last.made_at
-    if seen.place is not None and not anew:
+    if (seen.place is not None and not anew) or _is_taken_away(record, seen):
         return ()
     own = [former for former in record.former if former.place == record.home]
     return tuple(file for former in own for file in former.inputs if file.directory == record.home)
 
 
+def _is_taken_away(record: Moved, seen: PartitionSeen) -> bool:
+    """Whether somebody has taken a partition out of the catalog together with its own directory, and left its rows.
+
+    Hive's ``EXCHANGE PARTITION`` does: it renames the directory that has the partition's name, wherever that is read
+    from. Whoever drops a partition deletes where it is read from, or nothing.
+    """
+    if seen.place is not None or record.home not in seen.places:
+        return False
+    return seen.places[record.home].is_gone and bool(seen.places[record.last.place].files)
+
+
 def _elsewhere(record: Moved, seen: PartitionSeen) -> Decision | None:
     """What follows where a partition is not as its last move left it; None where it is."""
     last = record.last
+    if _is_taken_away(record, seen):
+        return _halt(
+            f"{words_of(record.partition)} is not in the catalog, nor is {named(record.home)} there, "
+            f"as after EXCHANGE PARTITION: its rows are in {named(last.place)}. Put them where they should be read"
+        )
     if seen.place is None:
         return _nothing(f"{words_of(record.partition)} is not in the catalog")
     # At home, too, and where its owner added its last version by LOCATION.

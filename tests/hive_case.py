@@ -103,6 +103,16 @@ class Owner(Metastore):
             {1: (STRING, DATABASE), 2: (STRING, name), 3: strings([value]), 4: (BOOL, False)},
         )
 
+    def exchange(self, name: str, value: str, into: str) -> None:
+        """``ALTER TABLE into EXCHANGE PARTITION (dt = value) WITH TABLE name``."""
+        self._call(
+            "exchange_partition",
+            {
+                1: string_map({"dt": value}), 2: (STRING, DATABASE), 3: (STRING, name), 4: (STRING, DATABASE),
+                5: (STRING, into),
+            },
+        )  # fmt: skip
+
 
 @dataclass(kw_only=True)
 class HiveCase:

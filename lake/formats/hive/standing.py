@@ -44,7 +44,7 @@ def standing(ref: TableRef, moved: Sequence[Moved], places: Sequence[Place], now
 def _seen(location: str, place: str, recorded: Set[PlacedFile], now: float) -> PlaceSeen:
     files: dict[PlacedFile, int] = {}
     unfinished = set()
-    storage, directory, changed_ms = files_of(location), file_at(location, place), None
+    storage, directory, changed_ms, is_gone = files_of(location), file_at(location, place), None, False
     try:
         for entry in storage.list(directory):
             if is_hidden(entry.name):
@@ -61,10 +61,17 @@ def _seen(location: str, place: str, recorded: Set[PlacedFile], now: float) -> P
         # The directory is gone, or a file while it was looked at: then the next look tells.
         if files:
             raise Transient(f"{place} changed while it was listed") from None
+        is_gone = True
     except OSError as error:
         raise Transient(f"{place} can't be listed: {error.strerror}") from error
     is_uprooted = not files.keys() & recorded and _is_uprooted(storage, location, place)
-    return PlaceSeen(files=files, unfinished=frozenset(unfinished), changed_ms=changed_ms, is_uprooted=is_uprooted)
+    return PlaceSeen(
+        files=files,
+        unfinished=frozenset(unfinished),
+        changed_ms=changed_ms,
+        is_gone=is_gone,
+        is_uprooted=is_uprooted,
+    )
 
 
 def _is_uprooted(storage: Files, location: str, place: str) -> bool:

@@ -57,8 +57,12 @@ def data_files(place: Path) -> list[Path]:
     return [path for path in place.iterdir() if not path.name.startswith((".", "_"))]
 
 
+def rows_in(place: Path) -> list[str]:
+    return sorted(row for path in data_files(place) for row in told(pq.read_table(path)))
+
+
 def in_partition(bench: Bench) -> list[str]:
-    return sorted(row for path in data_files(here(bench)) for row in told(pq.read_table(path)))
+    return rows_in(here(bench))
 
 
 def swept(bench: Bench, **options: timedelta) -> LateReport:

@@ -20,6 +20,7 @@ from late_writing import (
     home,
     in_partition,
     overwrite,
+    rows_in,
     swept,
     true_counts,
     write,
@@ -128,6 +129,32 @@ def test_rule_6_a_partition_that_is_dropped_and_added_again_shows_no_replaced_fi
     bench.clean()
     assert (in_partition(bench), swept(bench)) == (rows_, LateReport())
     assert not [path for path in (Path(bench.table.location) / "_lakefold/_aside").rglob("*") if path.is_file()]
+
+
+@pytest.mark.crossed
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_rule_6_a_partition_that_is_exchanged_leaves_its_rows_and_halts_the_table_until_they_are_where_they_should_be(
+    bench: Bench, tmp_path: Path, cleaned: bool
+):
+    place, expected = here(bench), in_partition(bench)
+    expected = sorted([*expected, *write(place, 800, 810, "part-since.parquet")])
+    if cleaned:
+        bench.clean()
+    replaced = {path.name for path in data_files(home(bench))}
+    assert bool(replaced) is not cleaned
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.make_table("other", tmp_path / "other")
+        (tmp_path / "other").mkdir(exist_ok=True)
+        owner.exchange(table_name(bench.table), "0", "other")
+    taken = tmp_path / "other" / PARTITION
+    assert {path.name for path in data_files(taken)} == replaced, "that is what readers of the other table find"
+    assert f"its rows are in {place.relative_to(bench.table.location)}" in str(swept(bench).halted)
+    assert (halted(bench), rows_in(place)) == (swept(bench).halted, expected)
+    for path in data_files(taken):
+        path.unlink()
+    for path in data_files(place):
+        path.rename(taken / path.name)
+    assert (swept(bench).halted, rows_in(taken)) == (None, expected)
 
 
 def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordinary_one(bench: Bench):
