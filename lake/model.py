@@ -241,7 +241,7 @@ class FileSlice:
 
     @property
     def total_bytes(self) -> int:
-        """Base and log bytes together: what a rewrite has to read."""
+        """Base and log bytes together: what a rewrite has to read, of shared deltas this slice's part."""
         return self.bytes + self.log_bytes
 
 
