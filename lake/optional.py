@@ -111,7 +111,8 @@ class MergedReads(Protocol):
         """The rows of the live groups' slices in ``partition`` as a reader sees them, base and logs merged.
 
         The columns are those of the data files, meta columns included; with ``evolved`` those that the table has now,
-        under their names and types of today. Called after ``rewrite``, before ``commit``.
+        under their names and types of today, with what older rows have in a column that is newer. Called after
+        ``rewrite``, before ``commit``.
         """
 
 
