@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commits that a table holds although their plans had ended: found, and recorded."""
+"""Late records: commits found in a table although their plans ended cancelled or failed."""
 
 import logging
 from functools import partial

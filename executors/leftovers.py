@@ -115,7 +115,7 @@ class AdoptedLeftovers(Leftovers):
         """Nothing to discard: the instant is its owner's, and a successor's work may be under it by now."""
 
     def withdraw_all(self) -> bool:
-        """Take back what was begun; but what this run did not begin is somebody else's, unless a silent executor's."""
+        """Take back what this run, or the silent executor that it took over from, has begun; nobody else's work."""
         return self._withdraw(None) if self.instant is not None or self.taken_over else True
 
     def discard(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:

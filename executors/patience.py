@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking again where no answer is no answer: a table about a commit, a database to take note of what happened."""
+"""Questions repeated until there is an answer: to a table about a commit, to the database to record what happened."""
 
 import logging
 import time

@@ -107,7 +107,9 @@ def choose(tasks: Sequence[Task], engines: Sequence[Engine], options: RewriteOpt
     named = next((engine for engine in engines if engine.name == options.engine), None)
     if named is None:
         known = ", ".join([AUTO, *(engine.name for engine in engines)])
-        raise Rejected(f"{table}: engine = {options.engine} can't be had for this table; set engine to one of {known}")
+        raise Rejected(
+            f"{table}: engine = {options.engine} is not available for this table; set engine to one of {known}"
+        )
     for task in tasks:
         if (obstacle := named.obstacle(task, options)) is not None:
             raise Rejected(

@@ -51,7 +51,7 @@ class Listener:
 
 
 class Progress:
-    """What everybody hears who follows a plan: one query a round for all of them, none while nobody listens.
+    """The progress of plans for all who follow one: one query per round for all of them, none while nobody listens.
 
     A token that is no longer valid hears nothing from the next round on. Used from the server's own thread, but
     for ``close``.

@@ -24,15 +24,20 @@ def add_to(tables: typer.Typer) -> None:
 
 def resolve(
     table: Table,
-    take: Annotated[str, typer.Option("--take", metavar="old|new", help="Which directory holds the rows.")],
+    take: Annotated[
+        str,
+        typer.Option(
+            "--take", metavar="old|new", help="Which directory holds the rows: the former or the present one."
+        ),
+    ],
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Say what a writer meant that the files do not tell, and end the table's halt.
+    """Decide which directory holds a partition's rows after a late writer changed one, and end the table's halt.
 
-    A writer that began before a partition was moved has changed its old directory. With "old" that directory is the
-    partition again, with "new" the partition stays where it is. Files of the other one are deleted when their retention
-    has passed, not before.
+    A writer that began before the partition was moved has changed its former directory. With "old" the partition moves
+    back there, with "new" it stays where it is. The files of the other directory are kept until their retention has
+    passed.
     """
     from executors.late import resolve_places
     from lake.formats import load_format

@@ -142,7 +142,7 @@ def request(
         answer.raise_problem()
         run.out.one(answer.document(), lambda: answer_text(run, answer, all_files=files))
         if answer.plan_ids and not run.out.json and (nobody := run.client.status()["nobody_runs_plans"]):
-            run.out.note(f"Nobody runs it yet: {nobody}")
+            run.out.note(f"Not started: {nobody}")
         codes = _follow_all(run, answer.plan_ids) if wait else []
     return next((code for code in (ExitCode.ERROR, ExitCode.PARTIAL) if code in codes), ExitCode.OK)
 

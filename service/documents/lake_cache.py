@@ -90,7 +90,7 @@ class Lake:
         return cast(Made, self._derived.values[name])
 
     def within(self, reach: Reach) -> "Lake":
-        """What of it whoever sees only the tables within ``reach`` may know; whatever is mapped is so by its table."""
+        """The part of it for somebody who sees only the tables within ``reach``. All mappings have tables as keys."""
         values = {known.name: getattr(self, known.name) for known in fields(self)}
         by_table: dict[str, Any] = {
             name: {table: value for table, value in values[name].items() if reach.sees(table)}

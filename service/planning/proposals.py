@@ -33,7 +33,7 @@ def outdated(
     settings: str,
     pending: Collection[Unfinished],
 ) -> dict[str, Outdated]:
-    """Those of ``proposals``, by the plan's id, that a scan of ``table`` does not leave to whoever decides.
+    """The out-of-date ones of ``proposals``, by the plan's id: a scan of ``table`` takes them back or replaces them.
 
     In mode propose these are the ones of which a file, or what they were made by, has changed; in any other mode all.
     Files that came beside those of a proposal change nothing about it: what is approved is what was looked at. One that

@@ -43,7 +43,7 @@ Query = TypeVar("Query", bound=Select[*tuple[Any, ...]])
 
 
 class Known:
-    """What readings before made of rows: those that come again as they were are not made into anything again.
+    """Objects made of rows at earlier readings: a row that comes again unchanged is not converted again.
 
     For one thread at a time.
     """
@@ -52,12 +52,12 @@ class Known:
         self._made: dict[str, dict[tuple[Any, ...], Any]] = {}
 
     def new(self, noun: str, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
-        """Those of ``rows`` of which the last reading made nothing."""
+        """Those of ``rows`` that the last reading did not have."""
         before = self._made.get(noun, {})
         return [row for row in rows if tuple(row) not in before]
 
     def all(self, noun: str, rows: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Made]) -> list[Made]:
-        """What is made of each of ``rows``, no two of which are alike; whatever else was is forgotten."""
+        """The object of each of ``rows``, which are distinct. Objects of other rows are forgotten."""
         before, made = self._made.get(noun, {}), {}
         for row in map(tuple, rows):
             there = before.get(row)

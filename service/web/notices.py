@@ -36,7 +36,7 @@ class Notice:
 
 
 def halted(subject: str, text: str, table: str, reason: str | None, href: str = "") -> Notice:
-    """That ``table`` is halted, with what to look at before it is resumed."""
+    """The notice that ``table`` is halted, with what to look at before it is resumed."""
     plan = documents.halting_plan(reason)
     links = [("the plan", f"/plans/{plan}")] if plan else []
     return Notice(
@@ -47,13 +47,13 @@ def halted(subject: str, text: str, table: str, reason: str | None, href: str = 
 
 
 def burning(subject: str, budgets: str, href: str = "") -> Notice:
-    """That a table misses what it is held to for longer than it may."""
+    """The notice that a table misses its objectives for longer than its error budget allows."""
     links = (("what it means and what to do", "/docs/runbook.md#layoutbudgetburnsfast"),)
     return Notice(tone="attention", subject=subject, text=f"misses its objectives: {budgets}.", href=href, links=links)
 
 
 def overlapped(subject: str, scan: ScanRecord, href: str = "") -> Notice:
-    """That others wrote a table while lakefold worked on it, although nobody else was to."""
+    """The notice that others wrote to a table of a single writer while lakefold worked on it."""
     text = f"{documents.overlap_words(scan.table, scan.overlaps, scan.overlap)}."
     link = ("what it means and what to do", "/docs/runbook.md#singlewritertablewritten")
     return Notice(tone="bad", subject=subject, text=text, href=href, links=(link,))

@@ -43,7 +43,8 @@ def test_p1_an_engine_that_is_set_rewrites_all_or_the_plan_is_refused():
     assert notes(chosen) == ("engine arrow (3 groups): as set",)
     with pytest.raises(Rejected, match=r"t: engine = stitch can't rewrite this plan: .*; or set engine = auto"):
         choose(TASKS, engines, replace(OPTIONS, engine="stitch"), "t")
-    with pytest.raises(Rejected, match="engine = spark can't be had for this table; set engine to one of auto, stitch"):
+    answer = "engine = spark is not available for this table; set engine to one of auto, stitch"
+    with pytest.raises(Rejected, match=answer):
         choose(TASKS, engines, replace(OPTIONS, engine="spark"), "t")
 
 

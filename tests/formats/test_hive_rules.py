@@ -357,7 +357,7 @@ def test_rule_11_a_commit_that_met_another_change_is_recorded_and_its_table_halt
     assert bench.run().result is Result.COMPLETED
     state = bench.store.table_state(plan.table.name)
     assert state.halted
-    assert "the properties of partition dt=1 are others" in str(state.halted_reason)
+    assert "the properties of partition dt=1 changed" in str(state.halted_reason)
     bench.store.close()
 
 

@@ -65,7 +65,7 @@ def test_a_dry_run_of_an_observed_table_says_that_it_would_be_refused_and_why(ru
 
 def test_a_request_says_when_no_executor_is_there_to_run_its_plans(run, store):
     code, _, err = run("plans", "request", "orders")
-    assert (code, "Nobody runs it yet: no executor is running; lakefold worker starts one" in err) == (0, True)
+    assert (code, "Not started: no executor is running; lakefold worker starts one" in err) == (0, True)
 
 
 def test_a_request_says_nothing_of_executors_where_one_is_alive(run, store):

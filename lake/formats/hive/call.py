@@ -64,7 +64,7 @@ def check(metastore: Metastore, table: Table, ref: TableRef, changed: Mapping[st
     now = table_of(metastore, ref)
     difference = undone(metastore, now, changed)
     if difference is None and now.storage.columns != table.storage.columns:
-        difference = "the columns of the table are others"
+        difference = "the columns of the table changed"
     if difference is not None:
         raise Integrity(
             f"somebody changed {ref.name} in the metastore while a commit did, and one of the two may have "

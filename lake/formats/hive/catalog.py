@@ -132,9 +132,9 @@ def undone(metastore: Metastore, table: Table, made: Mapping[str, Partition | Ta
         if found.location != canonical_location(one.storage.location):
             return f"{what} is at {found.storage.location}"
         if found.storage.moved("") != one.storage.moved("") or found.made_at != one.made_at:
-            return f"the columns or the format of {what} are others"
+            return f"the columns or the format of {what} changed"
         if without_counts(found.parameters) != without_counts(one.parameters):
-            return f"the properties of {what} are others"
+            return f"the properties of {what} changed"
     return None
 
 

@@ -62,7 +62,7 @@ class WorkBudget:
     held: tuple[HeldPlan, ...] = ()
 
     def within(self, reach: Reach) -> "WorkBudget":
-        """What of it whoever sees only the tables within ``reach`` may know: the sum of all is not theirs."""
+        """The part of it for somebody who sees only the tables within ``reach``: without the sums over all tables."""
         if reach.everything:
             return self
         held = tuple(
