@@ -4,6 +4,8 @@
 import re
 from dataclasses import dataclass
 
+from lake.model import FileSlice
+
 _BASE = re.compile(r"(?P<file_id>.+)_[^_]+_(?P<instant>\d+)\.parquet")
 _LOG = re.compile(r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_[\d-]+?)?(?P<cdc>[.-]cdc)?")
 
@@ -62,3 +64,8 @@ def log_order(name: str) -> tuple[str, int, str]:
 def join(partition: str, name: str) -> str:
     """A file's path relative to the table."""
     return f"{partition}/{name}" if partition else name
+
+
+def paths_of(slice_: FileSlice) -> list[str]:
+    """A slice's files relative to the table: the base file, where it has one, and its log files."""
+    return [*([slice_.path] if slice_.path else []), *(join(slice_.partition, name) for name in slice_.log_files)]

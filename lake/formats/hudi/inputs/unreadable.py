@@ -7,17 +7,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake.formats.hudi.files.names import join
+from lake.formats.hudi.files.names import paths_of
 from lake.formats.hudi.files.storage import Storage
-from lake.model import FileSlice
 from lake.plan import LeftOut, Plan
 
 #: what readers of a damaged Parquet file say; other failures are no reason to read all inputs again
 _DAMAGE = re.compile(r"parquet|corrupt|malformed|EOFException|BufferUnderflow|decompress|snappy|zstd", re.IGNORECASE)
-
-
-def _paths(slice_: FileSlice) -> list[str]:
-    return [*([slice_.path] if slice_.path else []), *(join(slice_.partition, name) for name in slice_.log_files)]
 
 
 def _footer_fault(storage: Storage, path: str) -> str | None:
@@ -52,7 +47,7 @@ def unreadable(storage: Storage, plan: Plan, groups: Sequence[int], complaint: s
     """
     faults: dict[str, str] = {}
     bases = {s.path for g in groups for s in plan.groups[g].slices if s.path}
-    everything = {path for g in groups for s in plan.groups[g].slices for path in _paths(s)}
+    everything = {path for g in groups for s in plan.groups[g].slices for path in paths_of(s)}
     for path in sorted(everything):
         if not storage.is_file(path):
             faults[path] = "is gone from storage"
@@ -65,7 +60,7 @@ def unreadable(storage: Storage, plan: Plan, groups: Sequence[int], complaint: s
                 faults[path] = fault
     left_out = []
     for index in groups:
-        own = [path for s in plan.groups[index].slices for path in _paths(s) if path in faults]
+        own = [path for s in plan.groups[index].slices for path in paths_of(s) if path in faults]
         if own:
             left_out.append(
                 LeftOut(

@@ -14,7 +14,7 @@ from typing import Any
 from lake.errors import Conflict
 from lake.formats.hudi.audit.damage import as_listed, damage_of
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import Group, data_file, join
+from lake.formats.hudi.files.names import Group, data_file, join, paths_of
 from lake.formats.hudi.pending.attempts import refuse_living
 from lake.formats.hudi.pending.late_files import note
 from lake.formats.hudi.pending.unfinished import must_stay
@@ -165,21 +165,17 @@ def check_inputs(client: HudiClient, timeline: Timeline, plan: Plan, groups: Col
     """Raise Conflict where a slice of ``groups`` was replaced, or is not in storage as its commits say."""
     gone = replaced_groups(timeline)
     slices = [s for index in groups for s in plan.groups[index].slices]
-    there = client.storage.sizes([path for s in slices for path in _paths(s)])
+    there = client.storage.sizes([path for s in slices for path in paths_of(s)])
     for slice_ in slices:
         if (slice_.partition, slice_.file_id) in gone:
             raise Conflict(f"{plan.table.name}: file group {slice_.file_id} was replaced")
-        for path in _paths(slice_):
+        for path in paths_of(slice_):
             if path not in there:
                 raise Conflict(f"{plan.table.name}: {path} is gone from storage")
     # Hudi's listing has the slice after the pending compaction, so that storage and commits are compared alone.
     planned = {(s.partition, s.file_id): as_listed(s) for s in slices}
     for damage in damage_of(client.storage, timeline, planned, listing=False).values():
         raise Conflict(f"{plan.table.name}: {damage.text}")
-
-
-def _paths(slice_: FileSlice) -> list[str]:
-    return [*([slice_.path] if slice_.path else []), *(join(slice_.partition, name) for name in slice_.log_files)]
 
 
 def withdraw(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
