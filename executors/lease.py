@@ -17,6 +17,8 @@ from lake.ports import TableWriter
 
 log = logging.getLogger(__name__)
 
+#: the reason of a plan that ends as somebody has wished
+CANCELLED = "cancelled before its commit, as requested"
 _POLL_SECONDS = 0.2
 _CANCEL_AGAIN_SECONDS = 1.0
 _JOIN_SECONDS = 10.0
@@ -62,7 +64,7 @@ class Lease:
         if self._lost is not None:
             raise LeaseLost(*self._lost.args)
         if self._cancel_requested:
-            raise CancelRequested("cancelled before its commit, as requested")
+            raise CancelRequested(CANCELLED)
         if self._abort.is_set():
             raise Aborted("the executor was stopped before the plan ended")
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from executors.landing import Landing
-from executors.lease import Lease
+from executors.lease import CANCELLED, Lease
 from executors.leftovers import Leftovers
 from executors.observer import Observer
 from executors.outcome import Outcome, Result
@@ -107,7 +107,7 @@ class Recovery:
             return CancelRequested(f"cancelled as requested, the table is gone: {one_line(error)}")
         if isinstance(error, (Conflict, Rejected, Integrity)):
             return error
-        return CancelRequested("cancelled before its commit, as requested")
+        return CancelRequested(CANCELLED)
 
     def _end(self, error: Exception) -> Outcome:
         result = Result.INFLIGHT
