@@ -4,7 +4,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 from uuid import uuid4
 
 from lake.plan import PlanState
@@ -12,6 +11,7 @@ from service.planning.bulk import DECISIONS, MOST_PLANS, POSSIBLE, Action
 from service.store import BulkAction, ErrorClass, Figures, PlanTerms, PlanView
 from service.store.listing import Listing
 from service.text import plural
+from service.web.rendering import query_path
 from service.web.words import shell
 
 PLANS_A_PAGE = 50
@@ -110,7 +110,7 @@ def plan_list(
         first=list_path(query) if after else "",
         next=list_path(query, after=shown[-1].plan_id) if len(found) > PLANS_A_PAGE else "",
         error_words=ERROR_WORDS,
-        many=tuple((action, _bulk_path(action, query)) for action in _possible(terms) if shown),
+        many=tuple((action, query_path(f"/bulk/{action}", query)) for action in _possible(terms) if shown),
         outcome=f"{plural(len(answer['plans']), 'plan')} {_DONE[answer['action']]}" if answer else "",
         left=tuple(answer["left"]) if answer else (),
     )
@@ -144,16 +144,11 @@ def bulk_page(action: Action, would: Mapping[str, Any], query: Mapping[str, str]
         more=len(plans) == MOST_PLANS and would["next"] is not None,
         plans=tuple(plans[:_MOST_LISTED]),
         key=str(uuid4()),
-        confirm=_bulk_path(f"{action}/confirm", query),
+        confirm=query_path(f"/bulk/{action}/confirm", query),
         back=list_path(query),
     )
 
 
 def list_path(query: Mapping[str, str], **changed: str) -> str:
-    """The list that ``query`` asks for, with some of it ``changed``."""
-    kept = {key: value for key, value in {**query, **changed}.items() if value}
-    return f"/plans?{urlencode(kept)}" if kept else "/plans"
-
-
-def _bulk_path(action: str, query: Mapping[str, str]) -> str:
-    return f"/bulk/{action}?{urlencode({key: value for key, value in query.items() if value})}"
+    """The list of plans that ``query`` asks for, with some of it ``changed``."""
+    return query_path("/plans", query, **changed)

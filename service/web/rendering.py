@@ -3,12 +3,13 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from fastapi import Request
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
@@ -57,6 +58,12 @@ def asset(name: str) -> str:
 def table_path(name: str) -> str:
     """The page of a table."""
     return f"/tables/{quote(name, safe='')}"
+
+
+def query_path(path: str, query: Mapping[str, str], **changed: str) -> str:
+    """The page at ``path`` with what ``query`` asks for, some of it ``changed``."""
+    kept = {key: value for key, value in {**query, **changed}.items() if value}
+    return f"{path}?{urlencode(kept)}" if kept else path
 
 
 def own_path(path: str) -> str:

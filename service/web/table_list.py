@@ -3,7 +3,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlencode
 
 from lake.model import median_bytes
 from lake.units import format_bytes
@@ -21,6 +20,7 @@ from service.store import (
 )
 from service.text import percent, plural, share_of
 from service.web.charts import Spark, sparkline
+from service.web.rendering import query_path
 
 TABLES_A_PAGE = 50
 STATE_WORDS = ("halted", "unreadable", "missed", "paused", "compact", "propose", "observe", "off")
@@ -123,10 +123,10 @@ def table_list(
         number=found.number,
         last=last,
         pages=tuple(
-            (page, list_path(query, page=str(page) if page > 1 else "")) for page in _around(found.number, last)
+            (page, query_path("/", query, page=str(page) if page > 1 else "")) for page in _around(found.number, last)
         ),
         choices=_choices(context),
-        by_database=list_path(query, "/databases", sort="", database=""),
+        by_database=query_path("/databases", query, sort="", database=""),
     )
 
 
@@ -136,16 +136,12 @@ def databases_page(context: Context, terms: TableTerms, query: Mapping[str, str]
     return DatabasesPage(
         query=kept,
         filtered=any(kept.values()),
-        lines=tuple((entry, list_path(kept, database=entry.database)) for entry in context.store.databases(**terms)),
+        lines=tuple(
+            (entry, query_path("/", kept, database=entry.database)) for entry in context.store.databases(**terms)
+        ),
         choices=_choices(context),
-        tables=list_path(kept),
+        tables=query_path("/", kept),
     )
-
-
-def list_path(query: Mapping[str, str], path: str = "/", **changed: str) -> str:
-    """The list that ``query`` asks for, with some of it ``changed``."""
-    kept = {key: value for key, value in {**query, **changed}.items() if value}
-    return f"{path}?{urlencode(kept)}" if kept else path
 
 
 def _choices(context: Context) -> dict[str, tuple[str, ...]]:
@@ -168,7 +164,7 @@ def _heading(
     return Heading(
         title=title,
         hint=_HINTS.get(title, ""),
-        href=list_path(query, sort=f"{'-' if down else ''}{by}") if by else "",
+        href=query_path("/", query, sort=f"{'-' if down else ''}{by}") if by else "",
         sorted=("descending" if descending else "ascending") if here else "",
         classes=classes,
     )
