@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from lake.formats import FORMATS
-from service.commands.operate import Role
+from service.modes import Role
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(

@@ -4,7 +4,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,17 +12,9 @@ import typer
 from service import documents
 from service.commands.common import ConfigFile, Json, MaybeTable, Run, Yes, command, plural
 from service.commands.output import Column
+from service.modes import Role
 from service.problems import ExitCode, exit_codes
 from service.text import age, moment, process_name, size
-
-
-class Role(StrEnum):
-    """What a process does; all of it in the small installation."""
-
-    ALL = "all"
-    SCHEDULER = "scheduler"
-    EXECUTOR = "executor"
-    API = "api"
 
 
 def add_to(root: typer.Typer) -> None:

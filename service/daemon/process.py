@@ -41,7 +41,7 @@ from service.documents.lake_cache import LakeCache
 from service.http.app import create_app
 from service.http.server import HttpServer
 from service.leadership import CLEAN_ROLE, NOTIFY_ROLE, SCAN_ROLE, SWEEP_ROLE, Leadership
-from service.modes import PLANNED
+from service.modes import PLANNED, Role
 from service.notify.delivery import Delivery, open_webhook
 from service.notify.heartbeat import Heartbeat
 from service.observability import logs
@@ -54,7 +54,6 @@ from service.wiring import checked, start_spark, store_settings
 
 logger = logging.getLogger(__name__)
 
-ROLES = ("all", "scheduler", "executor", "api")
 _SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
 #: a late writer's rows are to be seen within twice this
 _PLACES_TICK = timedelta(seconds=5)
@@ -74,8 +73,8 @@ class Daemon:
     """
 
     def __init__(self, config: Config, role: str, settled: Callable[[], None] = lambda: None) -> None:
-        if role not in ROLES:
-            raise ValueError(f"role {role!r} is unknown; use {', '.join(ROLES)}")
+        if role not in tuple(Role):
+            raise ValueError(f"role {role!r} is unknown; use {', '.join(Role)}")
         check_rules(config)
         self.config, self.role, self._settled = config, role, settled
         self.name = executor_name()
