@@ -145,7 +145,10 @@ class _Round:
         self._bytes_freed = 0
         self._kept: list[Kept] = []
         self._closed: list[Kept] = []
-        self._keeping = Keeping(KeeperKind.CLEANER, table, format_, store)
+        # Where commits move partitions a plan has the store make it alone before its own (``begin_commit``). Else
+        # nothing but the claim of a plan keeps it and a deletion apart.
+        alone_at_commits = isinstance(format_, LeavesPlaces)
+        self._keeping = Keeping(KeeperKind.CLEANER, table, format_, store, beside_plans=alone_at_commits)
         #: partitions that the sweep has to see to first, each with why: this round has no more to do there
         self._unswept: dict[str, str] = {}
         #: rows looked at that are still due: kept ones, and in a dry run all

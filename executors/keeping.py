@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class Keeping:
     """One round's hold on partitions of one table; ``release`` ends it, and without that it ends in some minutes.
 
-    ``beside_plans``: also on those of plans, which do not commit meanwhile.
+    ``beside_plans``: also on those of plans, which do not commit meanwhile; of the cleaner only where nobody runs them.
     """
 
     def __init__(

@@ -331,12 +331,12 @@ class _Run:
             self._noted("what was left out", partial(self._leave_out, commit.left_out, numbers))
 
     def _be_alone(self) -> None:
-        """Have what late writers left come along, then keep the sweep away from the plan's partitions to its end."""
+        """Have what late writers left come along, then have the plan's partitions alone to its end."""
         if not isinstance(self._format, LeavesPlaces):
             return
         self._sweep()
         while taken := self._store.begin_commit(self._claim):
-            log.info("plan %s waits for the sweep, which is in partition %s", self._plan_id, min(taken))
+            log.info("plan %s waits for the sweep or the cleaner, which is in partition %s", self._plan_id, min(taken))
             self._lease.check()
             time.sleep(_SWEEP_LASTS_SECONDS)
 

@@ -153,7 +153,7 @@ class PlanStore(Protocol):
         """Hold, or go on holding, ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
 
         While a keeper holds a partition no plan is made there, and while a plan lives no keeper holds its partitions;
-        with ``beside_plans`` one does, which then keeps the plan from its commit.
+        with ``beside_plans`` one does, the cleaner only where nobody runs the plan, and then keeps it from its commit.
         """
 
     def release(self, keeper: Keeper) -> None:

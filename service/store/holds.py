@@ -11,10 +11,10 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from lake.model import TableRef
-from lake.plan import Claim, Keeper, KeeperKind
+from lake.plan import Claim, Keeper, KeeperKind, PlanState
 from service.store.base import StorePart, hold, insert_if_absent
 from service.store.clock import db_now, milliseconds
-from service.store.models import LivePartitionRow, TableRow
+from service.store.models import LivePartitionRow, PlanRow, TableRow
 from service.store.tables import table_values
 
 #: how long a keeper that gives no sign of life any more holds its partitions; a call to a catalog takes less
@@ -29,10 +29,11 @@ class Holds(StorePart):
     ) -> Collection[str]:
         """Hold, or go on holding, ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
 
-        With ``beside_plans`` also those of plans that are not at their commit.
+        With ``beside_plans`` also those of plans that are not at their commit, for the cleaner only where nobody runs
+        them: one that is claimed after that waits for it before its commit.
         """
         row = LivePartitionRow
-        mine = (row.holder_kind == keeper.kind) & (row.keeper == keeper.name)
+        mine = row.keeper == keeper.name
         these = row.table_name == table.name, row.partition_path.in_(partitions)
         until = db_now() + milliseconds(_KEPT_FOR[keeper.kind])
         with self._database.write() as connection:
@@ -47,6 +48,9 @@ class Holds(StorePart):
             connection.execute(update(row).where(*these, mine).values(expires_at_ms=until))
             if beside_plans:
                 beside = update(row).where(*these, row.plan_id.is_not(None), _open_to(keeper.name))
+                if keeper.kind is KeeperKind.CLEANER:
+                    waiting = select(PlanRow.id).where(PlanRow.state == PlanState.REQUESTED)
+                    beside = beside.where(row.plan_id.in_(waiting) | (row.guest == keeper.name))
                 connection.execute(beside.values(guest=keeper.name, guest_until_ms=until))
             held = select(row.partition_path).where(*these, mine | (row.guest == keeper.name))
             return frozenset(connection.execute(held).scalars())
@@ -55,12 +59,12 @@ class Holds(StorePart):
         """Give up all that ``keeper`` holds."""
         row = LivePartitionRow
         with self._database.write() as connection:
-            connection.execute(delete(row).where(row.holder_kind == keeper.kind, row.keeper == keeper.name))
+            connection.execute(delete(row).where(row.keeper == keeper.name))
             beside = update(row).where(row.guest == keeper.name)
             connection.execute(beside.values(guest=None, guest_until_ms=None))
 
     def begin_commit(self, claim: Claim) -> Collection[str]:
-        """Have nobody but the plan change its partitions; those that a round of the sweep is in, and then none is had.
+        """Have nobody but the plan change its partitions; those that a keeper is in, and then none is had.
 
         Raises LeaseLost.
         """
@@ -77,15 +81,16 @@ class Holds(StorePart):
 
 
 def open_again(connection: Connection, plan_id: str) -> None:
-    """Let rounds of the sweep into the partitions of a plan that is not at its commit any more."""
+    """Let keepers into the partitions of a plan that is not at its commit any more."""
     row = LivePartitionRow
     own = update(row).where(row.plan_id == plan_id, row.guest == plan_id)
     connection.execute(own.values(guest=None, guest_until_ms=None))
 
 
 def free(connection: Connection, plan_id: str) -> None:
-    """Give up the partitions of a plan that has ended; those with a round of the sweep in them are held by that one."""
+    """Give up the partitions of a plan that has ended; those with a keeper in them are held by that one."""
     row = LivePartitionRow
+    # Of a guest its name alone is known, by which it holds. Mostly it is the sweep.
     kept = {"holder_kind": KeeperKind.SWEEP, "plan_id": None, "keeper": row.guest, "expires_at_ms": row.guest_until_ms}
     busy = update(row).where(row.plan_id == plan_id, row.guest_until_ms > db_now())
     connection.execute(busy.values(**kept, guest=None, guest_until_ms=None))

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from toys import files, timeline, timeline_tables
-from toys.bench import Bench, bench_on, raising
-from toys.cases import ExpiringCase, no_spark
+from toys.bench import Bench, bench_at, bench_on, raising
+from toys.cases import ExpiringCase, TimelineCase, no_spark
 
 from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
 from executors.outcome import Result
@@ -329,6 +329,40 @@ def test_p10_where_the_table_has_no_lock_cleaner_and_plans_keep_out_of_each_othe
     bench.format.hooks["delete_file"] = plan_there
     assert (clean(bench).files, bench.format.hooks) == (len(old) + 2, {})
     assert bench.request(partitions=["dt=1"]).plan_id != plan.plan_id, "the cleaner gave it back"
+
+
+class Moving(timeline.ToyFormat):
+    """Toy tables whose commits were said to move partitions, and without a lock."""
+
+    capabilities = timeline.ToyFormat.capabilities - {Capability.TABLE_LOCK}
+
+    def standing(self, table: TableRef, moved: object) -> dict[str, Any]:
+        return {}
+
+    def written_to(self, table: TableRef, staged: object) -> tuple[()]:
+        return ()
+
+
+def test_p10_where_plans_make_sure_to_be_alone_at_their_commit_one_that_waits_keeps_no_superseded_file(tmp_path: Path):
+    with bench_at(tmp_path, case=TimelineCase(format=Moving())) as bench:
+        old, during = compacted(bench), list[Any]()
+        timeline_tables.write(bench.table, "dt=0", files.rows(10_000, 10_001))
+        bench.request(partitions=["dt=0"])
+
+        def claimed_meanwhile() -> None:
+            during.append(bench.claim())
+            assert bench.store.begin_commit(during[0]) == {"dt=0"}, "it waits"
+            bench.format.hooks.clear()
+
+        bench.format.hooks["delete_file"] = claimed_meanwhile
+        assert clean(bench).files == len(old)
+        assert bench.run(during[0]).result is Result.COMPLETED
+        timeline_tables.write(bench.table, "dt=0", files.rows(20_000, 20_001))
+        bench.request(partitions=["dt=0"])
+        bench.claim()
+        report = clean(bench)
+        assert {kept.reason for kept in report.kept} == {"partition dt=0 is held by a plan or the sweep"}
+        assert report.files == 0
 
 
 def test_a_partition_that_the_sweep_has_to_see_to_is_given_back_at_once_and_left_alone_for_the_round(

@@ -109,7 +109,7 @@ CLEANER = Keeper(kind=KeeperKind.CLEANER, name="one round")
 def test_p10_a_keeper_and_a_plan_exclude_each_other_and_an_end_of_either_frees_the_partition(store: Store) -> None:
     plan = add(store, "dt=1")
     assert store.keep(TRIPS, ["dt=1", "dt=2", "dt=3"], CLEANER) == {"dt=2", "dt=3"}
-    assert store.keep(TRIPS, ["dt=2"], Keeper(kind=KeeperKind.SWEEP, name="one round")) == frozenset()
+    assert store.keep(TRIPS, ["dt=2"], Keeper(kind=KeeperKind.SWEEP, name="a sweep")) == frozenset()
     assert store.keep(TRIPS, ["dt=2"], CLEANER) == {"dt=2"}, "it goes on"
     with pytest.raises(PartitionsTaken, match=r"dt=2 by the cleaner \(one round\)") as refused:
         add(store, "dt=1", "dt=2")

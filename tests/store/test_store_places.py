@@ -196,6 +196,23 @@ def test_a_round_goes_on_holding_a_partition_when_the_plan_beside_it_ends(store:
     add(store, "dt=1")
 
 
+def test_p10_the_cleaner_is_let_in_beside_a_plan_that_nobody_runs_and_keeps_it_from_its_commit(store: Store) -> None:
+    cleaner, later = (Keeper(kind=KeeperKind.CLEANER, name=name) for name in ("a cleaner", "a later one"))
+    plan = add(store, "dt=1")
+    assert [kept(store, cleaner), kept(store)] == [True, False]
+    claim = claimed(store)
+    assert [kept(store, cleaner), kept(store), store.begin_commit(claim)] == [True, False, {"dt=1"}]
+    store.release(cleaner)
+    assert not kept(store, later), "somebody runs it now"
+    assert [store.begin_commit(claim), kept(store, cleaner)] == [frozenset(), False]
+    store.requeue(claim, "a lost connection")
+    assert kept(store, cleaner)
+    store.request_cancel(plan.plan_id, "ada")
+    assert [kept(store, later), kept(store, cleaner)] == [False, True], "it goes on when the plan beside it ends"
+    store.release(cleaner)
+    assert kept(store, later)
+
+
 def test_a_table_is_halted_for_the_first_reason(store: Store) -> None:
     completed(store)
     for reason in ("the first", "the second"):

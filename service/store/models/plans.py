@@ -195,8 +195,8 @@ class GroupRow(Base):
 class LivePartitionRow(Base):
     """A partition and its one holder: a plan for as long as it lives, or for some minutes a ``lake.plan.Keeper``.
 
-    ``guest`` is who may change where the partition is beside the plan that holds it: a round of the sweep, for some
-    minutes, or the plan itself, by its id, from its commit on.
+    ``guest`` is who may change something there beside the plan that holds it: a round of the sweep, or of the cleaner
+    where nobody runs the plan yet, for some minutes, or the plan itself, by its id, from its commit on.
     """
 
     __tablename__ = "live_partition"
