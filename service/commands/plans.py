@@ -107,8 +107,8 @@ def request(
     """Scan a table now and plan every partition that no live plan holds; "nothing to do" is an answer, with reasons.
 
     A running scheduler answers; if there is none, this process answers in its place. Exits 11 only if live plans hold
-    every partition asked for; a table that is not in mode propose or compact is refused with 12, except with -n. In
-    mode propose a request is a yes: its plans wait for no approval, and take the place of proposals.
+    every partition asked for; a table that is halted, paused or not set to be planned is refused with 12, except with
+    -n. In mode propose a request needs no approval: its plans run, and take the place of proposals.
     """
     from lake.plan import PlanKind
     from lake.units import parse_duration

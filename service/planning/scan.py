@@ -66,7 +66,7 @@ def scan_and_plan(
 
     Without a ``request`` this is a tick: a table that is not in mode propose or compact, is paused or halted is only
     scanned, and no more plans are stored than executors can take up soon; in mode propose they wait for approval. A
-    request is a yes, and plans all that is free, what proposals hold included; it raises
+    request needs no approval, and plans all that is free, what proposals hold included; it raises
     CommandError where the table may not be planned, a partition does not exist or all of them are taken. A dry run
     plans whatever the mode is and stores no plan. ``unfinished`` saves reading the table's timeline for the caller who
     reads it as well. Raises OverrideError for bad overrides, Rejected for a kind of plan that its format has not, and
