@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -51,15 +52,24 @@ ASKED = {
 
 def _compaction(case: Any, table: TableRef) -> None:
     """Updates of a writer stand beside the base files until a plan folds them in."""
+    written = _last_written(case, table)
     case.update(table, "dt=0")
     rows, plan = case.rows(table), plan_all(case.format, table, "p")
     groups = tuple(replace(g, slices=(s,)) for g in plan.groups for s in g.slices if s.log_files)
     assert {group.partition for group in groups} == {"dt=0"}
     assert all(group.slices[0].log_bytes > 0 for group in groups)
+    now = _last_written(case, table)
+    younger = {name for name in now if now[name] > written[name]}
+    assert younger == {slice_.file_id for group in groups for slice_ in group.slices}, "modified_at counts deltas"
     run(case, replace(plan, kind=PlanKind.COMPACTION, groups=groups))
     slices = case.format.snapshot(table).slices.to_pylist()
     assert [row["log_files"] for row in slices] == [[]] * len(slices)
     assert case.rows(table) == rows
+
+
+def _last_written(case: Any, table: TableRef) -> dict[str, datetime]:
+    """When each slice of the table was last written, by its file id."""
+    return {row["file_id"]: row["modified_at"] for row in case.format.snapshot(table).slices.to_pylist()}
 
 
 def _adoption(case: Any, table: TableRef) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -199,6 +200,13 @@ def test_staging_under_a_prefix_that_others_write_to_is_found(bench: Bench, monk
     monkeypatch.setattr(writer, "prepare", anywhere)
     with red("a prefix is lakefold's alone"):
         PORT.test_what_is_withdrawn_leaves_nothing_and_can_not_be_committed(bench.case, bench.table, True, False)
+
+
+@pytest.mark.parametrize("bench", ["timeline-sqlite"], indirect=True)
+def test_a_time_of_writing_that_leaves_out_deltas_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timeline_tables, "time", SimpleNamespace(time=lambda: 0.0))
+    with red("modified_at counts deltas"):
+        EXERCISES[Capability.COMPACTION](bench.case, bench.table)
 
 
 @pytest.mark.parametrize("claims", ["gone", "left"])
