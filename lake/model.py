@@ -44,12 +44,14 @@ for a slice of logs only. ``bytes`` is its size, 0 without one. ``rows`` are its
 deltas change or delete included; null where the format does not know them without opening the file.
 
 ``log_files`` are the deltas, oldest first: names relative to the partition or, outside it, absolute. One that serves
-several slices is named in each of them, absolute in all if these are of several partitions. ``log_bytes`` are their
-bytes; of a delta that serves several slices it is this slice's part, shared out by the format in whole bytes that add
-up to the file's size, so that sums over slices are bytes that exist. Nobody works it out from the names.
-``oldest_log_at`` is when the first of them became visible, null without any; ``delta_kind`` what they are (a
-``DeltaKind``), null for log files. ``deleted_rows`` are the rows of the base file that they delete, null for log files
-and where the format can't tell without opening them.
+several slices is named in each of them, absolute in all if these are of several partitions; one without a file of its
+own, such as a deletion vector within the table's log, has a name as well. Path and names together tell a slice from
+what it was before: whatever changes its rows changes one of them. ``log_bytes`` are the deltas' bytes; of a delta that
+serves several slices it is this slice's part, shared out by the format in whole bytes that add up to the file's size,
+so that sums over slices are bytes that exist. Nobody works it out from the names. ``oldest_log_at`` is when the first
+of them became visible, null without any; ``delta_kind`` what they are (a ``DeltaKind``), null for log files.
+``deleted_rows`` are the rows of the base file that they delete, null for log files and where the format can't tell
+without opening them.
 
 ``modified_at`` is when the slice was last written, in UTC and µs: when its newest file, base file or delta, became
 visible or, where no commit tells, was modified by storage's word. ``written_order`` is larger for a base file that was
