@@ -35,20 +35,24 @@ def record_late(table: TableRef, *, format: TableFormat, store: PlanStore) -> in
             recorded += 1
             log.warning("plan %s of %s had ended, yet %s is its commit: recorded", plan_id, table.name, commit.instant)
     if isinstance(format, LeavesPlaces):
-        recorded += _record_undone(table, format, store)
+        recorded += _record_of_others(table, format, store)
     return recorded
 
 
-def _record_undone(table: TableRef, format_: LeavesPlaces, store: PlanStore) -> int:
-    """Commits of attempts that a later attempt of their plan has followed, and that a writer was told of all the same.
+def _record_of_others(table: TableRef, format_: LeavesPlaces, store: PlanStore) -> int:
+    """Commits of attempts that a later attempt of their plan has followed, and that were made all the same.
 
-    Somebody has undone them right after they were made, so that they were taken for none.
+    Somebody had undone them right after they were made, so that they were taken for none; or their executor slept
+    right before its call, and has taken away what the later attempt made, and partitions that this one had left out.
     """
     left = store.leftovers(table)
     completed = [one.staged for one in left if store.plan_state(one.plan_id) is PlanState.COMPLETED]
     recorded = 0
-    for commit in format_.written_to(table, completed) if completed else ():
+    for commit in format_.made(table, completed) if completed else ():
         if store.add_moves(table, commit):
             recorded += 1
-            log.warning("%s: %s was undone, and a writer was told of it: recorded", table.name, commit.instant)
+            log.warning(
+                "%s: %s, of an earlier attempt at plan %s, was made as well: recorded",
+                table.name, commit.instant, commit.plan_id,
+            )  # fmt: skip
     return recorded

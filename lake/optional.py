@@ -283,10 +283,10 @@ class LeavesPlaces(Protocol):
         Of files that are not recorded it tells whether they are still being written.
         """
 
-    def written_to(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
-        """The commits of those of ``staged`` that writers have written to, though no partition names them now.
+    def made(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
+        """The commits of those of ``staged`` that were made, as far as anybody can tell.
 
-        Only a commit sends a writer there: so it was made, and somebody has undone it.
+        A partition names them, or writers have written where only such a commit sends them, and somebody has undone it.
         """
 
 

@@ -128,7 +128,7 @@ class AtHome:
     def identity(self, table: TableRef) -> str:
         return self._identity
 
-    def written_to(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
+    def made(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
         return ()
 
     def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:

@@ -251,10 +251,10 @@ def landed(metastore: Metastore, table: Table, ref: TableRef, versions: Collecti
     return found
 
 
-def undone(metastore: Metastore, table: Table, ref: TableRef, versions: Collection[str]) -> Sequence[Commit]:
-    """The commits of those of ``versions`` that writers were told of, and that no partition names."""
+def made(metastore: Metastore, table: Table, ref: TableRef, versions: Collection[str]) -> Sequence[Commit]:
+    """The commits of those of ``versions`` whose call was made, as far as anybody can tell."""
     records = [record for record in (read(ref, version) for version in versions) if record is not None]
-    return [one.commit for one in records if _is_written_to(ref, one) and not _is_named(metastore, table, one)]
+    return [one.commit for one in records if _was_made(metastore, table, ref, one)]
 
 
 def token_of(parameters: Mapping[str, str]) -> str | None:

@@ -96,10 +96,10 @@ class HiveFormat:
         _, places = _look(table, [one.partition for one in moved])
         return standing(table, moved, places, time.time())
 
-    def written_to(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
+    def made(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
         """See ``LeavesPlaces``."""
         with open_metastore(table) as metastore:
-            return commits.undone(metastore, table_of(metastore, table), table, [one.token for one in staged])
+            return commits.made(metastore, table_of(metastore, table), table, [one.token for one in staged])
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``TableFormat``."""

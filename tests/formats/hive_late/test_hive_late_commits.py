@@ -160,6 +160,26 @@ def test_rule_1_a_commit_of_a_plan_that_had_ended_undoes_none_that_has_come_sinc
     assert (swept(bench), halted(bench), in_partition(bench)) == (LateReport(), None, sorted([*expected, *late]))
 
 
+def test_rule_1_a_call_that_lands_when_its_plan_has_completed_without_it_undoes_no_overwrite(unmoved: Bench):
+    """The later attempt has left a partition out, since it had been overwritten, which the call takes away as well."""
+    bench, before = unmoved, unmoved.case.partitions(unmoved.table)  # type: ignore[attr-defined]
+    plan = killed_before_it_records(bench)
+    call = bench.case.partitions(bench.table)  # type: ignore[attr-defined]
+    put(bench, before)
+    wait_a_tick(home(bench).with_name("dt=1"))
+    anew = overwrite(home(bench).with_name("dt=1"), 700, 720)
+    bench.rescue()
+    assert bench.run().result is Result.COMPLETED
+    place, expected = here(bench), in_partition(bench)
+    assert bench.case.places(bench.table)["dt=1"] == home(bench).with_name("dt=1")  # type: ignore[attr-defined]
+    put(bench, call)
+    bench.sweep()
+    assert (bench.state(plan), halted(bench)) == ("completed", None)
+    assert (here(bench), bench.rows()) == (place, sorted([*expected, *anew]))
+    bench.clean()
+    assert (swept(bench), bench.rows()) == (LateReport(), sorted([*expected, *anew]))
+
+
 def as_is(bench: Bench) -> Any:
     return bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
 
