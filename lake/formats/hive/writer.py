@@ -13,8 +13,9 @@ from posixpath import basename
 from types import TracebackType
 from typing import cast
 
+from lake.elapsed import Since
 from lake.engines import Engine, Task, choose, notes
-from lake.errors import Conflict, Transient
+from lake.errors import Conflict, Integrity, Transient
 from lake.filesystems import files_of
 from lake.formats.hive import call, commits, deletion, late, refusals, staging
 from lake.formats.hive.catalog import HOME, open_metastore, table_of
@@ -141,7 +142,7 @@ class HiveWriter:
         now: Mapping[str, Seen] = {}
         with open_metastore(self._ref) as metastore:
             for turn in range(2 * _LOOKS):
-                begun, before = time.monotonic(), now
+                looked, before = Since(), now
                 table, now = self._last_look(metastore, publication)
                 if refused is not None and before == now:
                     break
@@ -155,11 +156,12 @@ class HiveWriter:
                     commits.write(self._ref, Record(commit=commit, partitions=tuple(now)))
                 changed = {name: self._moved(seen, rewrite.prepared, files[name]) for name, seen in now.items()}
                 refused = call.make(
-                    metastore, table, self._ref, now, changed, commit, partial(self._in_time, begun),
+                    metastore, table, self._ref, now, changed, commit, partial(self._in_time, looked),
                     brings_more=turn < _LOOKS,
                 )  # fmt: skip
                 if refused is None:
                     call.check(metastore, table, self._ref, changed)
+                    self._refuse_late(looked)
                     return commit
         raise Conflict(f"the metastore refused the commit: {refused}") from refused
 
@@ -239,11 +241,25 @@ class HiveWriter:
                 return table, {name: now[name] for name in publication.seen}
         raise Transient("files are added to the partitions faster than they can be brought along")
 
-    def _in_time(self, begun: float) -> None:
+    def _in_time(self, looked: Since) -> None:
         """Raise where a call that follows a look of then could come too late, or the plan is somebody else's."""
-        if time.monotonic() - begun > LOOK.total_seconds():
+        if looked.seconds > LOOK.total_seconds():
             raise Transient("looking at the partitions took too long for a safe commit")
         self.fence()
+
+    def _refuse_late(self, looked: Since) -> None:
+        """Raise Integrity where the call was made so late after its look that anybody may have been there meanwhile.
+
+        Nothing stops a process between the two for good. What an owner has done to a partition then is undone, and
+        nothing in the table tells.
+        """
+        if looked.seconds > self.commit_takes.total_seconds():
+            raise Integrity(
+                f"the call that changed {self._ref.name} in the metastore ended {looked.seconds:.0f} s after the last "
+                "look at its partitions, since its process had stood still: where somebody gave one of them another "
+                "place or other properties meanwhile, that is undone; do it again, then lakefold resume "
+                f"{self._ref.name}"
+            )
 
     def _commit_of(
         self,

@@ -32,6 +32,7 @@ from waiting import wait_for
 from executors.late_round import LateReport
 from executors.observer import Observer
 from executors.outcome import Result
+from lake.formats.hive.catalog import alter
 from lake.metastore import Metastore
 from lake.optional import identified
 from service.config.loader import load
@@ -56,6 +57,28 @@ def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_ch
         swept(bench)
     assert (here(bench), in_partition(bench), halted(bench)) == (tmp_path / "elsewhere", [], None)
     assert swept(bench) == LateReport()
+
+
+def test_rule_11_a_call_that_its_executor_slept_before_halts_the_table_and_says_what_it_may_have_undone(
+    unmoved: Bench, tmp_path: Path
+):
+    """Of the place that its owner gave a partition meanwhile nothing in the table tells."""
+    bench, slept, rows_before = unmoved, [0.0], unmoved.rows()
+    (tmp_path / "elsewhere").mkdir()
+
+    def altered(*arguments: Any) -> None:
+        relocated(bench, tmp_path / "elsewhere")
+        slept[0] = 3600.0
+        alter(*arguments)
+
+    with (
+        mock.patch("lake.formats.hive.call.alter", altered),
+        mock.patch("lake.elapsed.time.time", side_effect=lambda: time.time_ns() / 1e9 + slept[0]),
+    ):
+        plan = bench.request()
+        bench.run()
+    assert "gave one of them another place or other properties meanwhile" in str(halted(bench))
+    assert (bench.state(plan), bench.rows()) == ("completed", rows_before)
 
 
 def test_rule_11_a_change_that_meets_a_call_of_the_sweep_halts_the_table(bench: Bench, tmp_path: Path):
