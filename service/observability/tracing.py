@@ -26,7 +26,6 @@ from lake.version import __version__
 from service.config.telemetry import OpenTelemetrySettings
 
 _FLUSH_MILLISECONDS = 5_000
-_NAMES = {Step.RECEIPT: "verify"}
 _W3C = TraceContextTextMapPropagator()
 
 
@@ -103,8 +102,7 @@ class Tracing(Observer):
         if lease is None:
             return
         end = time.time_ns()
-        name = _NAMES.get(step, step.value)
-        span = self._tracer.start_span(name, set_span_in_context(lease), start_time=end - round(seconds * 1e9))
+        span = self._tracer.start_span(step.value, set_span_in_context(lease), start_time=end - round(seconds * 1e9))
         if error:
             span.set_status(Status(StatusCode.ERROR, hide(error)))
         span.end(end)
