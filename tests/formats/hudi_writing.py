@@ -12,6 +12,7 @@ import pyarrow as pa
 from hudi_tables import FS_LOCK, METADATA, SMALL_BLOOM, STATISTICS, copy, rows, small_files, table_rows, write
 from kept_tables import kept
 
+from executors.receipt import prove
 from lake.formats.hudi.files.names import data_file
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.format import HudiFormat
@@ -156,6 +157,13 @@ class Table:
         """Prepare, rewrite and commit ``plan``."""
         with self.writer() as writer:
             return writer.commit(writer.rewrite(writer.prepare(plan, epoch), ignore))
+
+    def proved(self, plan: Plan) -> Commit:
+        """``run`` with a receipt."""
+        with self.writer() as writer:
+            rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+            prove(rewrite, writer=writer)
+            return writer.commit(rewrite)
 
     def rows(self) -> list[tuple[object, ...]]:
         """What Spark reads."""

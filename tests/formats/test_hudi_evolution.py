@@ -13,7 +13,7 @@ from kept_tables import kept
 
 from executors.receipt import prove
 from lake.errors import Integrity, Rejected, Transient
-from lake.plan import Plan, ReceiptLevel
+from lake.plan import ReceiptLevel
 
 pytestmark = pytest.mark.spark
 
@@ -46,13 +46,6 @@ def _frame(spark: Any, low: int, high: int, version: int, x: str | None) -> Any:
 def _copied(spark: Any, tmp_path: Path, kind: str, build: Callable[[Path], object], **options: str) -> Table:
     """A copy of the kept table of a kind."""
     return Table(spark, copy(kept(f"evolution {kind}", "trips", build, __file__), tmp_path / "trips"), options)
-
-
-def _proved(trips: Table, plan: Plan) -> None:
-    with trips.writer() as writer:
-        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer)
-        writer.commit(rewrite)
 
 
 @pytest.mark.parametrize("evolution", EVOLUTIONS)
@@ -113,7 +106,7 @@ def test_c2_files_from_before_a_column_came_or_went_are_clustered_with_a_proof(
 ) -> None:
     trips = _copied(spark, tmp_path, build.__name__, partial(build, spark))
     before = trips.rows()
-    _proved(trips, trips.plan(receipt=level))
+    trips.proved(trips.plan(receipt=level))
     assert trips.rows() == before
     assert sum(trips.other_rows()[1].values()) == 40
 
@@ -183,7 +176,7 @@ def test_c2_a_table_whose_schema_has_a_history_is_clustered_with_a_proof(
     FORMAT.check(trips.ref)
     before = _read(trips)
     assert len(before) == 40
-    _proved(trips, trips.plan(receipt=level))
+    trips.proved(trips.plan(receipt=level))
     assert _read(trips) == before
 
 
@@ -222,9 +215,9 @@ def test_c3_slices_with_logs_from_before_a_widening_are_clustered_and_compacted_
     trips = _copied(spark, tmp_path, f"{evolution}, logs of {log_format}", build)
     before = trips.rows()
     assert len(before) == 47
-    _proved(trips, trips.compaction(most=1))
+    trips.proved(trips.compaction(most=1))
     assert trips.rows() == before
-    _proved(trips, trips.plan())
+    trips.proved(trips.plan())
     assert trips.rows() == before
     result = FORMAT.verify(trips.ref, (), rows=True)
     assert result.rows == result.rows_expected == 47

@@ -8,12 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hudi_tables import copy, write
-from hudi_writing import FORMAT, Table, ignore
+from hudi_writing import FORMAT, Table
 from kept_tables import kept
 
-from executors.receipt import prove
 from lake.errors import Rejected
-from lake.plan import Commit, Plan, ReceiptLevel
+from lake.plan import Commit, ReceiptLevel
 
 pytestmark = pytest.mark.spark
 
@@ -51,13 +50,6 @@ def _updated_by_sql(trips: Table) -> None:
         trips.spark.sql(f"drop table {name}")
 
 
-def _proved(trips: Table, plan: Plan) -> Commit:
-    with trips.writer() as writer:
-        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer)
-        return writer.commit(rewrite)
-
-
 def _types(trips: Table, commit: Commit) -> set[pa.DataType]:
     return {pq.read_schema(Path(trips.base) / output.path).field("dt").type for output in commit.outputs}
 
@@ -74,7 +66,7 @@ def test_d5_a_column_of_time_stamps_keeps_its_type_and_values(
     trips = _table(spark, tmp_path / "trips")
     before, other = trips.rows(), trips.other_rows()
     assert len(before) == other[1].total() == 20
-    assert _types(trips, _proved(trips, trips.plan(**options))) == {pa.int64()}
+    assert _types(trips, trips.proved(trips.plan(**options))) == {pa.int64()}
     assert trips.rows() == before
     assert trips.other_rows() == other
 
@@ -98,7 +90,7 @@ def test_d5_numbers_that_an_update_left_where_the_schema_has_text_are_copied_or_
         ):
             writer.prepare(trips.plan(partitions=[partition], **options), 1)
     assert trips.timeline().pending == ()
-    commit = _proved(trips, trips.plan(partitions=[FIRST]))
+    commit = trips.proved(trips.plan(partitions=[FIRST]))
     assert _types(trips, commit) == {pa.int64()}
     assert trips.rows() == before
     result = FORMAT.verify(trips.ref, (), rows=True)

@@ -17,7 +17,6 @@ from kept_tables import kept
 from executors.receipt import prove
 from lake.errors import Integrity, Rejected
 from lake.formats.hudi.rewrite import merged_rows
-from lake.plan import Commit, Plan
 
 pytestmark = pytest.mark.spark
 _MODEL = "org.apache.hudi.common.model."
@@ -59,13 +58,6 @@ def _build(spark: Any, base: Path, options: Mapping[str, str]) -> None:
     put(70, 75, 9, "delete")
 
 
-def _proved(trips: Table, plan: Plan) -> Commit:
-    with trips.writer() as writer:
-        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer)
-        return writer.commit(rewrite)
-
-
 @pytest.mark.parametrize("merger", MERGERS)
 @pytest.mark.crossed
 def test_f8_a_table_whose_merger_hudi_rs_can_not_run_is_clustered_and_compacted_with_a_proof(
@@ -77,10 +69,10 @@ def test_f8_a_table_whose_merger_hudi_rs_can_not_run_is_clustered_and_compacted_
     assert any(1000 in row for row in before)
     with pytest.raises(Rejected, match=r"rows can't be counted, hudi-rs does not merge \S+ .*; count them with Spark"):
         FORMAT.verify(trips.ref, (), rows=True)
-    commit = _proved(trips, trips.compaction(most=1))
+    commit = trips.proved(trips.compaction(most=1))
     assert trips.rows() == before
     assert len(commit.outputs) == 1
-    commit = _proved(trips, trips.plan())
+    commit = trips.proved(trips.plan())
     assert trips.rows() == before
     assert [output.rows for output in commit.outputs] == [len(before)]
     # Nothing is left to be merged, so hudi-rs reads every file now, another witness than the reader of the proof.
@@ -110,7 +102,7 @@ def test_f8_a_slice_larger_than_what_is_handed_over_at_once_is_read_in_parts(
     trips = _table(spark, tmp_path / "trips", "partial update, version 8")
     before = trips.rows()
     monkeypatch.setattr(merged_rows, "_PART_BYTES", 4096)
-    _proved(trips, trips.plan())
+    trips.proved(trips.plan())
     assert trips.rows() == before
 
 
