@@ -12,19 +12,10 @@ from toys import timeline
 from toys.bench import QUICK, Bench, raising
 from toys.cases import no_spark
 
-from executors.outcome import Outcome, Result
+from executors.outcome import Result
 from executors.rescue import rescue_one, sweep
 from lake.errors import Rejected, TableGone
 from lake.plan import Claim, Plan
-
-
-def rescue(bench: Bench) -> Outcome:
-    outcome = rescue_one(
-        "rescuer", formats=lambda _: bench.format, store=bench.store, spark=no_spark, observer=bench.recorder,
-        ask_again=QUICK,
-    )  # fmt: skip
-    assert outcome is not None
-    return outcome
 
 
 def sleeper(bench: Bench) -> tuple[Plan, Claim, Callable[[], None]]:
@@ -55,7 +46,7 @@ def test_f5_a_commit_that_lands_after_the_table_was_asked_is_recorded_by_the_res
         bench.store.request_cancel(plan.plan_id, "operator", "not today")
     bench.expire()
     bench.format.hooks[moment] = commit
-    assert rescue(bench).result is Result.COMPLETED
+    assert bench.rescue().result is Result.COMPLETED
     assert recorded(bench, plan) == ("completed", 1, 6)
     assert bench.store.plan(plan.plan_id).cancel_reason is None
 
@@ -90,14 +81,14 @@ def test_f5_a_lake_that_is_not_mounted_or_forbidden_is_no_answer_and_the_plan_st
         bench.format.hooks |= {"committed": refused, "pending": refused}
     for _ in range(4):  # more often than a plan has attempts
         bench.expire()
-        assert rescue(bench).result is Result.INFLIGHT
+        assert bench.rescue().result is Result.INFLIGHT
         assert bench.state(plan) == "inflight"
     bench.format.hooks.clear()
     if away.exists():
         here.rmdir()
         shutil.move(away, here)
     bench.expire()
-    assert rescue(bench).result is Result.COMPLETED
+    assert bench.rescue().result is Result.COMPLETED
     assert recorded(bench, plan) == ("completed", 1, 6)
 
 
@@ -112,12 +103,12 @@ def test_a_plan_of_a_table_that_is_gone_for_good_ends_when_an_operator_cancels_i
     bench.format.hooks |= dict.fromkeys(("committed", "pending", "open"), gone)
     for _ in range(6):  # more often than a plan has attempts
         bench.expire()
-        stays = rescue(bench)
+        stays = bench.rescue()
         assert (stays.result, bench.state(plan)) == (Result.INFLIGHT, "inflight")
     assert stays.error.endswith(f"no table; to give it up: lakefold plans cancel {plan.plan_id}")
     bench.store.request_cancel(plan.plan_id, "ada", "the table was dropped")
     bench.expire()
-    ended_now = rescue(bench)
+    ended_now = bench.rescue()
     assert (ended_now.result, ended_now.error) == (
         Result.CANCELLED,
         f"cancelled as requested, the table is gone: {here}: no table",
@@ -134,11 +125,11 @@ def test_f5_a_table_that_can_not_be_asked_after_the_withdrawal_keeps_the_plan_in
     bench.expire()
     gone = raising(Rejected("no such directory"))
     bench.format.hooks["discard"] = lambda: bench.format.hooks.update(committed=gone)
-    assert rescue(bench).result is Result.INFLIGHT
+    assert bench.rescue().result is Result.INFLIGHT
     assert bench.state(plan) == "inflight"
     bench.format.hooks.clear()
     bench.expire()
-    assert rescue(bench).result is Result.REQUEUED
+    assert bench.rescue().result is Result.REQUEUED
 
 
 def test_f5_a_first_attempt_that_never_came_to_its_commit_needs_no_answer_to_end(bench: Bench):

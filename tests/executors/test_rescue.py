@@ -5,24 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toys.bench import QUICK, Bench, raising
+from toys.bench import Bench, raising
 from toys.cases import no_spark
 
-from executors.outcome import Outcome, Result
-from executors.rescue import rescue_one, sweep
+from executors.outcome import Result
+from executors.rescue import sweep
 from lake.errors import CommitUnknown, Transient
 from lake.plan import Claim, Plan
-
-
-def rescue(bench: Bench) -> Outcome | None:
-    return rescue_one(
-        "rescuer",
-        formats=lambda _: bench.format,
-        store=bench.store,
-        spark=no_spark,
-        observer=bench.recorder,
-        ask_again=QUICK,
-    )
 
 
 def abandon(bench: Bench, *, commit: bool = False) -> tuple[Plan, Claim]:
@@ -38,14 +27,14 @@ def abandon(bench: Bench, *, commit: bool = False) -> tuple[Plan, Claim]:
 def test_nothing_silent_means_nothing_to_rescue(bench: Bench):
     bench.request()
     bench.claim("alive")
-    assert rescue(bench) is None
+    assert bench.rescue() is None
 
 
 def test_a_committed_plan_is_recorded_without_opening_the_table_for_writing(bench: Bench):
     plan, _ = abandon(bench, commit=True)
     bench.expire()
     bench.format.hooks["open"] = raising(AssertionError("no session is needed to ask"))
-    outcome = rescue(bench)
+    outcome = bench.rescue()
     assert outcome is not None
     assert outcome.result is Result.COMPLETED
     assert bench.state(plan) == "completed"
@@ -55,7 +44,7 @@ def test_a_committed_plan_is_recorded_without_opening_the_table_for_writing(benc
 def test_an_uncommitted_plan_is_withdrawn_and_requeued(bench: Bench):
     plan, _ = abandon(bench)
     bench.expire()
-    outcome = rescue(bench)
+    outcome = bench.rescue()
     assert outcome is not None
     assert (outcome.result, outcome.error) == (Result.REQUEUED, "its executor stopped renewing its lease")
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
@@ -68,10 +57,10 @@ def test_c2_the_first_cause_of_an_attempt_is_what_its_plan_shows_whoever_ends_it
     bench.format.hooks.clear()
     bench.expire()
     bench.format.hooks["discard"] = raising(Transient("somebody holds the lock"))
-    assert rescue(bench) is not None
+    assert bench.rescue() is not None
     bench.expire()
     bench.format.hooks.clear()
-    outcome = rescue(bench)
+    outcome = bench.rescue()
     assert outcome is not None
     assert outcome.result is Result.REQUEUED
     assert outcome.error.endswith(": the column could not be read")
@@ -84,7 +73,7 @@ def test_a_plan_that_published_nothing_is_requeued_without_opening_the_table(ben
     bench.claim("dead")
     bench.expire()
     bench.format.hooks["open"] = raising(AssertionError("nothing to withdraw"))
-    outcome = rescue(bench)
+    outcome = bench.rescue()
     assert outcome is not None
     assert (outcome.result, bench.state(plan)) == (Result.REQUEUED, "requested")
 
@@ -93,7 +82,7 @@ def test_a_cancel_that_its_executor_did_not_live_to_see_is_honoured(bench: Bench
     plan, _ = abandon(bench)
     bench.store.request_cancel(plan.plan_id, "operator", "not today")
     bench.expire()
-    outcome = rescue(bench)
+    outcome = bench.rescue()
     assert outcome is not None
     assert (outcome.result, bench.state(plan), bench.pending()) == (Result.CANCELLED, "cancelled", {})
 
@@ -102,7 +91,7 @@ def test_a_committed_plan_is_completed_even_if_a_cancel_was_asked_for(bench: Ben
     plan, _ = abandon(bench, commit=True)
     bench.store.request_cancel(plan.plan_id, "operator", "too late")
     bench.expire()
-    outcome = rescue(bench)
+    outcome = bench.rescue()
     assert outcome is not None
     assert (outcome.result, bench.state(plan)) == (Result.COMPLETED, "completed")
 
@@ -113,13 +102,13 @@ def test_a_table_that_gives_no_answer_leaves_the_plan_inflight_until_it_does(ben
     bench.expire()
     bench.format.hooks[where] = raising(Transient("somebody holds the lock"))
     for _ in range(4):  # more often than a plan has attempts
-        outcome = rescue(bench)
+        outcome = bench.rescue()
         assert outcome is not None
         assert outcome.result is Result.INFLIGHT
         assert bench.state(plan) == "inflight"
         bench.expire()
     bench.format.hooks.clear()
-    outcome = rescue(bench)
+    outcome = bench.rescue()
     assert outcome is not None
     assert outcome.result is Result.REQUEUED
     assert (bench.pending(), bench.unowned()) == ({}, ())
@@ -147,7 +136,7 @@ def test_the_sweep_withdraws_instants_of_ended_plans_only(bench: Bench):
 def test_the_sweep_withdraws_what_a_sleeper_published_of_a_plan_that_waits_again(bench: Bench):
     plan, claim = bench.request(), bench.claim("asleep")
     bench.expire()
-    assert rescue(bench) is not None
+    assert bench.rescue() is not None
     assert bench.state(plan) == "requested"
     with bench.format.writer(bench.table, no_spark) as sleeper:
         sleeper.prepare(plan, claim.epoch)

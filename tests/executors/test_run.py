@@ -204,8 +204,10 @@ def test_an_abort_stops_the_rewrite_and_requeues_the_plan(bench: Bench):
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
 
 
-def take_over(bench: Bench) -> None:
-    """What a second executor does once the first one's lease has run out."""
+def sleep_and_lose(bench: Bench) -> None:
+    """Sleep until the lease has run out and a second executor has completed the plan."""
+    bench.format.hooks.clear()
+    bench.expire()
     taken = bench.store.expired("second")
     assert taken is not None
     other = timeline.ToyFormat()
@@ -216,13 +218,7 @@ def take_over(bench: Bench) -> None:
 def test_an_executor_that_lost_its_lease_while_rewriting_stops_silently(bench: Bench):
     before, plan = bench.rows(), bench.request()
     claim = bench.claim()
-
-    def sleep_and_lose() -> None:
-        bench.format.hooks.clear()
-        bench.expire()
-        take_over(bench)
-
-    bench.format.hooks["rewritten"] = sleep_and_lose
+    bench.format.hooks["rewritten"] = lambda: sleep_and_lose(bench)
     outcome = bench.run(claim, heartbeat=timedelta(hours=1))
     assert outcome.result is Result.LOST
     assert (bench.state(plan), bench.commits(plan), bench.pending(), bench.unowned()) == ("completed", 1, {}, ())
@@ -234,13 +230,8 @@ def test_an_executor_that_lost_its_lease_while_rewriting_stops_silently(bench: B
 def test_an_executor_that_slept_within_its_commit_step_is_fenced_by_the_table_too(bench: Bench):
     before, plan = bench.rows(), bench.request()
     claim = bench.claim()
-
-    def sleep_and_lose() -> None:  # after the last heartbeat, before the table's own lock
-        bench.format.hooks.clear()
-        bench.expire()
-        take_over(bench)
-
-    bench.format.hooks["commit"] = sleep_and_lose
+    # After the last heartbeat, before the table's own lock.
+    bench.format.hooks["commit"] = lambda: sleep_and_lose(bench)
     outcome = bench.run(claim, heartbeat=timedelta(hours=1))
     assert outcome.result is Result.LOST
     assert (bench.state(plan), bench.commits(plan), bench.unowned(), bench.rows()) == ("completed", 1, (), before)
@@ -251,7 +242,7 @@ def test_a_sleeper_that_publishes_after_the_take_over_withdraws_only_its_own_ins
     plan, claim = bench.request(), bench.claim()
     seen: list[dict[str, str]] = []
 
-    def sleep_and_lose() -> None:
+    def sleep_and_publish() -> None:
         bench.format.hooks.clear()
         bench.expire()
         assert bench.store.expired("second") is not None
@@ -260,7 +251,7 @@ def test_a_sleeper_that_publishes_after_the_take_over_withdraws_only_its_own_ins
         theirs.write_text(f'{{"plan_id": "{plan.plan_id}x", "epoch": 2}}')
         seen.append(bench.pending())
 
-    bench.format.hooks["prepare"] = sleep_and_lose
+    bench.format.hooks["prepare"] = sleep_and_publish
     assert bench.run(claim, heartbeat=timedelta(hours=1)).result is Result.LOST
     assert bench.pending() == seen[0]
 

@@ -9,6 +9,7 @@ import pytest
 from daemon_toys import write_config
 from databases import store_at
 from sqlalchemy import create_engine, text
+from toy_homes import explained
 from toys import timeline
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
@@ -17,8 +18,7 @@ from lake.errors import Rejected, Transient
 from lake.plan import PlanState
 from service.config.loader import load
 from service.daemon.process import Daemon
-from service.planning import rounds, scan
-from service.planning.account import explanation
+from service.planning import rounds
 
 pytestmark = pytest.mark.slow
 
@@ -46,9 +46,7 @@ class Home:
     def explain(self) -> set[tuple[str, str]]:
         """Reasons and settings that ``tables explain`` prints."""
         with Daemon(load(write_config(self.path, policy=self.settings)), "scheduler") as daemon:
-            table = daemon.scheduler._catalog.find("t1")
-            lines = explanation(table, scan.explain(self.store, table), files=False)["items"]
-            return {(line["text"], line["knob"]) for line in lines}
+            return explained(daemon)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from daemon_toys import write_config
 from databases import store_at
 from store_plans import sql
+from toy_homes import explained
 from toys.files import rows
 from toys.timeline_tables import append_log, create, table_rows, write
 
@@ -17,8 +18,7 @@ from service.config.loader import load
 from service.daemon.process import Daemon
 from service.documents.lake_cache import read_lake
 from service.observability.stored_metrics import StoredFigures
-from service.planning import rounds, scan
-from service.planning.account import explanation
+from service.planning import rounds
 from service.planning.answer import Answer
 from service.planning.plan_request import PlanRequest
 from service.planning.requests import ask, refuse_now
@@ -60,9 +60,7 @@ class Home:
     def explain(self) -> set[tuple[str, str]]:
         """Reasons, and what changes them, that ``tables explain`` prints."""
         with self.daemon("scheduler") as daemon:
-            table = daemon.scheduler._catalog.find("t1")
-            lines = explanation(table, scan.explain(self.store, table), files=False)["items"]
-            return {(line["text"], line["knob"]) for line in lines}
+            return explained(daemon)
 
     def change_a_file(self) -> str:
         """What a writer does to a file that is proposed; its path."""

@@ -12,6 +12,8 @@ from lake.model import TableRef
 from lake.plan import PlanState
 from service.config.loader import load
 from service.daemon.process import Daemon
+from service.planning import scan
+from service.planning.account import explanation
 from service.store import Store
 
 
@@ -35,6 +37,13 @@ def files_on_disk(home: Path, name: str = "t1") -> set[str]:
     """The paths of all files that the table's directory holds."""
     base = home / "lake" / name
     return {str(path.relative_to(base)) for path in base.rglob("*.parquet")}
+
+
+def explained(daemon: Daemon) -> set[tuple[str, str]]:
+    """Reasons, and what changes them, that ``tables explain`` prints of the table ``t1``."""
+    table = daemon.scheduler._catalog.find("t1")
+    lines = explanation(table, scan.explain(daemon.store, table), files=False)["items"]
+    return {(line["text"], line["knob"]) for line in lines}
 
 
 def value(daemon: Daemon, name: str, **labels: str) -> float | None:
