@@ -7,12 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from databases import store_at
+from metric_inputs import TABLE, plan_of
 from store_plans import sql
-from uuid_utils import uuid7
 
-from lake.model import FileSlice, TableRef
-from lake.plan import ClusteringGroup, Commit, Plan, PlanKind, Progress, RewriteOptions
+from lake.model import TableRef
+from lake.plan import Commit, Progress
 from lake.units import format_elapsed
 from service import documents
 from service.documents.lake_cache import read_lake
@@ -20,18 +19,10 @@ from service.store import ProcessFacts, ScanRecord
 from service.text import percent
 
 MINUTE = timedelta(minutes=1)
-TABLE = TableRef(name="demo.trips", format="hudi", location="/lake/trips")
 NOW = datetime.now(UTC).replace(microsecond=0)
 FOUND = ScanRecord(
     table="t", taken_at=NOW, files=100, small_files=100, small_bytes=1000, reducible_files=95, reducible_bytes=950
 )
-
-
-@pytest.fixture
-def store(tmp_path):
-    opened = store_at(tmp_path)
-    yield opened
-    opened.close()
 
 
 def scanned(store, name, mode, *scans):
@@ -75,17 +66,6 @@ def test_of_scans_before_the_upgrade_nothing_is_claimed(store):
     assert "reducible files unknown" in documents.answer_line(status(store))
     scanned(store, "t", "compact", unknown, FOUND)
     assert "reducible files 95 %, 950 B to rewrite" in documents.answer_line(status(store))
-
-
-def plan_of(partition):
-    slices = tuple(
-        FileSlice(partition=partition, file_id=f"f{n}", path=f"{partition}/{n}.parquet", bytes=1000) for n in range(3)
-    )
-    return Plan(
-        plan_id=str(uuid7()), table=TABLE, kind=PlanKind.CLUSTERING, snapshot_instant="1",
-        groups=(ClusteringGroup(partition=partition, slices=slices, output_files=1),),
-        options=RewriteOptions(target_file_max_bytes=1 << 20),
-    )  # fmt: skip
 
 
 def waiting(store):
