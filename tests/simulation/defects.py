@@ -175,6 +175,7 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "call-under-way-forgotten": replaced(ModelStore, "lasts", lambda store, at_least: 0.0),
         "no-compare-and-set": replaced(VersionsTable, "is_taken", _no),
         "withdrawn-without-a-version": replaced(VersionsWriter, "withdraw", lambda writer, wanted: ()),
+        "left-by-the-log-alone": replaced(VersionsTable, "needed", lambda table: set()),
         "first-retention-counts": replaced(ModelStore, "close_replaced_again", _no),
     }
 )

@@ -88,6 +88,14 @@ class Watch:
             if attempt.plan_id is not None:
                 self.commits.pop(attempt.plan_id, None)
 
+    def forgotten(self, table: Table, plan_ids: Collection[str]) -> None:
+        """Of these commits nobody can learn any more: such a plan ends without, or commits anew what was restored."""
+        for plan_id in plan_ids:
+            self.world.tell(f"{table.name} forgets the commit of plan {plan_id}")
+            rows = [store.plans[plan_id] for store in self.world.stores if plan_id in store.plans]
+            if not any(row.state is PlanState.COMPLETED for row in rows):
+                self.commits.pop(plan_id, None)
+
     def withdrawn(self, table: Table, instant: Attempt) -> None:
         """Nobody takes back a commit, or the work of an executor that holds its plan."""
         if instant.completed:

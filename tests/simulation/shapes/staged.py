@@ -44,6 +44,10 @@ class StagedTable(Table):
         """What is in storage of what was staged."""
         raise NotImplementedError
 
+    def needed(self) -> set[str]:
+        """The files that readers see, of states too that are kept."""
+        return self.live_paths() | self.saved_paths()
+
     def forget(self, plan_ids: Collection[str]) -> None:
         """Their database was set back and has lost its journal: what is staged of these plans, nobody will find."""
         self.tokens = {token: one for token, one in self.tokens.items() if one.plan_id not in plan_ids}
@@ -87,9 +91,10 @@ class StagedFormat(ModelFormat):
         return self.left(self.table(ref), staged)
 
     def left(self, table: StagedTable, staged: Collection[Staged]) -> Collection[str]:
-        """The tokens of which something is in storage that no commit made the table's."""
-        done = self.done(table)
-        return {one.token for one in staged if one.token not in done and table.under(one)}
+        """The tokens of which something is in storage that no commit made the table's, told of or forgotten."""
+        done, needed = self.done(table), table.needed()
+        there = {one.token: table.under(one) for one in staged if one.token not in done}
+        return {token for token, paths in there.items() if paths and needed.isdisjoint(paths)}
 
     def reasons_to_keep(self, table: StagedTable, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``ModelFormat``."""

@@ -31,12 +31,12 @@ class VersionsFormat(StagedFormat):
         return str(table.newest.number)
 
     def commits(self, table: VersionsTable) -> Collection[Commit]:
-        """See ``StagedFormat``: in the log."""
-        return [version.commit for version in table.log if version.commit is not None]
+        """See ``StagedFormat``: in the log, as far as that is told."""
+        return [version.commit for version in table.told if version.commit is not None]
 
     def done(self, table: VersionsTable) -> Collection[str]:
         """See ``StagedFormat``."""
-        return {version.token for version in table.log if version.token is not None}
+        return {version.token for version in table.told if version.token is not None}
 
     def writer(self, ref: TableRef, spark: object, engines: Sequence[Engine] = ()) -> "VersionsWriter":
         """See the port."""
@@ -70,8 +70,8 @@ class VersionsWriter(StagedWriter):
         paths = [str(item.path) for item in slices]
 
         def change(now: Version) -> Version:
-            since = [one for one in table.log if one.number > prepared.evidence]  # type: ignore[operator]
-            if any(prepared.instant in version.withdrawn for version in since):
+            assert isinstance(prepared.evidence, int)
+            if any(prepared.instant in version.withdrawn for version in table.since(prepared.evidence)):
                 raise Conflict(f"{prepared.instant} was withdrawn")
             outputs = self.written(rewrite)
             for item in slices:
@@ -83,7 +83,7 @@ class VersionsWriter(StagedWriter):
                 superseded=self.superseded([table.files[path] for path in paths], instant),
             )  # fmt: skip
             files = without(now.files, paths, [file.path for file in outputs])
-            return Version(number=0, files=files, first=now.first, commit=commit, token=prepared.instant)
+            return Version(number=0, files=files, first=now.first, told=now.told, commit=commit, token=prepared.instant)
 
         def landed(version: Version, looked_at: float) -> None:
             assert version.commit is not None
@@ -96,13 +96,10 @@ class VersionsWriter(StagedWriter):
 
     def withdraw(self, wanted: Collection[Staged]) -> Collection[str]:
         """Create the version from which on nobody can commit these; the tokens that were committed by then."""
-        done: Collection[str] = ()
 
         def change(now: Version) -> Version:
-            nonlocal done
-            done = self.format.done(self.table)
-            tokens = frozenset(one.token for one in wanted)
-            return replace(now, commit=None, token=None, changed={}, withdrawn=tokens)
+            left = frozenset(self.format.left(self.table, wanted))
+            return replace(now, commit=None, token=None, changed={}, withdrawn=left)
 
-        create_version(self.world, self.table, change, site=SITE)
-        return done
+        withdrawn = create_version(self.world, self.table, change, site=SITE).withdrawn
+        return {one.token for one in wanted} - withdrawn

@@ -2,14 +2,15 @@
 """A table in memory that is a log of numbered versions, each of which lists its files.
 
 Whoever creates a version first has made that commit. A version carries the plan that made it and its token, or the
-tokens that it withdraws, and the log is kept.
+tokens that it withdraws. The log is kept for the model's own sake: a table tells of the versions from ``told`` on, and
+where its owner keeps one version only, it forgets all before that.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lake.errors import Transient
+from lake.errors import Conflict, Transient
 from lake.plan import Commit, Staged, SupersededVersion
 from simulation.shapes.staged import StagedTable
 from simulation.table import Rows, Slice
@@ -22,12 +23,16 @@ _TRIES = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One version. ``changed`` is what it made of the rows, ``first`` the oldest version whose files are kept."""
+    """One version. ``changed`` is what it made of the rows, ``first`` the oldest version whose files are kept.
+
+    ``told`` is the oldest one that the table still tells of.
+    """
 
     number: int
     files: frozenset[str]
     changed: Mapping[int, int | None] = field(default_factory=dict)
     first: int = 0
+    told: int = 0
     commit: Commit | None = None
     token: str | None = None
     withdrawn: frozenset[str] = frozenset()
@@ -45,6 +50,21 @@ class VersionsTable(StagedTable):
     def newest(self) -> Version:
         """The last version."""
         return self.log[-1]
+
+    @property
+    def told(self) -> list[Version]:
+        """The versions that the table still tells of, the newest included."""
+        return self.log[self.newest.told :]
+
+    def since(self, number: int) -> list[Version]:
+        """All versions after this one. Raises Conflict where the table has forgotten one of them."""
+        if self.newest.told > number + 1:
+            raise Conflict(f"version {number + 1} is forgotten, which may have been a withdrawal")
+        return self.log[number + 1 :]
+
+    def needed(self) -> set[str]:
+        """See ``StagedTable``: what a version that is told lists."""
+        return StagedTable.needed(self) | {path for version in self.told for path in version.files}
 
     def view(self) -> dict[str, Slice]:
         """See ``Table``: what the newest version lists and is in storage."""
@@ -122,7 +142,9 @@ def create_version(
         world.before(site, lake=site == "create version")
         if not table.is_taken(number):
             landed(version, looked_at)
+            gone = table.log[table.newest.told : version.told]
             table.append(version, looked_at)
+            world.watch.forgotten(table, [one.commit.plan_id for one in gone if one.commit is not None])
             world.after(site, lake=site == "create version")
             return version
     raise Transient(f"others were faster {_TRIES} times")

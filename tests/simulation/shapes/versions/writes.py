@@ -104,7 +104,9 @@ class VersionsWrites(Writes):
             for group, piece in read.items():
                 if piece.base.path not in now.files or group in self.table.damaged:
                     raise Aborted(f"{group} was changed meanwhile")
-            return Version(number=0, files=without(now.files, gone, new), changed=changed, first=now.first)
+            return Version(
+                number=0, files=without(now.files, gone, new), changed=changed, first=now.first, told=now.told
+            )
 
         try:
             version = create_version(self.world, self.table, change, site="write commit")
@@ -122,7 +124,8 @@ class VersionsWrites(Writes):
 
         def expire(now: Version) -> Version:
             first = max(now.first, now.number + 1 - keep)
-            return replace(now, commit=None, token=None, withdrawn=frozenset(), changed={}, first=first)
+            told = first if keep == 1 else 0
+            return replace(now, commit=None, token=None, withdrawn=frozenset(), changed={}, first=first, told=told)
 
         first = create_version(self.world, table, expire, site="write commit").first
         kept = {path for version in table.log[first:] for path in version.files} | table.saved_paths()
@@ -145,5 +148,8 @@ class VersionsWrites(Writes):
         changed: dict[int, int | None] = dict.fromkeys(now.keys() - rows.keys())
         changed |= {key: value for key, value in rows.items() if now.get(key) != value}
         self.world.watch.undone(table, (), [table.files[path].group for path in to.files])
-        number, first = table.newest.number + 1, table.newest.first
-        table.append(Version(number=number, files=to.files, changed=changed, first=first), self.world.scheduler.now)
+        newest = table.newest
+        restored = Version(
+            number=newest.number + 1, files=to.files, changed=changed, first=newest.first, told=newest.told
+        )
+        table.append(restored, self.world.scheduler.now)
