@@ -188,7 +188,7 @@ class HiveCase:
         return self._overwrite(table, partition, without_first_row)
 
     def forget(self, table: TableRef) -> bool:
-        """Never: each commit has a document beside the table's files, whatever the metastore forgets."""
+        """Never by its own means: each commit has a document beside the files, whatever the metastore forgets."""
         return False
 
     def _overwrite(self, table: TableRef, partition: str, change: Callable[[pa.Table], pa.Table]) -> bool:
