@@ -3,8 +3,10 @@
 
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from databases import store_at
+from httpx import Response
 from starlette.testclient import TestClient
 
 from service.api.context import Context
@@ -40,7 +42,7 @@ def context_at(home: Path, role: str = "all", rules: str = '[[tables]]\nmatch = 
 @contextmanager
 def client_of(context: Context, token: str | None = None, host: str = "127.0.0.1"):
     """A client of the application; it raises nothing, a fault of the application is a 500."""
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    headers = {} if token is None else bearer(token)
     with TestClient(
         create_app(context), base_url=f"http://{host}", headers=headers, raise_server_exceptions=False
     ) as client:
@@ -52,3 +54,17 @@ def add_token(store: Store, scope: str, name: str | None = None, expires_in=None
     token = new_token()
     store.add_token(name or scope, digest=digest(token), scope=scope, expires_in=expires_in, actor="test")
     return token
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header of a call with ``token``."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+def problem(answer: Response, status: int, slug: str) -> dict[str, Any]:
+    """The problem document that ``answer`` must be, with a type from docs/problems.md."""
+    document = answer.json()
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert (answer.status_code, document["status"]) == (status, status), answer.text
+    assert document["type"] == f"/docs/problems.md#{slug}"
+    return document

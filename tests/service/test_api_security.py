@@ -10,13 +10,12 @@ from urllib.parse import quote
 
 import pytest
 import time_machine
-from api_toys import add_token, client_of, context_at
+from api_toys import add_token, bearer, client_of, context_at, problem
 from fastapi.routing import iter_route_contexts
 
 from lake.model import TableRef
 from service.api.security import COOKIE
 from service.http.app import new_app
-from service.http.limits import RateLimit
 
 #: nobody needs a token for these: health, what problems mean, and signing in to the page with what it looks like
 OPEN = {
@@ -92,14 +91,6 @@ def rows(context):
     return {name: rows for name, rows in found.items() if name != "api_token"}
 
 
-def problem(answer, status, slug):
-    document = answer.json()
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    assert (answer.status_code, document["status"]) == (status, status), answer.text
-    assert document["type"] == f"/docs/problems.md#{slug}"
-    return document
-
-
 def test_the_walk_knows_the_routes():
     assert {"/v1/plans", "/v1/tables/{table}/partitions", "/openapi.json", "/v1/status"} <= set(READS)
     assert {"/v1/requests", "/v1/plans/{plan_id}/cancel", "/v1/events/commit", "/v1/pause"} <= set(WRITES)
@@ -155,10 +146,6 @@ def refused(answer):
     return answer.status_code == 401 or (
         answer.status_code == 303 and answer.headers["Location"].startswith("/login")
     )  # fmt: skip
-
-
-def bearer(token):
-    return {"Authorization": f"Bearer {token}"}
 
 
 def test_no_wrong_expired_and_revoked_tokens_are_told_apart_from_what_they_may_do(context):
@@ -364,38 +351,6 @@ def test_a_database_that_is_away_is_503_for_who_has_a_token_too(context):
         problem(client.get("/v1/plans"), 503, "database")
         problem(client.get("/v1/plans", headers=bearer("any")), 503, "database")
         assert client.get("/metrics").status_code == 200
-
-
-def test_a_client_that_asks_too_often_is_told_when_to_come_back(tmp_path):
-    context = context_at(tmp_path, rate_limit=2)
-    token = add_token(context.store, "read")
-    with client_of(context) as client:
-        answers = [client.get("/v1/plans") for _ in range(12)]
-        assert [answer.status_code for answer in answers[:8]] == [200] * 8
-        late = next(answer for answer in answers if answer.status_code == 429)
-        problem(late, 429, "too-many")
-        assert late.headers["Retry-After"] == "1"
-        assert client.get("/-/healthy").status_code == 200
-        assert client.get("/v1/plans", headers=bearer(token)).status_code == 200, "a token has a limit of its own"
-        wrong = [client.get("/v1/plans", headers=bearer(f"wrong{n}")).status_code for n in range(12)]
-        assert 429 in wrong, "guessing tokens counts against the client"
-    context.store.close()
-
-
-def test_the_limit_refills_with_time_and_forgets_clients(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("service.http.limits.time.monotonic", lambda: now[0])
-    limit = RateLimit(1)
-    assert [limit.take("a") for _ in range(5)] == [0, 0, 0, 0, 1]
-    assert limit.take("b") == 0
-    now[0] += 1.5
-    assert limit.take("a") == 0
-    assert limit.take("a") == pytest.approx(0.5)
-    monkeypatch.setattr("service.http.limits._MOST_CLIENTS", 2)
-    limit.take("c")
-    assert limit.take("d") == 0
-    assert set(limit._buckets) == {"c", "d"}
-    assert RateLimit(0).take("a") == 0
 
 
 def test_every_answer_has_the_headers_of_a_careful_server(context):

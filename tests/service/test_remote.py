@@ -3,7 +3,6 @@
 
 import json
 import re
-import socket
 import sqlite3
 import threading
 from contextlib import closing
@@ -11,14 +10,13 @@ from datetime import datetime
 
 import pytest
 from api_toys import add_token
-from cli_commands import every_command
 from daemon_toys import running, write_config
+from support import free_port
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 from waiting import wait_for
 
 from lake.plan import PlanState
-from service import cli
 from service.commands import audit, notifications, operate, plan_text, plans, table_text
 from service.commands.output import Output
 from service.config.loader import load
@@ -26,15 +24,6 @@ from service.daemon.process import Daemon
 from service.store import NotificationState, Store, StoreSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_environment")]
-
-#: what is the same from another machine; everything else is refused there
-REMOTE = {
-    "status", "pause", "resume", "tables list", "tables databases", "tables show", "tables explain", "tables replay",
-    "tables advise", "plans list", "plans show", "plans request", "plans cancel", "plans approve", "plans decline",
-    "plans retry", "plans watch",
-    "config show", "notifications list", "notifications retry", "notifications drop", "audit", "simulate",
-}  # fmt: skip
-
 
 READ_AT = re.compile(r'"(?:taken_at|seen_at)":"[^"]*",')
 
@@ -86,8 +75,7 @@ def service(toys, tmp_path, store, monkeypatch, run):
     for name in ("t1", "t2"):
         create(tmp_path / "lake" / name, name=name)
     monkeypatch.setenv("LAKEFOLD_TOKEN", add_token(store, "write"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     config = load(write_config(tmp_path, http={"port": port}))
     scheduler = load(write_config(tmp_path, daemon={"leader_ttl": "1h"}, policy={"scan_interval": "1h"}))
     write_config(tmp_path, http={"port": port})
@@ -371,35 +359,3 @@ def test_the_environment_names_the_service_and_the_option_wins(service, monkeypa
     assert service.run("plans", "list")[0] == 0
     code, _, err = service.run("--url", "http://127.0.0.1:1", "plans", "list")
     assert (code, "http://127.0.0.1:1: can't connect" in err) == (13, True)
-
-
-#: a value that each option takes which a command can't do without
-TAKEN = {"scope": "read", "take": "old"}
-
-
-def needed(path):
-    """The arguments and options without which a command is wrong usage anyway."""
-    command = cli.command()
-    for word in path:
-        command = command.commands[word]
-    required = [parameter for parameter in command.params if parameter.required]
-    words = {
-        "argument": lambda parameter: ["x"],
-        "option": lambda parameter: [parameter.opts[0], TAKEN[parameter.name]],
-    }
-    return [word for parameter in required for word in words[parameter.param_type_name](parameter)]
-
-
-@pytest.mark.parametrize("command", [path for path in every_command() if " ".join(path) not in REMOTE], ids=" ".join)
-def test_a_command_of_its_own_machine_is_refused_with_an_address(command, run):
-    code, out, err = run("--url", "http://127.0.0.1:1", *command, *needed(command))
-    assert (code, out) == (2, "")
-    assert err.splitlines()[0] == (
-        "lakefold: this command works on its own machine only; leave out --url and LAKEFOLD_URL, and run it there"
-    )
-    assert err.splitlines()[1:] == [f"Try: lakefold {' '.join(command)} --help"]
-
-
-def test_a_configuration_file_makes_no_sense_with_an_address(run, tmp_path):
-    code, _, err = run("--url", "http://127.0.0.1:1", "status", "--config", str(tmp_path / "x.toml"))
-    assert (code, "--config names a file of this machine" in err) == (2, True)

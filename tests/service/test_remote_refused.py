@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that work on their own machine only, and what else ``lakefold --url`` can't be told."""
+
+import pytest
+from cli_commands import every_command
+
+from service import cli
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_environment")]
+
+#: what is the same from another machine; everything else is refused there
+REMOTE = {
+    "status", "pause", "resume", "tables list", "tables databases", "tables show", "tables explain", "tables replay",
+    "tables advise", "plans list", "plans show", "plans request", "plans cancel", "plans approve", "plans decline",
+    "plans retry", "plans watch",
+    "config show", "notifications list", "notifications retry", "notifications drop", "audit", "simulate",
+}  # fmt: skip
+#: a value that each option takes which a command can't do without
+TAKEN = {"scope": "read", "take": "old"}
+
+
+def needed(path):
+    """The arguments and options without which a command is wrong usage anyway."""
+    command = cli.command()
+    for word in path:
+        command = command.commands[word]
+    required = [parameter for parameter in command.params if parameter.required]
+    words = {
+        "argument": lambda parameter: ["x"],
+        "option": lambda parameter: [parameter.opts[0], TAKEN[parameter.name]],
+    }
+    return [word for parameter in required for word in words[parameter.param_type_name](parameter)]
+
+
+@pytest.mark.parametrize("command", [path for path in every_command() if " ".join(path) not in REMOTE], ids=" ".join)
+def test_a_command_of_its_own_machine_is_refused_with_an_address(command, run):
+    code, out, err = run("--url", "http://127.0.0.1:1", *command, *needed(command))
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0] == (
+        "lakefold: this command works on its own machine only; leave out --url and LAKEFOLD_URL, and run it there"
+    )
+    assert err.splitlines()[1:] == [f"Try: lakefold {' '.join(command)} --help"]
+
+
+def test_a_configuration_file_makes_no_sense_with_an_address(run, tmp_path):
+    code, _, err = run("--url", "http://127.0.0.1:1", "status", "--config", str(tmp_path / "x.toml"))
+    assert (code, "--config names a file of this machine" in err) == (2, True)
