@@ -4,6 +4,7 @@
 import pytest
 from api_toys import add_token, client_of, context_at
 from web_lake import RULES, fill, seven_day_lead, written
+from web_pages import SAME_ORIGIN
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +41,3 @@ def signed_in(fresh):
         answer = client.post("/login", data={"token": add_token(fresh.store, "write")}, headers=SAME_ORIGIN)
         assert answer.status_code == 200
         yield client
-
-
-SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}

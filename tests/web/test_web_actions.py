@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 from api_toys import add_token, client_of, context_at
-from conftest import SAME_ORIGIN
 from web_lake import RULES, add_plan, failed, messages, proposed, register
+from web_pages import SAME_ORIGIN
 
 from lake.plan import PlanKind, PlanState
 from service.planning.answer import Answer

@@ -9,6 +9,8 @@ from web_lake import HOSTILE
 
 from service.web.rendering import table_path
 
+#: what a browser sends with a form of our own pages
+SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 PATHS = [
     "/", "/plans", "/processes", "/cleaning", "/settings", "/login", "/settings?table=sales.orders",
     "/notifications", "/audit", "/pause", "/simulate", "/simulate?example=hudi-mor",
