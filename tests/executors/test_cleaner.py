@@ -339,7 +339,7 @@ class Moving(timeline.ToyFormat):
     def standing(self, table: TableRef, moved: object) -> dict[str, Any]:
         return {}
 
-    def written_to(self, table: TableRef, staged: object) -> tuple[()]:
+    def made(self, table: TableRef, staged: object) -> tuple[()]:
         return ()
 
 
