@@ -5,9 +5,10 @@ import logging
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Collection
 from typing import Any
 
-from executors.spark import drop_dead_session, jvm_process
+from executors.spark import drop_dead_session, end_session, jvm_process
 from lake.errors import one_line
 from lake.ports import SparkProvider
 
@@ -24,8 +25,14 @@ class Sessions:
     long as a start takes and give it back.
     """
 
-    def __init__(self, start: SparkProvider) -> None:
-        self._start = start
+    def __init__(
+        self,
+        start: SparkProvider,
+        lacks: Callable[[], Collection[str]] = tuple,
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``lacks`` are formats of waiting work for which the session was not started, ``busy`` whether plans run."""
+        self._start, self._lacks, self._busy = start, lacks, busy
         self._session: Any = None
         self._failures = 0
         self._again_at = 0.0
@@ -75,9 +82,18 @@ class Sessions:
     def usable(self) -> bool:
         """Whether to take up work that needs a session.
 
-        After a failed start tries again, each time later, and at once where the session's JVM has ended.
+        After a failed start tries again, each time later, and at once where the session's JVM has ended. One that
+        lacks what waiting work needs is ended as soon as no plan runs, and nothing is taken up until then.
         """
         if self.broken is None:
+            lacks = self._lacks() if self._session is not None else ()
+            if not lacks:
+                return True
+            if self._busy():
+                return False
+            log.info("Spark is started anew: it was started without what %s tables need", " and ".join(lacks))
+            end_session()
+            self._session = self._jvm = self.ui = None
             return True
         if time.monotonic() < self._again_at or not self._trying.acquire(blocking=False):
             return False

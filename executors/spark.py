@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-__all__ = ["S3_EXCLUDES", "S3_PACKAGES", "drop_dead_session", "jvm_process", "session_settings", "spark_session"]
+__all__ = [
+    "S3_EXCLUDES", "S3_PACKAGES", "drop_dead_session", "end_session", "jvm_process", "lacking", "living_session",
+    "session_settings", "spark_session",
+]  # fmt: skip
 
 #: what S3A of PySpark's Hadoop needs: 11 MB, instead of 280 MB with Amazon's bundle of the clients of all its services
 S3_PACKAGES = (
@@ -67,6 +70,8 @@ _S3_DEFAULTS = {
 START_SECONDS = 600.0
 _END_SECONDS = 10.0
 _lock = threading.Lock()
+#: the formats that the process's session was started for; None without one, or where somebody else started it
+_started_for: frozenset[str] | None = None
 
 
 def _is_java_17(java: str) -> bool:
@@ -96,9 +101,10 @@ def session_settings(
     """What a session is started with: ``settings`` over our defaults, and those for S3 where it is needed.
 
     That is with one of ``locations`` on S3, or with a setting of S3A. ``formats`` are those of the tables to be served,
-    without which it is every format that there is. Raises Rejected where two of them can't share a session.
+    without which it is every format that there is. Raises Rejected where two of them can't share a session, unless
+    ``settings`` say what they differ in.
     """
-    packages, needed = _needs_of(lake.formats.FORMATS if formats is None else formats)
+    packages, needed = _needs_of(lake.formats.FORMATS if formats is None else formats, settings)
     conf = _DEFAULTS | needed | {IVY: str(cache_dir() / "ivy")}
     if settings.get("spark.master", conf["spark.master"]).startswith("local"):
         conf |= _LOCAL_DEFAULTS
@@ -114,8 +120,8 @@ def session_settings(
     return conf | dict(settings)
 
 
-def _needs_of(formats: Collection[str]) -> tuple[list[str], dict[str, str]]:
-    """Packages and settings of all ``formats`` together."""
+def _needs_of(formats: Collection[str], chosen: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Packages and settings of all ``formats`` together, but for settings that somebody has ``chosen``."""
     packages: list[str] = []
     settings: dict[str, str] = {}
     told_by: dict[str, str] = {}
@@ -123,12 +129,15 @@ def _needs_of(formats: Collection[str]) -> tuple[list[str], dict[str, str]]:
         needs = lake.formats.load_format(name).session
         packages += needs.packages
         for key, value in needs.settings.items():
+            if key in chosen:
+                continue
             if key in settings and key in _LISTS:
                 settings[key] += f",{value}"
             elif settings.setdefault(key, value) != value:
                 raise Rejected(
                     f"{told_by[key]} and {name} tables can't share a Spark session: both set {key}, to {settings[key]} "
-                    f"and {value}; serve them by different processes, each with its own [[sources]]"
+                    f"and {value}; set it in [spark] to what serves both, or serve each format by processes with "
+                    "[[sources]] and a [database] of their own"
                 )
             told_by.setdefault(key, name)
     return list(dict.fromkeys(packages)), settings
@@ -142,6 +151,7 @@ def spark_session(
     Raises Transient with one line where the session or its jars can't be had; the next call tries again from nothing.
     Rejected where two formats can't share a session.
     """
+    global _started_for
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -150,6 +160,7 @@ def spark_session(
         if active is not None:
             return active
         _forget()
+        served = frozenset(lake.formats.FORMATS if formats is None else formats)
         conf = session_settings(settings or {}, locations, formats)
         os.environ["JAVA_HOME"] = str(java_home())
         if conf["spark.master"].startswith("local"):
@@ -178,7 +189,36 @@ def spark_session(
                 f"Spark could not start ({_head(error)}); {PACKAGES} = {conf.get(PACKAGES, '')} must be reachable "
                 f"once, later starts use the cache in {conf[IVY]}"
             ) from error
+        _started_for = served
         return session
+
+
+def living_session() -> "SparkSession | None":
+    """The process's Spark session, where there is one that is alive."""
+    if "pyspark" not in sys.modules:
+        return None
+    with _lock:
+        return _living()
+
+
+def lacking(formats: Collection[str]) -> Collection[str]:
+    """Those of ``formats`` that need something of a session that the process's own was started without."""
+    with _lock:
+        if _started_for is None:
+            return ()
+        known = sorted(({*formats} - _started_for) & {*lake.formats.FORMATS})
+    needs = {name: lake.formats.load_format(name).session for name in known}
+    return [name for name in known if needs[name].packages or needs[name].settings]
+
+
+def end_session() -> None:
+    """End the process's session with its JVM, whose packages are those that it was started with.
+
+    What is done in it meanwhile ends as where a JVM dies.
+    """
+    if "pyspark" in sys.modules:
+        with _lock:
+            _forget(alive=True)
 
 
 def _with_ours(options: str) -> str:
@@ -240,9 +280,11 @@ def _forget(*, alive: bool = False) -> bool:
 
     A JVM that is well but for its context, which stopped, is kept for the next one.
     """
+    global _started_for
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    _started_for = None
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
     if context is None and gateway is None:
         return False

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Building the parts from a configuration: what commands and daemon both need, in one place."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import lake.formats
 from lake import hdfs, s3
+from lake.errors import Transient, one_line
 from lake.model import TableRef
 from lake.redaction import remember_settings
 from service.config.limits import ConfiguredLimits
 from service.config.loader import Config, load, load_source
 from service.config.tables import for_all_tables
-from service.store import Store, StoreSettings
+from service.store import Store, StoreError, StoreSettings
 
 AnyStore = TypeVar("AnyStore", bound=Store)
 
@@ -58,13 +59,34 @@ def make_store(config: Config) -> Store:
     return Store(config.database.url.get_secret_value(), store_settings(config))
 
 
-def start_spark(config: Config, *tables: TableRef) -> Any:
-    """The process's Spark session, which reaches all sources of ``config`` and ``tables``. Raises Transient."""
-    from executors.spark import spark_session
+def start_spark(config: Config, *tables: TableRef, at_work: Callable[[], Collection[str]] = tuple) -> Any:
+    """The process's Spark session, which reaches all sources of ``config`` and ``tables``.
 
+    Started for the formats of ``tables``, or else for ``session_formats``; ``at_work`` is asked where it is. Raises
+    Transient, Rejected where two formats can't share a session, and what ``at_work`` raises.
+    """
+    from executors.spark import living_session, spark_session
+
+    living = living_session()
+    if living is not None:
+        return living
     sources = [source.path for source in config.sources if source.path is not None]
-    formats = sorted({*config.formats, *(table.format for table in tables)})
+    try:
+        formats = sorted({table.format for table in tables}) or session_formats(config, at_work())
+    except StoreError as error:
+        raise Transient(f"Spark is not started before it is known what for: {one_line(error)}") from error
     return spark_session(config.spark, [*sources, *(table.location for table in tables)], formats)
+
+
+def session_formats(config: Config, at_work: Collection[str]) -> list[str]:
+    """The formats that a process's session is started for: those that sources name, and those ``at_work``.
+
+    Of a path or a metastore whose tables may have several it is those that tables to be rewritten were found to have.
+    The tables of a catalog database only a session finds: so it is all.
+    """
+    named = {source.format for source in config.sources if source.format is not None}
+    unseen = any(source.format is None and source.path is source.metastore is None for source in config.sources)
+    return sorted({*named, *at_work, *(lake.formats.FORMATS if unseen else ())})
 
 
 def open_store(config: Config) -> Store:

@@ -61,7 +61,7 @@ def _delete(run: Run, jobs: "list[CleanJob]") -> "list[CleanReport]":
     with holding(run.store, CLEAN_ROLE, f"{actor()} clean") as held_by_us:
         if not held_by_us:
             raise _busy(run)
-        return clean_tables(jobs, store=run.store, spark=lambda: start_spark(run.config))
+        return clean_tables(jobs, store=run.store, spark=lambda: start_spark(run.config, *(job.table for job in jobs)))
 
 
 def _busy(run: Run) -> CommandError:

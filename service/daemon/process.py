@@ -17,6 +17,7 @@ from executors.engines import engines
 from executors.outcome import Result
 from executors.rescue import rescue_one
 from executors.sessions import Sessions
+from executors.spark import lacking
 from executors.worker import Worker, WorkerSettings
 from lake.formats import load_format
 from lake.identity import executor_name
@@ -93,7 +94,11 @@ class Daemon:
         self._lake_cache = LakeCache(self.store)
         roles = (SCAN_ROLE,) * self._schedules + (CLEAN_ROLE, SWEEP_ROLE) * self._executes
         roles += (NOTIFY_ROLE,) * (webhook is not None)
-        self.sessions = Sessions(lambda: start_spark(config))
+        self.sessions = Sessions(
+            lambda: start_spark(config, at_work=self.store.formats_at_work),
+            lacks=lambda: lacking(self.store.formats_of_plans()),
+            busy=lambda: self._slots.busy,
+        )
         self.leadership = Leadership(self.store, self.name, roles, settings.leader_ttl, able=self._able)
         self._scan_beat = Heartbeat(config.notify.heartbeat_url, config.notify.heartbeat_interval)
         self._clean_beat = Heartbeat(config.notify.clean_heartbeat_url, config.notify.heartbeat_interval)

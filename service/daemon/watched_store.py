@@ -66,6 +66,12 @@ class Slots:
             busy = len(self._running)
         self._metrics.slots(busy=busy, free=max(0, self._slots - busy))
 
+    @property
+    def busy(self) -> bool:
+        """Whether this process has a plan."""
+        self.show()
+        return bool(self._running)
+
     def looked(self, claim: Claim | None) -> Claim | None:
         """``claim``, which this process has now; None where it looked for a plan and there was none."""
         self._metrics.executor_alive()

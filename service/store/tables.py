@@ -8,16 +8,18 @@ from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from lake.model import TableRef, median_bytes
+from lake.plan import LIVE_STATES
 from planner.objectives import Judgement
+from service.modes import PLANNED
 from service.store.audit import audited
 from service.store.base import AtOnce, Known, OfTables, StorePart, in_batches, insert_if_absent, storable
 from service.store.clock import db_now, moment, to_ms
 from service.store.errors import NotFound
 from service.store.layouts import keep_layout
-from service.store.models import ALL_TABLES, PlanRow, ScanRow, TableRow
+from service.store.models import ALL_TABLES, PlanRow, ScanRow, SupersededRow, TableRow
 from service.store.notifications import tell
 from service.store.objectives import keep_objectives
 from service.store.rows import TABLE_COLUMNS, pause_of, table_of_texts, table_state
@@ -74,6 +76,21 @@ class Tables(StorePart):
         with self._database.read() as connection:
             rows = self._of_tables(connection, _STATES, names)
         return [table_of_texts(row) for row in sorted(rows)]
+
+    def formats_at_work(self) -> Collection[str]:
+        """Formats of tables that are to be rewritten, have a live plan, or files that wait for their deletion."""
+        waiting = select(SupersededRow.table_name).where(SupersededRow.deleted_at_ms.is_(None))
+        planned = TableRow.mode.in_(PLANNED) | TableRow.name.in_(waiting)
+        with self._database.read() as connection:
+            of_tables = connection.execute(
+                select(TableRow.format).where(TableRow.name != ALL_TABLES, planned).distinct()
+            )
+            return frozenset(of_tables.scalars()) | _of_live_plans(connection)
+
+    def formats_of_plans(self) -> Collection[str]:
+        """Formats of the tables that have a live plan. Cheap."""
+        with self._database.read() as connection:
+            return _of_live_plans(connection)
 
     def table_state(self, name: str) -> TableState:
         """The registered table ``name``. Raises NotFound."""
@@ -298,3 +315,8 @@ def _scan(document: dict[str, Any], taken_at_ms: int) -> ScanRecord:
     return ScanRecord(
         **{**document, "histogram": tuple(document["histogram"]), "taken_at": moment(taken_at_ms)},
     )
+
+
+def _of_live_plans(connection: Connection) -> frozenset[str]:
+    live = select(PlanRow.format).where(PlanRow.state.in_(LIVE_STATES)).distinct()
+    return frozenset(connection.execute(live).scalars())

@@ -2,9 +2,12 @@
 """The process's one session: what is known of it without asking its JVM."""
 
 import subprocess
+from types import SimpleNamespace
 
-from executors import sessions
+import lake.formats
+from executors import sessions, spark
 from executors.sessions import Sessions
+from lake.ports import SessionNeeds
 
 
 def test_a_jvm_that_has_ended_is_known_at_once_and_another_is_started(monkeypatch):
@@ -29,3 +32,28 @@ def test_a_jvm_that_has_ended_is_known_at_once_and_another_is_started(monkeypatc
         for jvm in jvms:
             jvm.kill()
             jvm.wait()
+
+
+def test_a_session_that_lacks_what_waiting_work_needs_ends_as_soon_as_no_plan_runs(monkeypatch):
+    started, ended, busy, lacks = [], [], [True], []
+    monkeypatch.setattr(sessions, "jvm_process", lambda: None)
+    monkeypatch.setattr(sessions, "end_session", lambda: ended.append(len(started)))
+    found = Sessions(lambda: started.append(1) or object(), lacks=lambda: lacks, busy=lambda: busy[0])
+    lacks.append("delta")
+    assert found.usable(), "one that is not started yet lacks nothing"
+    found()
+    assert (found.usable(), ended) == (False, []), "what runs is not disturbed, and nothing new begins"
+    busy[0] = False
+    assert (found.usable(), ended, found.state) == (True, [1], "none")
+    lacks.clear()
+    found()
+    assert (found.usable(), ended, len(started)) == (True, [1], 2)
+
+
+def test_a_format_that_a_session_was_not_started_for_is_lacking_where_it_needs_anything(monkeypatch):
+    of = {"one": SessionNeeds(), "two": SessionNeeds(packages=("a:b:1",)), "three": SessionNeeds(settings={"k": "v"})}
+    monkeypatch.setattr(lake.formats, "FORMATS", tuple(of))
+    monkeypatch.setattr(lake.formats, "load_format", lambda name: SimpleNamespace(session=of[name]))
+    for started_for, wanted in ((None, []), (frozenset({"two"}), ["three"]), (frozenset(), ["three", "two"])):
+        monkeypatch.setattr(spark, "_started_for", started_for)
+        assert list(spark.lacking(["one", "two", "three", "of another release"])) == wanted

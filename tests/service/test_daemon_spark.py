@@ -54,7 +54,7 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
 ):
     dead, tries = [True], []
 
-    def start(config):
+    def start(config, **_):
         tries.append(1)
         if dead:
             raise Transient(DIED)
@@ -104,7 +104,7 @@ def readiness(port):
 def test_c1_a_jvm_that_ends_later_on_makes_the_process_not_ready_until_another_one_runs(tmp_path, store, monkeypatch):
     jvms, lets_start = [], [True]
 
-    def start(config):
+    def start(config, **_):
         if not jvms or jvms[-1].poll() is not None:
             if not lets_start:
                 raise Transient(DIED)

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from daemon_toys import known
+from toys.bench import bench_at
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 
 import lake.formats
 from lake.errors import Rejected
 from lake.model import TableRef
-from service.wiring import open_config
+from service.wiring import open_config, session_formats
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -60,3 +61,33 @@ def test_a_format_that_is_loaded_after_the_configuration_is_told_its_settings_th
         assert lake.formats.load_format("toy") is late
         assert late.settings == {"spark.sql.catalog.lake.uri": "https://one"}
     lake.formats.configure({})
+
+
+def test_a_session_is_started_for_the_formats_that_sources_name_and_those_of_tables_to_be_rewritten(tmp_path):
+    def formats(*sources: str, at_work: tuple[str, ...] = ()) -> list[str]:
+        (tmp_path / "lakefold.toml").write_text("".join(f"[[sources]]\n{source}\n" for source in sources))
+        return session_formats(open_config(), at_work)
+
+    anything = 'path = "/lake"'
+    assert formats(anything) == [], "as long as nothing was found"
+    assert formats(anything, at_work=("hudi",)) == ["hudi"]
+    assert formats(anything, 'path = "/more"\nformat = "hudi"') == ["hudi"]
+    assert formats('metastore = "thrift://one:9083"', at_work=("hive",)) == ["hive"]
+    assert formats('database = "sales"') == list(lake.formats.FORMATS), "a session is what finds them"
+
+
+def test_a_format_is_at_work_where_a_table_is_planned_or_has_a_plan_or_files_to_delete(tmp_path):
+    with bench_at(tmp_path) as bench:
+        of_plan = bench.table.format
+        for name, format_, mode in (("a", "seen", "observe"), ("b", "served", "propose"), ("c", "left", "off")):
+            bench.store.register(TableRef(name=name, format=format_, location=f"/{name}"), mode)
+        bench.store.register(bench.table, "observe")
+        assert (bench.store.formats_at_work(), bench.store.formats_of_plans()) == ({"served"}, frozenset())
+        bench.request()
+        assert (bench.store.formats_at_work(), bench.store.formats_of_plans()) == ({"served", of_plan}, {of_plan})
+        bench.store.register(bench.table, "compact")
+        bench.run()
+        bench.store.register(bench.table, "observe")
+        assert (bench.store.formats_at_work(), bench.store.formats_of_plans()) == ({"served", of_plan}, frozenset())
+        bench.clean()
+        assert bench.store.formats_at_work() == {"served"}
