@@ -212,6 +212,9 @@ class SupersededVersion:
 
     ``path`` is relative to the table's location, or absolute outside it. Which file that is it does not say alone where
     names are used again: it is path, size and modification time.
+
+    A relative path follows the table to whatever location it has by then, as where its directory was renamed. A format
+    whose tables leave their files behind when they get another location gives absolute ones, of all files.
     """
 
     partition: str
@@ -346,7 +349,8 @@ class Staged:
 
     ``token`` is a name that no other attempt has, such as an instant or a version's directory, but where attempts
     share an adopted instant. ``paths`` are what the paths of all its files begin with: names of files, directories, or
-    any other prefix that is the attempt's alone, since whatever has it is removed at its withdrawal. A format that
+    any other prefix that is the attempt's alone, since whatever has it is removed at its withdrawal. They are relative
+    or absolute as those of ``SupersededVersion``. A format that
     finds it on the table's own timeline names none.
     """
 
