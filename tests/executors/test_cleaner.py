@@ -17,6 +17,7 @@ from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
 from executors.outcome import Result
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import TableRef
+from lake.optional import LeavesPlaces
 from lake.plan import Keeper, KeeperKind
 from lake.ports import Capability
 from service.store import PartitionsTaken
@@ -344,6 +345,7 @@ class Moving(timeline.ToyFormat):
 
 
 def test_p10_where_plans_make_sure_to_be_alone_at_their_commit_one_that_waits_keeps_no_superseded_file(tmp_path: Path):
+    assert isinstance(Moving(), LeavesPlaces)
     with bench_at(tmp_path, case=TimelineCase(format=Moving())) as bench:
         old, during = compacted(bench), list[Any]()
         timeline_tables.write(bench.table, "dt=0", files.rows(10_000, 10_001))
