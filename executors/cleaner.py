@@ -18,7 +18,7 @@ from executors.keeping import Keeping
 from executors.late import awaiting_sweep
 from executors.observer import Observer
 from executors.rescue import Formats
-from lake.errors import Conflict, one_line
+from lake.errors import Conflict, LeaseLost, one_line
 from lake.formats import load_format
 from lake.model import TableRef
 from lake.optional import Fenced, LeavesPlaces, identified, made_anew
@@ -219,6 +219,11 @@ class _Round:
         settled = held - self._awaiting_sweep(held).keys()
         these = [index for index in again if waiting[index].version.partition in settled]
         still = self._format.superseded_closed(self._table, [waiting[index].version for index in these])
+        if not self._dry_run:
+            try:
+                self._keeping.renew(held)
+            except LeaseLost:
+                return {}
         return {these[index]: reason for index, reason in still.items()}
 
     def _keep(self, due: Due, reason: str | None) -> None:
@@ -237,9 +242,11 @@ class _Round:
                     if isinstance(writer, Fenced):
                         writer.fence = fence
                     try:
+                        self._take(batch)
                         fence()
                         self._record(batch, writer.delete([d.version for d in batch]))
-                    except Conflict as conflict:  # something became live, pending or saved since the table was asked
+                    # Something became live, pending or saved since the table was asked, or this process was stopped.
+                    except (Conflict, LeaseLost) as conflict:
                         plans = list(_by_plan(batch))
                         if len(plans) > 1:  # the others must not wait for it
                             batches.extendleft(reversed(plans))
@@ -255,12 +262,21 @@ class _Round:
             return error
         return None
 
+    def _take(self, batch: Sequence[Due]) -> None:
+        """Hold the partitions of a batch. Raises Conflict where a plan or the sweep does."""
+        partitions = {d.version.partition for d in batch}
+        if partitions.isdisjoint(self._unswept) and (others := partitions - self._keeping.hold(partitions)):
+            raise Conflict(f"partition {min(others)} is held by a plan or the sweep")
+
     def _mark(self, batch: Sequence[Due]) -> None:
-        """Tell the store that a deletion begins. Raises Conflict where somebody else works on a partition or a file."""
+        """Tell the store that a deletion begins.
+
+        Raises Conflict where the sweep has to see to a partition first or somebody else deletes these files, LeaseLost
+        where a partition was not held all the while.
+        """
         partitions = {d.version.partition for d in batch}
         if partitions.isdisjoint(self._unswept):
-            if others := partitions - self._keeping.hold(partitions):
-                raise Conflict(f"partition {min(others)} is held by a plan or the sweep")
+            self._keeping.renew(partitions)
             self._unswept |= self._awaiting_sweep(partitions)
         if unswept := partitions & self._unswept.keys():
             raise Conflict(f"the sweep comes first: {self._unswept[min(unswept)]}")

@@ -2,23 +2,30 @@
 """Partitions that a round of the cleaner or the sweep holds, where no lock of the table keeps plans away."""
 
 import logging
+import threading
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
-from lake.errors import one_line
+from lake.errors import LeaseLost, one_line
 from lake.identity import executor_name
-from lake.model import TableRef
+from lake.model import TableRef, words_of
 from lake.plan import Keeper, KeeperKind
 from lake.plan_store import PlanStore
 from lake.ports import Capability, TableFormat
 
 log = logging.getLogger(__name__)
 
+_RENEWED_EVERY_SECONDS = 30.0
+_JOIN_SECONDS = 10.0
+
 
 class Keeping:
     """One round's hold on partitions of one table; ``release`` ends it, and without that it ends in some minutes.
 
-    ``beside_plans``: also on those of plans, which do not commit meanwhile; of the cleaner only where nobody runs them.
+    Once begun it is only gone on with: who was stopped until it had run out does not get it back, though nobody should
+    have it then. Somebody may have had it in between. ``beside_plans``: also on partitions of plans, which do not
+    commit meanwhile; of the cleaner only where nobody runs them.
     """
 
     def __init__(
@@ -29,10 +36,37 @@ class Keeping:
         self._keeper = Keeper(kind=kind, name=f"{executor_name()}/{uuid.uuid4().hex[:8]}")
 
     def hold(self, partitions: Collection[str]) -> frozenset[str]:
-        """Hold, or go on holding, ``partitions``; those of them that no plan and no other round holds."""
+        """Begin to hold ``partitions``; those of them that no plan and no other round holds."""
         if not self._is_needed:
             return frozenset(partitions)
         return frozenset(self._store.keep(self._table, partitions, self._keeper, beside_plans=self._beside_plans))
+
+    def renew(self, partitions: Collection[str]) -> None:
+        """Go on holding ``partitions``. Raises LeaseLost where the hold on one of them has ended since it began."""
+        if not self._is_needed:
+            return
+        if lost := set(partitions) - set(self._store.renew(self._table, partitions, self._keeper)):
+            raise LeaseLost(f"{words_of(min(lost))} of {self._table.name} may be somebody else's by now")
+
+    @contextmanager
+    def renewing(self, partitions: Collection[str]) -> Iterator[None]:
+        """Go on holding ``partitions`` from a second thread, too: what the block does may take long at any point."""
+        ended = threading.Event()
+
+        def renew() -> None:
+            while not ended.wait(_RENEWED_EVERY_SECONDS):
+                try:
+                    self.renew(partitions)
+                except Exception as error:
+                    log.warning("table %s: %s does not hold on: %s", self._table.name, self._keeper, one_line(error))
+
+        thread = threading.Thread(target=renew, name=f"hold {self._keeper.name}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(_JOIN_SECONDS)  # one that hangs in a dead connection must not hold up the round
 
     def release(self) -> None:
         """Give partitions back to the planner at once."""

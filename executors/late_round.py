@@ -19,7 +19,7 @@ from executors.keeping import Keeping
 from executors.landed import record_late
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, one_line
 from lake.failpoints import failpoint
-from lake.model import TableRef, words_of
+from lake.model import TableRef
 from lake.moved import Carry, Former, Moved, PartitionSeen
 from lake.optional import CarriesLateFiles, Fenced, LeavesPlaces
 from lake.place_store import PlaceStore
@@ -77,7 +77,8 @@ class PartitionRound:
         if isinstance(self._writer, Fenced):
             self._writer.fence = self.fence
         try:
-            self.settle()
+            with self._keeping.renewing({self._partition}):
+                self.settle()
         except CommitUnknown:
             # What was asked of the catalog may yet be done: the hold outlasts it, and ends by itself.
             raise
@@ -94,9 +95,8 @@ class PartitionRound:
             self._keeping.release()
 
     def fence(self) -> None:
-        """Go on holding the partition. Raises LeaseLost where somebody else has it by now."""
-        if not self._keeping.hold({self._partition}):
-            raise LeaseLost(f"{words_of(self._partition)} of {self._table.name} is somebody else's by now")
+        """Go on holding the partition. Raises LeaseLost where somebody else may have had it since it was held."""
+        self._keeping.renew({self._partition})
 
     def settle(self) -> None:
         """Finish what an earlier round began, then do what the evidence says."""

@@ -150,10 +150,16 @@ class PlanStore(Protocol):
     def keep(
         self, table: TableRef, partitions: Collection[str], keeper: Keeper, *, beside_plans: bool = False
     ) -> Collection[str]:
-        """Hold, or go on holding, ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
+        """Hold ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
 
         While a keeper holds a partition no plan is made there, and while a plan lives no keeper holds its partitions;
         with ``beside_plans`` one does, the cleaner only where nobody runs the plan, and then keeps it from its commit.
+        """
+
+    def renew(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
+        """Go on holding ``partitions`` for some minutes; those that ``keeper`` has held without a break until now.
+
+        That nobody holds one now is not enough: somebody may have, and have ended, while ``keeper`` was stopped.
         """
 
     def release(self, keeper: Keeper) -> None:

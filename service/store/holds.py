@@ -27,10 +27,11 @@ class Holds(StorePart):
     def keep(
         self, table: TableRef, partitions: Collection[str], keeper: Keeper, *, beside_plans: bool = False
     ) -> Collection[str]:
-        """Hold, or go on holding, ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
+        """Hold ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
 
         With ``beside_plans`` also those of plans that are not at their commit, for the cleaner only where nobody runs
-        them: one that is claimed after that waits for it before its commit.
+        them: one that is claimed after that waits for it before its commit. A hold that had run out begins anew: whoever
+        has looked at anything under it goes on with ``renew``.
         """
         row = LivePartitionRow
         mine = row.keeper == keeper.name
@@ -53,6 +54,19 @@ class Holds(StorePart):
                     beside = beside.where(row.plan_id.in_(waiting) | (row.guest == keeper.name))
                 connection.execute(beside.values(guest=keeper.name, guest_until_ms=until))
             held = select(row.partition_path).where(*these, mine | (row.guest == keeper.name))
+            return frozenset(connection.execute(held).scalars())
+
+    def renew(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
+        """Go on holding ``partitions`` for some minutes; those that ``keeper`` has held without a break until now."""
+        row = LivePartitionRow
+        these = row.table_name == table.name, row.partition_path.in_(partitions)
+        mine = (row.keeper == keeper.name) & (row.expires_at_ms > db_now())
+        beside = (row.guest == keeper.name) & (row.guest_until_ms > db_now())
+        until = db_now() + milliseconds(_KEPT_FOR[keeper.kind])
+        with self._database.write() as connection:
+            connection.execute(update(row).where(*these, mine).values(expires_at_ms=until))
+            connection.execute(update(row).where(*these, beside).values(guest_until_ms=until))
+            held = select(row.partition_path).where(*these, mine | beside)
             return frozenset(connection.execute(held).scalars())
 
     def release(self, keeper: Keeper) -> None:

@@ -92,6 +92,13 @@ class JournalParts:
         return got
 
     @transaction
+    def renew(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
+        """See the port."""
+        mine = {part for part in partitions if self.kept_by(table.name, part) == keeper}
+        self.keepers |= {(table.name, part): (keeper, self.now() + self.settings.kept_for) for part in mine}
+        return mine
+
+    @transaction
     def release(self, keeper: Keeper) -> None:
         """See the port."""
         self.keepers = {key: held for key, held in self.keepers.items() if held[0] != keeper}

@@ -110,7 +110,7 @@ def test_p10_a_keeper_and_a_plan_exclude_each_other_and_an_end_of_either_frees_t
     plan = add(store, "dt=1")
     assert store.keep(TRIPS, ["dt=1", "dt=2", "dt=3"], CLEANER) == {"dt=2", "dt=3"}
     assert store.keep(TRIPS, ["dt=2"], Keeper(kind=KeeperKind.SWEEP, name="a sweep")) == frozenset()
-    assert store.keep(TRIPS, ["dt=2"], CLEANER) == {"dt=2"}, "it goes on"
+    assert store.renew(TRIPS, ["dt=1", "dt=2"], CLEANER) == {"dt=2"}, "it goes on"
     with pytest.raises(PartitionsTaken, match=r"dt=2 by the cleaner \(one round\)") as refused:
         add(store, "dt=1", "dt=2")
     assert (refused.value.holders, list(refused.value.keepers)) == ({"dt=1": plan.plan_id}, ["dt=2"])
@@ -128,7 +128,7 @@ def test_p10_what_a_keeper_that_died_holds_is_free_after_some_minutes(store: Sto
     other = Keeper(kind=KeeperKind.CLEANER, name="the next round")
     assert store.keep(TRIPS, ["dt=2"], other) == {"dt=2"}
     add(store, "dt=1")
-    assert store.keep(TRIPS, ["dt=1", "dt=2"], CLEANER) == frozenset(), "a sleeper learns that it holds nothing"
+    assert store.renew(TRIPS, ["dt=1", "dt=2"], CLEANER) == frozenset(), "a sleeper learns that it holds nothing"
 
 
 def test_p11_a_lease_lasts_as_long_as_a_commit_may_take_and_no_heartbeat_shortens_it(

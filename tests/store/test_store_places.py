@@ -176,6 +176,24 @@ def test_a_round_of_the_sweep_is_let_in_beside_a_plan_but_not_from_its_commit_on
     assert kept(store)
 
 
+@pytest.mark.parametrize("beside_a_plan", [True, False])
+def test_a_round_that_was_silent_until_its_hold_ran_out_does_not_go_on_although_nobody_has_had_it_since(
+    store: Store, database_url: str, beside_a_plan: bool
+) -> None:
+    if beside_a_plan:
+        add(store, "dt=1")
+    else:
+        completed(store)
+    assert (kept(store), store.renew(TRIPS, ["dt=1", "dt=2"], SWEEP)) == (True, {"dt=1"})
+    assert store.renew(TRIPS, ["dt=1"], NEXT) == frozenset()
+    ends = "guest_until_ms" if beside_a_plan else "expires_at_ms"
+    sql(database_url, f"UPDATE live_partition SET {ends} = {ends} - 120000")
+    assert store.renew(TRIPS, ["dt=1"], SWEEP) == frozenset()
+    assert kept(store, NEXT)
+    store.release(NEXT)
+    assert store.renew(TRIPS, ["dt=1"], SWEEP) == frozenset(), "it was free again, and somebody has been there"
+
+
 def test_a_plan_commits_when_a_round_has_been_silent_for_some_minutes(store: Store, database_url: str) -> None:
     add(store, "dt=1")
     claim = claimed(store)

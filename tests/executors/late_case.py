@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One moved partition: real files, a real database and the real file handling of Hive's late writers.
+
+Only the catalog is not real. Rounds of the sweep are stopped by hooks at a moment of the test's choice, and what other
+processes do meanwhile is done there.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from databases import store_at
+from store_plans import figures_of, sql
+
+from executors.late import bring_home, sweep_places
+from executors.late_round import LateReport
+from lake.errors import Conflict
+from lake.formats.hive import commits, late
+from lake.formats.hive.slices import placed
+from lake.formats.hive.standing import standing
+from lake.model import FileSlice, TableRef
+from lake.moved import Moved, PartitionSeen
+from lake.plan import (
+    ClusteringGroup,
+    Commit,
+    Move,
+    PlacedFile,
+    Plan,
+    PlanKind,
+    RewriteOptions,
+    Staged,
+    SupersededVersion,
+)
+
+PARTITION = "dt=0"
+VERSION = "plan-e1-1"
+PLACE = f"_lakefold/{VERSION}/{PARTITION}"
+
+Hooks = dict[str, Callable[[], None]]
+
+
+class MovedTable:
+    """A table whose one partition a plan has moved from ``PARTITION`` to ``PLACE``; as a format, of itself."""
+
+    name = "hive"
+    capabilities: frozenset[Any] = frozenset()
+
+    def __init__(self, home: Path, inputs: Sequence[str] = ("in-a", "in-b")) -> None:
+        self.root = home / "table"
+        self.ref = TableRef(name="d.t", format="hive", location=str(self.root), identity="1 t")
+        for place in (PARTITION, PLACE):
+            (self.root / place).mkdir(parents=True)
+        replaced = [self.put(f"{PARTITION}/{name}") for name in inputs]
+        made = self.put(f"{PLACE}/part-{VERSION}-0-0.parquet")
+        self.put(f"_lakefold/{VERSION}/commit.json")
+        self.store, self.url = store_at(home), f"sqlite:///{home}/lakefold.db"
+        slices = tuple(FileSlice(partition=PARTITION, file_id=f.path, path=f.path, bytes=f.bytes) for f in replaced)
+        plan = Plan(
+            plan_id="plan", table=self.ref, kind=PlanKind.CLUSTERING, snapshot_instant="",
+            options=RewriteOptions(target_file_max_bytes=1),
+            groups=(ClusteringGroup(partition=PARTITION, output_files=1, slices=slices),),
+        )  # fmt: skip
+        self.store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
+        claim = self.store.claim("executor")
+        assert claim is not None
+        superseded = tuple(
+            SupersededVersion(
+                partition=PARTITION, path=f.path, bytes=f.bytes, instant=VERSION,
+                modified_at=datetime.fromtimestamp(f.modified_ms / 1000, UTC),
+            )
+            for f in replaced
+        )  # fmt: skip
+        move = Move(partition=PARTITION, token=VERSION, left=PARTITION, place=PLACE, made_at=5, files=(made,))
+        commit = Commit(
+            plan_id="plan", instant=VERSION, epoch=1, outputs=(), superseded=superseded, moves=(move,)
+        )  # fmt: skip
+        self.store.complete(claim, commit, figures_of(plan), {})
+        self.hooks: Hooks = {}
+        self.at: Any = self.place(PLACE, {commits.VERSION: VERSION}, made_at=5)
+
+    # What others do.
+
+    def put(self, path: str, rows: str = "rows") -> PlacedFile:
+        """A whole file."""
+        (self.root / path).write_text(f"{rows}PAR1")
+        status = os.stat(self.root / path)
+        return placed(self.ref.location, f"{self.ref.location}/{path}", status.st_size, status.st_mtime_ns)
+
+    def begin(self, path: str) -> None:
+        """A file that somebody is writing."""
+        (self.root / path).write_text("ro")
+
+    def place(self, path: str, parameters: Mapping[str, str], *, made_at: int) -> Any:
+        return SimpleNamespace(
+            name=PARTITION, location=f"{self.ref.location}/{path}", parameters=parameters, made_at=made_at
+        )
+
+    def hours_pass(self) -> None:
+        """All holds of processes that are stopped have run out."""
+        sql(self.url, "UPDATE live_partition SET expires_at_ms = 1")
+
+    def held(self) -> bool:
+        return bool(sql(self.url, "SELECT 1 FROM live_partition WHERE keeper IS NOT NULL"))
+
+    # Lakefold.
+
+    def swept(self) -> LateReport:
+        return sweep_places(self.ref, format=cast(Any, self), store=self.store, spark=cast(Any, None))
+
+    def brought_home(self) -> LateReport:
+        """A move home, when what was replaced there has been deleted."""
+        return bring_home(
+            self.ref, format=cast(Any, self), store=self.store, spark=cast(Any, None), older_than=timedelta(-1)
+        )
+
+    def cleaned(self) -> None:
+        for due in self.store.superseded(self.ref):
+            (self.root / due.version.path).unlink()
+            self.store.begin_deleting([due.row_id])
+            self.store.mark_deleted([due.row_id])
+
+    def read(self) -> dict[str, str]:
+        """What readers see of the partition: files by name, each with its rows."""
+        if self.at is None:
+            return {}
+        found = [path for path in Path(self.at.location).iterdir() if not path.name.startswith((".", "_"))]
+        return {path.name: path.read_text().removesuffix("PAR1") for path in found}
+
+    def rows(self) -> list[str]:
+        return sorted(self.read().values())
+
+    def halted(self) -> str | None:
+        return self.store.table_state(self.ref.name).halted_reason
+
+    def hook(self, name: str) -> None:
+        if (called := self.hooks.pop(name, None)) is not None:
+            called()
+
+    # As a format.
+
+    def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
+        return standing(table, moved, [self.at] if self.at else [], time.time())
+
+    def made(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
+        return ()
+
+    def identity(self, table: TableRef) -> str:
+        return "1 t"
+
+    def writer(self, table: TableRef, spark: Any, engines: Sequence[Any] = ()) -> "Mover":
+        return Mover(table=self)
+
+
+@dataclass
+class Mover:
+    """The writer: Hive's own handling of files, and one call of the catalog that compares what is in it."""
+
+    table: MovedTable
+    fence: Callable[[], None] = field(default=lambda: None)
+
+    def __enter__(self) -> "Mover":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def fenced(self, before: str, after: str) -> Callable[[], None]:
+        """The fence, between two moments at which a process may stop."""
+
+        def fence() -> None:
+            self.table.hook(before)
+            self.fence()
+            self.table.hook(after)
+
+        return fence
+
+    def target_of(self, source: PlacedFile, place: str) -> str:
+        return late.target_of(source, place)
+
+    def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
+        gone = late.copy(self.table.ref, pairs)
+        self.table.hook("copied")
+        return gone
+
+    def show(self, pairs: Sequence[tuple[PlacedFile, str]]) -> None:
+        late.show(self.table.ref, pairs, self.fenced("before_show", "show"))
+        self.table.hook("shown")
+
+    def take_back(self, targets: Collection[str]) -> None:
+        late.take_back(self.table.ref, targets, self.fenced("before_take_back", "take_back"))
+
+    def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
+        return late.move_aside(self.table.ref, files, self.fenced("before_move_aside", "move_aside"))
+
+    def tell(self, last: Move, move: Move | None = None, *, before: tuple[str, str | None] | None = None) -> None:
+        self.fence()
+        self.table.hook("tell")
+        at = self.table.at
+        now = None if at is None else (os.path.relpath(at.location, self.table.root), commits.token_of(at.parameters))
+        if now != (before or (last.place, last.token)):
+            raise Conflict("the partition is not where its last move left it")
+        to = move or last
+        self.table.at = self.table.place(to.place, commits.naming(to.token), made_at=at.made_at)

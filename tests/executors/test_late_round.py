@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds of the sweep that are stopped anywhere: what another round has shown since is left alone when they go on."""
+
+from pathlib import Path
+
+import pytest
+from late_case import PARTITION, MovedTable
+from store_plans import sql
+from waiting import wait_for
+
+from executors.late_round import LateReport
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> MovedTable:
+    return MovedTable(tmp_path)
+
+
+def test_a_round_that_slept_until_its_hold_had_run_out_does_not_get_it_back_although_nobody_has_it_now(
+    table: MovedTable,
+):
+    table.put(f"{PARTITION}/f", "late")
+    table.hooks["copied"] = lambda: table.begin(f"{PARTITION}/g")
+
+    def hours() -> None:
+        table.put(f"{PARTITION}/g", "later")
+        table.hours_pass()
+        assert table.swept().carried == 2
+        assert not table.held()
+
+    table.hooks["before_take_back"] = hours
+    assert table.swept() == LateReport()
+    assert (table.rows(), table.held()) == (["late", "later", "rows"], False)
+    assert (table.swept(), table.rows()) == (LateReport(), ["late", "later", "rows"])
+
+
+def test_a_round_that_copies_for_longer_than_a_hold_lasts_goes_on_holding_meanwhile(
+    table: MovedTable, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("executors.keeping._RENEWED_EVERY_SECONDS", 0.005)
+    until = "SELECT expires_at_ms FROM live_partition"
+
+    def copies_for_a_while() -> None:
+        sql(table.url, "UPDATE live_partition SET expires_at_ms = expires_at_ms - 110000")
+        ((before,),) = sql(table.url, until)
+        wait_for(lambda: sql(table.url, until)[0][0] > before, "it is not renewed", every=0.005)
+
+    table.put(f"{PARTITION}/f", "late")
+    table.hooks["copied"] = copies_for_a_while
+    assert (table.swept().carried, table.rows()) == (1, ["late", "rows"])
