@@ -172,11 +172,13 @@ class PartitionRound:
     def _take_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> None:
         """Remove copies that were made for what is not to be done any more, but for those that readers see.
 
-        Else they would be read when the partition is at their place the next time.
+        Else they would be read when the partition is at their place the next time. One that was dropped and made anew
+        is: what came from the one before it was dropped with that.
         """
         to = record.last.place if decision.place is None else decision.place
         wanted = {self._writer.target_of(file, to) for file in decision.files}
-        read = {record.last.place, seen.place} - {decision.place}
+        is_the_same = seen.token == record.last.token or self._before is not None
+        read = {record.last.place, *([seen.place] if is_the_same else [])} - {decision.place}
         shown = {file.path for place, there in seen.places.items() if place in read for file in there.files}
         begun = {carry.target for carry in record.carries if not carry.done}
         self._writer.take_back(sorted(begun - wanted - shown))
@@ -214,7 +216,18 @@ class PartitionRound:
         self._report.carried += len(carries)
 
     def _move_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> None:
-        """The former place is the partition's again, with what goes along; what was left waits for its deletion."""
+        """The former place is the partition's again, with what goes along; what was left waits for its deletion.
+
+        Where somebody changes the partition meanwhile nothing stays there that it would be read with later.
+        """
+        try:
+            self._try_to_move_back(record, seen, decision)
+        except Conflict:
+            record, seen = self._look()
+            self._take_back(record, seen, self._decide(record, seen, timedelta()))
+            raise
+
+    def _try_to_move_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> None:
         place = decision.place
         assert place is not None
         along = [(file, self._writer.target_of(file, place)) for file in decision.files]

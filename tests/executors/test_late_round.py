@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounds of the sweep that are stopped anywhere: what another round has shown since is left alone when they go on."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,41 @@ def test_a_round_that_copies_for_longer_than_a_hold_lasts_goes_on_holding_meanwh
     table.put(f"{PARTITION}/f", "late")
     table.hooks["copied"] = copies_for_a_while
     assert (table.swept().carried, table.rows()) == (1, ["late", "rows"])
+
+
+def dropped(table: MovedTable) -> None:
+    """What ``DROP PARTITION`` of a managed table does: it removes where the partition is."""
+    shutil.rmtree(table.at.location)
+    table.at = None
+
+
+def made_anew(table: MovedTable) -> None:
+    """What an ``INSERT`` into a partition that there is not does."""
+    table.put(f"{PARTITION}/000000_0", "new")
+    table.at = table.place(PARTITION, {}, made_at=99)
+
+
+@pytest.mark.parametrize("moment", ["shown", "tell"])
+def test_rows_that_are_dropped_while_they_go_home_do_not_come_back_with_the_partition(table: MovedTable, moment: str):
+    table.cleaned()
+    table.hooks[moment] = lambda: dropped(table)
+    assert table.brought_home() == LateReport()
+    assert list((table.root / PARTITION).iterdir()) == [], "nobody sees them, and nobody is to"
+    made_anew(table)
+    assert (table.swept(), table.rows(), table.halted()) == (LateReport(), ["new"], None)
+
+
+@pytest.mark.parametrize("moment", ["shown", "tell"])
+def test_rows_that_are_dropped_while_a_round_that_dies_takes_them_home_do_not_come_back(table: MovedTable, moment: str):
+    def die() -> None:
+        raise SystemExit
+
+    table.cleaned()
+    table.hooks[moment] = die
+    with pytest.raises(SystemExit):
+        table.brought_home()
+    dropped(table)
+    made_anew(table)
+    assert set(table.rows()) == {"rows", "new"}
+    assert (table.swept(), table.rows(), table.halted()) == (LateReport(), ["new"], None)
+    assert table.swept() == LateReport()
