@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from lake.errors import LeaseLost, one_line
 from lake.identity import executor_name
 from lake.model import TableRef, words_of
+from lake.place_store import PlaceStore
 from lake.plan import Keeper, KeeperKind
 from lake.plan_store import PlanStore
 from lake.ports import Capability, TableFormat
@@ -47,6 +48,10 @@ class Keeping:
             return
         if lost := set(partitions) - set(self._store.renew(self._table, partitions, self._keeper)):
             raise LeaseLost(f"{words_of(min(lost))} of {self._table.name} may be somebody else's by now")
+
+    def fenced(self, store: PlaceStore, partition: str) -> PlaceStore:
+        """``store``, in which nothing is written of a partition's places but while it is held."""
+        return store.within_hold(self._table, partition, self._keeper) if self._is_needed else store
 
     @contextmanager
     def renewing(self, partitions: Collection[str]) -> Iterator[None]:

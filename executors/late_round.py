@@ -66,6 +66,10 @@ class PartitionRound:
     ) -> None:
         self._table, self._format, self._store, self._writer = table, format_, store, writer
         self._partition, self._decide, self._report, self._keeping = partition, decide, report, keeping
+        #: to write of its places while it holds the partition, and not after that
+        self._held = keeping.fenced(store, partition)
+        #: in the names of its copies: a round that was stopped must not come upon those of the rounds after it
+        self._nonce = uuid.uuid4().hex[:12]
         #: place and token that somebody has written back, as was seen last
         self._before: tuple[str, str | None] | None = None
 
@@ -103,11 +107,11 @@ class PartitionRound:
         record, seen = self._look()
         begun = next((move for move in record.begun if move.token == seen.token), None)
         if begun is not None:
-            self._store.end_move(self._table, begun)
+            self._held.end_move(self._table, begun)
             record, seen = self._look()
         elif record.begun:
             # Whoever began them held the partition for longer than such a call can take: they were not made.
-            self._store.forget_moves(self._table, record.begun)
+            self._held.forget_moves(self._table, record.begun)
             record, seen = self._look()
         elif seen.token not in (None, record.last.token):
             record_late(self._table, format=self._format, store=self._store)
@@ -119,7 +123,7 @@ class PartitionRound:
             record, seen = self._look()
         decision = self._decide(record, seen, timedelta())
         if record.unsettled or decision.action is Action.WAIT:
-            waited = self._store.unsettled(self._table, record, decision.action is Action.WAIT)
+            waited = self._held.unsettled(self._table, record, decision.action is Action.WAIT)
             decision = self._decide(record, seen, waited)
         if decision.action is Action.HALT:
             self._halt(decision.reason)
@@ -127,7 +131,7 @@ class PartitionRound:
             self._report.waiting += 1
         else:
             self._forget_gone(record, seen, decision.cleared)
-            self._take_back(record, seen, decision)
+            shown = self._take_back(record, seen, decision)
             if decision.action is Action.MOVE_BACK:
                 self._move_back(record, seen, decision)
             elif decision.action is Action.RESTORE:
@@ -137,7 +141,9 @@ class PartitionRound:
                 self._set_aside(record, decision.aside)
                 self._forget_gone(record, seen, [former.place for former in record.former])
             over = [carry for carry in record.carries if not (carry.done or carry.source in decision.files)]
-            self._store.end_carries(self._table, [(carry, None) for carry in over])
+            if decision.action is Action.RESTORE:  # where they are is not read from any more
+                over = [carry for carry in over if carry.target not in shown]
+            self._held.end_carries(self._table, [(carry, None) for carry in over])
             if decision.action is not Action.NOTHING or decision.aside:
                 log.warning("table %s, partition %s: %s", self._table.name, self._partition, _told(decision))
 
@@ -165,34 +171,37 @@ class PartitionRound:
         decision = self._decide(record, seen, timedelta())
         if decision.action in (Action.WAIT, Action.HALT):
             return False
-        self._writer.take_back(decision.revoked)
+        self._writer.take_back(decision.revoked, decision.revoked)
         self._bring(record, [carry for carry in copied if carry.target not in decision.revoked])
         return True
 
-    def _take_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> None:
-        """Remove copies that were made for what is not to be done any more, but for those that readers see.
+    def _take_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> Collection[str]:
+        """Remove copies of earlier rounds, or of this one, but for those that readers see, which are returned.
 
+        What is still to be copied gets a new name: under the old one a round that was stopped could remove it again.
         Else they would be read when the partition is at their place the next time. One that was dropped and made anew
         is: what came from the one before it was dropped with that.
         """
-        to = record.last.place if decision.place is None else decision.place
-        wanted = {self._writer.target_of(file, to) for file in decision.files}
         is_the_same = seen.token == record.last.token or self._before is not None
         read = {record.last.place, *([seen.place] if is_the_same else [])} - {decision.place}
-        shown = {file.path for place, there in seen.places.items() if place in read for file in there.files}
         begun = {carry.target for carry in record.carries if not carry.done}
-        self._writer.take_back(sorted(begun - wanted - shown))
+        shown = {place: begun & {file.path for file in there.files} for place, there in seen.places.items()}
+        seen_by_readers = {target for place, targets in shown.items() if place in read for target in targets}
+        # Where nobody has looked nobody can have taken one for shown.
+        elsewhere = {target for target in begun if target.rpartition("/")[0] not in seen.places}
+        self._writer.take_back(sorted(begun - seen_by_readers), elsewhere.union(*shown.values()))
+        return seen_by_readers
 
     def _carry(self, record: Moved, seen: PartitionSeen, files: Sequence[PlacedFile]) -> None:
-        pairs = [(file, self._writer.target_of(file, record.last.place)) for file in files]
+        pairs = [(file, self._writer.target_of(file, record.last.place, self._nonce)) for file in files]
         if pairs:
-            self._store.begin_carries(self._table, self._partition, pairs, seen.came_ms)
+            self._held.begin_carries(self._table, self._partition, pairs, seen.came_ms)
             failpoint("carry_recorded")
             gone = self._writer.copy(pairs)
             copies = [(file, target) for file, target in pairs if file not in gone]
             # A copy takes its time, in which a writer may have overwritten what it was to be added to.
             record, seen = self._look()
-            self._store.end_carries(self._table, [(one, None) for one in record.carries if one.source in gone])
+            self._held.end_carries(self._table, [(one, None) for one in record.carries if one.source in gone])
             again = self._decide(record, seen, timedelta())
             if not {file for file, _ in copies} <= (set(again.files) if again.action is Action.CARRY else set()):
                 self._take_back(record, seen, again)
@@ -212,7 +221,7 @@ class PartitionRound:
         failpoint("carry_told")
         former = {one.place: one for one in record.former}
         ended = [(carry, former.get(carry.source.directory)) for carry in carries]
-        self._store.end_carries(self._table, ended)
+        self._held.end_carries(self._table, ended)
         self._report.carried += len(carries)
 
     def _move_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> None:
@@ -230,9 +239,9 @@ class PartitionRound:
     def _try_to_move_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> None:
         place = decision.place
         assert place is not None
-        along = [(file, self._writer.target_of(file, place)) for file in decision.files]
+        along = [(file, self._writer.target_of(file, place, self._nonce)) for file in decision.files]
         if along:
-            self._store.begin_carries(self._table, self._partition, along, seen.came_ms)
+            self._held.begin_carries(self._table, self._partition, along, seen.came_ms)
             failpoint("carry_recorded")
             if self._writer.copy(along):
                 raise Conflict("files that were to go along are gone")
@@ -255,11 +264,11 @@ class PartitionRound:
         # What an overwrite of the place that is left had removed before is nobody's to miss there.
         published = [file for file in record.last.files if file in seen.places[record.last.place].files]
         left = [file for file in (*decision.files, *decision.aside) if file.directory not in elsewhere]
-        self._store.begin_move(self._table, move, record.plan_id, list(dict.fromkeys([*published, *left])))
+        self._held.begin_move(self._table, move, record.plan_id, list(dict.fromkeys([*published, *left])))
         failpoint("move_recorded")
         self._writer.tell(record.last, move, before=self._before)
         failpoint("move_told")
-        self._store.end_move(self._table, move)
+        self._held.end_move(self._table, move)
         self._set_aside(record, [file for file in decision.aside if file.directory in elsewhere])
         self._end_along(along, elsewhere)
         self._report.moved_back += 1
@@ -270,16 +279,16 @@ class PartitionRound:
         ended: list[tuple[Carry, Former | None]] = [
             (carry, elsewhere.get(carry.source.directory)) for carry in now.carries if carry.source in sources
         ]
-        self._store.end_carries(self._table, ended)
+        self._held.end_carries(self._table, ended)
 
     def _move_aside(self, record: Moved, files: Sequence[PlacedFile]) -> None:
         moved = self._writer.move_aside(files)
         failpoint("aside_moved")
         for former in record.former:
             if former.place == record.home:
-                self._store.moved_aside(self._table, self._partition, former, moved)
+                self._held.moved_aside(self._table, self._partition, former, moved)
                 # What somebody else has removed by now comes back to nobody.
-                self._store.gone(self._table, former, [file for file in files if file not in moved])
+                self._held.gone(self._table, former, [file for file in files if file not in moved])
         self._report.aside += len(moved)
         log.warning(
             "table %s, partition %s was dropped: %d replaced files of its own directory are moved aside, since it "
@@ -292,7 +301,7 @@ class PartitionRound:
             by_place[file.directory].append(file)
         for former in record.former:
             if by_place[former.place]:
-                self._store.set_aside(self._table, self._partition, former, by_place[former.place])
+                self._held.set_aside(self._table, self._partition, former, by_place[former.place])
         self._report.aside += len(files)
 
     def _forget_gone(self, record: Moved, seen: PartitionSeen, places: Collection[str]) -> None:
@@ -302,7 +311,7 @@ class PartitionRound:
         for former in record.former:
             gone = [file for file in former.inputs if file not in seen.places[former.place].files]
             if gone and former.place in places:
-                self._store.gone(self._table, former, gone)
+                self._held.gone(self._table, former, gone)
 
 
 def _told(decision: Decision) -> str:

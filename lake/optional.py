@@ -297,20 +297,29 @@ class CarriesLateFiles(Protocol):
     It calls ``fence`` right before each change: somebody else may hold the partition by then.
     """
 
-    def target_of(self, source: PlacedFile, place: str) -> str:
-        """Where ``source`` is copied to in ``place``: always the same for the same file, and for no other one."""
+    def target_of(self, source: PlacedFile, place: str, nonce: str) -> str:
+        """Where ``source`` is copied to in ``place`` by the round of this ``nonce``: no other file is, by any round.
+
+        Nor is this one by another round, which may have been stopped and go on when the copy is read by everybody.
+        """
 
     def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
-        """Copy each file, whole, to where nobody reads it yet, unless it is at its target; those gone, or changed."""
+        """Copy each file, whole, to where nobody reads it yet; those gone, or changed."""
 
     def show(self, pairs: Sequence[tuple[PlacedFile, str]]) -> None:
         """Give copies the names of their targets. Raises Conflict where one is gone."""
 
-    def take_back(self, targets: Collection[str]) -> None:
-        """Remove copies, seen or not, of files that readers are not to see there. Idempotent."""
+    def take_back(self, targets: Collection[str], shown: Collection[str]) -> None:
+        """Remove copies of files that readers are not to see there, ``shown`` or without a name yet. Idempotent.
+
+        None gets its name afterwards. Raises Conflict where one that is not among ``shown`` has it already.
+        """
 
     def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
-        """Move files to where no reader looks; each of those that are there now, with its path. Idempotent."""
+        """Move files to where no reader looks; each of those that are there now, with its path. Idempotent.
+
+        What has the name of one but is another file stays, or is back at once.
+        """
 
     def tell(self, last: Move, move: Move | None = None, *, before: tuple[str, str | None] | None = None) -> None:
         """Have the catalog count the files where ``last`` has moved a partition; with ``move`` move it on first.

@@ -3,16 +3,23 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, Self
 
 from lake.model import TableRef
 from lake.moved import Carry, Former, Moved
-from lake.plan import Move, PlacedFile
+from lake.plan import Keeper, Move, PlacedFile
 from lake.plan_store import PlanStore
 
 
 class PlaceStore(PlanStore, Protocol):
     """What is known of partitions that were moved. Times are the database's."""
+
+    def within_hold(self, table: TableRef, partition: str, keeper: Keeper) -> Self:
+        """The same store for a round of the sweep, whose writes below hold the partition on, in one transaction.
+
+        They raise LeaseLost where ``keeper`` has not held it without a break: another round may have written by then
+        what this one would undo.
+        """
 
     def begin_carries(
         self,

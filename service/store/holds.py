@@ -30,8 +30,8 @@ class Holds(StorePart):
         """Hold ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
 
         With ``beside_plans`` also those of plans that are not at their commit, for the cleaner only where nobody runs
-        them: one that is claimed after that waits for it before its commit. A hold that had run out begins anew: whoever
-        has looked at anything under it goes on with ``renew``.
+        them: one that is claimed after that waits for it before its commit. A hold that had run out begins anew:
+        whoever has looked at anything under it goes on with ``renew``.
         """
         row = LivePartitionRow
         mine = row.keeper == keeper.name
@@ -58,16 +58,8 @@ class Holds(StorePart):
 
     def renew(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
         """Go on holding ``partitions`` for some minutes; those that ``keeper`` has held without a break until now."""
-        row = LivePartitionRow
-        these = row.table_name == table.name, row.partition_path.in_(partitions)
-        mine = (row.keeper == keeper.name) & (row.expires_at_ms > db_now())
-        beside = (row.guest == keeper.name) & (row.guest_until_ms > db_now())
-        until = db_now() + milliseconds(_KEPT_FOR[keeper.kind])
         with self._database.write() as connection:
-            connection.execute(update(row).where(*these, mine).values(expires_at_ms=until))
-            connection.execute(update(row).where(*these, beside).values(guest_until_ms=until))
-            held = select(row.partition_path).where(*these, mine | beside)
-            return frozenset(connection.execute(held).scalars())
+            return renewed(connection, table.name, partitions, keeper)
 
     def release(self, keeper: Keeper) -> None:
         """Give up all that ``keeper`` holds."""
@@ -92,6 +84,18 @@ class Holds(StorePart):
             if taken:
                 open_again(connection, plan_id)
             return taken
+
+
+def renewed(connection: Connection, table: str, partitions: Collection[str], keeper: Keeper) -> frozenset[str]:
+    """Those of ``partitions`` that a keeper has held until now; nobody else has them before this transaction ends."""
+    row = LivePartitionRow
+    these = row.table_name == table, row.partition_path.in_(partitions)
+    mine = (row.keeper == keeper.name) & (row.expires_at_ms > db_now())
+    beside = (row.guest == keeper.name) & (row.guest_until_ms > db_now())
+    until = db_now() + milliseconds(_KEPT_FOR[keeper.kind])
+    connection.execute(update(row).where(*these, mine).values(expires_at_ms=until))
+    connection.execute(update(row).where(*these, beside).values(guest_until_ms=until))
+    return frozenset(connection.execute(select(row.partition_path).where(*these, mine | beside)).scalars())
 
 
 def open_again(connection: Connection, plan_id: str) -> None:

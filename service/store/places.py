@@ -5,22 +5,26 @@ Nothing here is ever forgotten while the table is served: a session that cached 
 lives, and a file that was carried once must not be carried again.
 """
 
+import copy
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from lake.model import TableRef
+from lake.errors import LeaseLost
+from lake.model import TableRef, words_of
 from lake.moved import Carry, Former, Moved
-from lake.plan import Commit, Move, PlacedFile
+from lake.plan import Commit, Keeper, Move, PlacedFile
 from service.store.audit import audited
 from service.store.base import StorePart, insert_if_absent
 from service.store.clock import db_now, milliseconds
 from service.store.halts import halt
+from service.store.holds import renewed
 from service.store.models import CarryRow, PlaceMoveRow, PlanRow, StagedRow, SupersededRow
 
 #: rows asked for, or changed, by one statement
@@ -29,6 +33,23 @@ _CHUNK = 500
 
 class Places(StorePart):
     """The journal of moves and carries; implements ``lake.place_store.PlaceStore`` with the rest of the store."""
+
+    _held: tuple[str, str, Keeper] | None = None
+
+    def within_hold(self, table: TableRef, partition: str, keeper: Keeper) -> Self:
+        """The same store for whoever has to hold a partition: where he does not, LeaseLost, and nothing is written."""
+        fenced = copy.copy(self)
+        fenced._held = table.name, partition, keeper
+        return fenced
+
+    @contextmanager
+    def _written(self) -> Iterator[Connection]:
+        with self._database.write() as connection:
+            if self._held is not None:
+                table, partition, keeper = self._held
+                if not renewed(connection, table, [partition], keeper):
+                    raise LeaseLost(f"{words_of(partition)} of {table} may be somebody else's by now")
+            yield connection
 
     def moved(
         self, table: TableRef, partitions: Collection[str] | None = None, *, within: timedelta | None = None
@@ -70,7 +91,7 @@ class Places(StorePart):
 
         ``came_ms`` is when sources came; what was recorded of one first stays.
         """
-        with self._database.write() as connection:
+        with self._written() as connection:
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
             for source, target in targets:
                 row = dialect.insert(CarryRow).values(
@@ -90,7 +111,7 @@ class Places(StorePart):
 
         A source without one is gone.
         """
-        with self._database.write() as connection:
+        with self._written() as connection:
             for carry, former in carries:
                 done = update(CarryRow).where(CarryRow.id == carry.row_id, CarryRow.done_at_ms.is_(None))
                 if connection.execute(done.values(done_at_ms=db_now())).rowcount and former is not None:
@@ -98,12 +119,12 @@ class Places(StorePart):
 
     def begin_move(self, table: TableRef, move: Move, plan_id: str, left: Sequence[PlacedFile]) -> None:
         """Record a move, and the files that it leaves, before its catalog is called."""
-        with self._database.write() as connection:
+        with self._written() as connection:
             insert_if_absent(connection, PlaceMoveRow, **_values(table.name, move, plan_id, left))
 
     def end_move(self, table: TableRef, move: Move) -> None:
         """Record that a move was made; what it left waits for its deletion under its plan."""
-        with self._database.write() as connection:
+        with self._written() as connection:
             row = PlaceMoveRow
             this = row.table_name == table.name, row.partition_path == move.partition, row.token == move.token
             made = update(row).where(*this, row.made_at_ms.is_(None)).values(made_at_ms=db_now())
@@ -116,20 +137,20 @@ class Places(StorePart):
     def forget_moves(self, table: TableRef, moves: Sequence[Move]) -> None:
         """Forget moves that were begun and not made."""
         row = PlaceMoveRow
-        with self._database.write() as connection:
+        with self._written() as connection:
             for move in moves:
                 this = row.table_name == table.name, row.partition_path == move.partition, row.token == move.token
                 connection.execute(delete(row).where(*this, row.made_at_ms.is_(None)))
 
     def set_aside(self, table: TableRef, partition: str, former: Former, files: Sequence[PlacedFile]) -> None:
         """Have files of a former place wait for their deletion: a later overwrite has removed their rows."""
-        with self._database.write() as connection:
+        with self._written() as connection:
             _supersede(connection, table.name, partition, former.plan_id, former.token, files)
 
     def gone(self, table: TableRef, former: Former, files: Sequence[PlacedFile]) -> None:
         """End the wait of files of a former place that a writer has removed: nobody expects them there any more."""
         row = SupersededRow
-        with self._database.write() as connection:
+        with self._written() as connection:
             for file in files:
                 this = row.table_name == table.name, row.plan_id == former.plan_id, row.path == file.path
                 ended = {"deleted_at_ms": db_now(), "closed_reason": "a writer has removed it"}
@@ -138,7 +159,7 @@ class Places(StorePart):
     def moved_aside(self, table: TableRef, partition: str, former: Former, paths: Mapping[PlacedFile, str]) -> None:
         """Record that files which wait for their deletion are at other paths now, and tell of it."""
         row = SupersededRow
-        with self._database.write() as connection:
+        with self._written() as connection:
             for file, path in paths.items():
                 this = row.table_name == table.name, row.plan_id == former.plan_id, row.path == file.path
                 connection.execute(update(row).where(*this, row.deleted_at_ms.is_(None)).values(path=path))
@@ -150,7 +171,7 @@ class Places(StorePart):
         """Note whether what is there is to be waited for; for how long that has been so."""
         row = PlaceMoveRow
         this = row.table_name == table.name, row.partition_path == moved.partition, row.token == moved.last.token
-        with self._database.write() as connection:
+        with self._written() as connection:
             if not is_so:
                 noted = update(row).where(*this, row.unsettled_since_ms.is_not(None))
                 connection.execute(noted.values(unsettled_since_ms=None))

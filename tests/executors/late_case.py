@@ -179,8 +179,8 @@ class Mover:
 
         return fence
 
-    def target_of(self, source: PlacedFile, place: str) -> str:
-        return late.target_of(source, place)
+    def target_of(self, source: PlacedFile, place: str, nonce: str) -> str:
+        return late.target_of(source, place, nonce)
 
     def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
         gone = late.copy(self.table.ref, pairs)
@@ -191,8 +191,8 @@ class Mover:
         late.show(self.table.ref, pairs, self.fenced("before_show", "show"))
         self.table.hook("shown")
 
-    def take_back(self, targets: Collection[str]) -> None:
-        late.take_back(self.table.ref, targets, self.fenced("before_take_back", "take_back"))
+    def take_back(self, targets: Collection[str], shown: Collection[str]) -> None:
+        late.take_back(self.table.ref, targets, shown, self.fenced("before_take_back", "take_back"))
 
     def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
         return late.move_aside(self.table.ref, files, self.fenced("before_move_aside", "move_aside"))

@@ -3,13 +3,15 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from late_case import PARTITION, MovedTable
+from late_case import PARTITION, PLACE, MovedTable
 from store_plans import sql
 from waiting import wait_for
 
 from executors.late_round import LateReport
+from service.store.places import Places
 
 
 @pytest.fixture
@@ -87,3 +89,89 @@ def test_rows_that_are_dropped_while_a_round_that_dies_takes_them_home_do_not_co
     assert set(table.rows()) == {"rows", "new"}
     assert (table.swept(), table.rows(), table.halted()) == (LateReport(), ["new"], None)
     assert table.swept() == LateReport()
+
+
+@pytest.mark.parametrize("moment", ["take_back", "show", "copied"])
+def test_a_round_that_slept_right_before_it_touches_a_copy_touches_none_that_another_round_has_shown(
+    table: MovedTable, moment: str
+):
+    table.put(f"{PARTITION}/f", "late")
+    if moment == "take_back":
+        table.hooks["copied"] = lambda: table.begin(f"{PARTITION}/g")
+
+    def hours() -> None:
+        (table.root / PARTITION / "g").unlink(missing_ok=True)
+        table.hours_pass()
+        assert (table.swept().carried, table.rows()) == (1, ["late", "rows"])
+
+    table.hooks[moment] = hours
+    assert table.swept() == LateReport()
+    assert (table.rows(), table.halted()) == (["late", "rows"], None)
+    assert (table.swept(), table.rows()) == (LateReport(), ["late", "rows"])
+
+
+def test_a_copy_that_a_sleeping_round_shows_while_another_one_is_about_to_make_its_own_is_not_seen_beside_it(
+    table: MovedTable,
+):
+    table.put(f"{PARTITION}/f", "late")
+    awake: list[None] = []
+
+    def hours() -> None:
+        def sleeper_goes_on() -> None:
+            hidden = next((table.root / PLACE).glob(".carried-*"))
+            hidden.rename(hidden.with_name(hidden.name[1:]))
+            awake.append(None)
+
+        table.hours_pass()
+        table.hooks["before_take_back"] = sleeper_goes_on
+        assert table.swept() == LateReport(), "it can't tell whether somebody has taken that for shown by now"
+        assert table.rows() == ["late", "rows"]
+
+    table.hooks["show"] = hours
+    assert (table.swept(), awake) == (LateReport(), [None])
+    assert (table.swept().carried, table.rows(), table.swept()) == (1, ["late", "rows"], LateReport())
+
+
+@pytest.mark.parametrize("method", ["begin_carries", "end_carries"])
+def test_what_a_round_that_slept_would_write_into_the_database_does_not_undo_what_another_round_has_written(
+    table: MovedTable, monkeypatch: pytest.MonkeyPatch, method: str
+):
+    table.put(f"{PARTITION}/f", "late")
+    write = getattr(Places, method)
+
+    def hours() -> None:
+        table.hours_pass()
+        table.swept()
+
+    def slow(store: Places, *arguments: Any) -> None:
+        table.hook("write")
+        write(store, *arguments)
+
+    monkeypatch.setattr(Places, method, slow)
+    table.hooks["write"] = hours
+    assert table.swept() == LateReport()
+    (record,) = table.store.moved(table.ref)
+    assert [(carry.done, carry.target.rpartition("/")[2] in table.read()) for carry in record.carries] == [(True, True)]
+    assert (table.swept(), table.rows()) == (LateReport(), ["late", "rows"])
+
+
+@pytest.mark.parametrize("moment", ["before_move_aside", "move_aside"])
+@pytest.mark.parametrize("swept_meanwhile", [True, False])
+def test_a_round_that_slept_while_it_moved_a_replaced_file_aside_leaves_what_is_under_its_name_by_then(
+    tmp_path: Path, moment: str, swept_meanwhile: bool
+):
+    table = MovedTable(tmp_path, ["000000_0"])
+    dropped(table)
+
+    def hours() -> None:
+        table.hours_pass()
+        if swept_meanwhile:
+            assert table.swept().aside == 1
+        made_anew(table)
+
+    table.hooks[moment] = hours
+    table.swept()
+    assert (table.rows(), table.halted()) == (["new"], None)
+    assert (table.swept(), table.rows()) == (LateReport(), ["new"])
+    aside = [path.read_text() for path in (table.root / "_lakefold/_aside").rglob("*") if path.is_file()]
+    assert aside == (["rowsPAR1"] if swept_meanwhile else [])

@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from posixpath import basename, dirname
 
@@ -21,11 +22,11 @@ _ASIDE = "_aside"
 """Where replaced files wait for their deletion that would be read again at their own place."""
 
 
-def target_of(source: PlacedFile, place: str) -> str:
-    """Where a file is copied to: a name that follows from what tells it from all others."""
+def target_of(source: PlacedFile, place: str, nonce: str) -> str:
+    """Where a file is copied to: a name that follows from what tells it from all others, and from who copies it."""
     digest = sha256(f"{source.path}\n{source.bytes}\n{source.modified_ms}".encode()).hexdigest()[:32]
     stem, dot, suffix = source.name.partition(".")
-    name = f"carried-{digest}{dot}{suffix}" if stem else f"carried-{digest}"
+    name = f"carried-{digest}-{nonce}{dot}{suffix}" if stem else f"carried-{digest}-{nonce}"
     return f"{place}/{name}" if place else name
 
 
@@ -34,10 +35,7 @@ def copy(ref: TableRef, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[P
     gone, files = set(), files_of(ref.location)
     for source, name in pairs:
         target = file_at(ref.location, name)
-        if files.exists(target):
-            continue
         path, directory, scratch = file_at(ref.location, source.path), dirname(target), _hidden(target)
-        files.remove(scratch)
         try:
             if _placed(ref, path) != source:
                 gone.add(source)
@@ -61,8 +59,6 @@ def show(ref: TableRef, pairs: Sequence[tuple[PlacedFile, str]], fence: Callable
     files = files_of(ref.location)
     for _, name in pairs:
         target = file_at(ref.location, name)
-        if files.exists(target):
-            continue
         fence()
         try:
             files.rename(_hidden(target), target)
@@ -73,33 +69,73 @@ def show(ref: TableRef, pairs: Sequence[tuple[PlacedFile, str]], fence: Callable
             raise Transient(f"{target} can't be made: {error.strerror}") from error
 
 
-def take_back(ref: TableRef, targets: Collection[str], fence: Callable[[], None]) -> None:
-    """Remove copies that nobody is to read."""
+def take_back(ref: TableRef, targets: Collection[str], shown: Collection[str], fence: Callable[[], None]) -> None:
+    """Remove copies that nobody is to read, of those under their names only ``shown``.
+
+    Raises Conflict where another one is under its name by now: whoever copied it was stopped right before he gave it
+    that name, and it may have been taken for one of the partition's since. Without what it was copied to it gets none.
+    """
     files = files_of(ref.location)
-    for target in (file_at(ref.location, name) for name in targets):
+    for name in targets:
+        target = file_at(ref.location, name)
         fence()
         files.remove(_hidden(target))
-        files.remove(target)
+        if name in shown:
+            files.remove(target)
+        elif files.exists(target):
+            raise Conflict(f"{target} was shown meanwhile")
 
 
 def move_aside(ref: TableRef, files: Sequence[PlacedFile], fence: Callable[[], None]) -> Mapping[PlacedFile, str]:
-    """Take files out of the sight of readers, each to a place that follows from its name; where those are now."""
+    """Take files out of the sight of readers, each to a place that follows from its name; where those are now.
+
+    A writer may have given another file that name meanwhile: it is put back.
+    """
     moved, storage = {}, files_of(ref.location)
     for file in files:
         source, name = file_at(ref.location, file.path), f"{HOME}/{_ASIDE}/{file.modified_ms}/{file.path}"
         if not source.startswith(f"{ref.location}/"):
             continue  # in a directory that is nobody's default: nothing comes back to life there
         target = file_at(ref.location, name)
-        try:
+        with suppress(FileNotFoundError):
             if _placed(ref, source) == file:
                 storage.make_directories(dirname(target))
                 fence()
-                storage.rename(source, target)
-        except FileNotFoundError:
-            pass
+                storage.rename(source, _hidden(target))
+        # Also of a round that was killed between these two.
+        with suppress(FileNotFoundError):
+            _keep_aside(ref, file, source, target, fence)
         if storage.exists(target):
             moved[file] = name
     return moved
+
+
+def _keep_aside(ref: TableRef, file: PlacedFile, source: str, target: str, fence: Callable[[], None]) -> None:
+    """Have what was taken out of sight stay there if it is ``file``, and this round's to take; else put it back."""
+    storage, scratch = files_of(ref.location), _hidden(target)
+    there = _placed(ref, scratch)
+    try:
+        fence()
+        is_it = (there.bytes, there.modified_ms) == (file.bytes, file.modified_ms)
+    except BaseException:
+        _put_back(ref, scratch, source)
+        raise
+    if is_it:
+        storage.rename(scratch, target)
+    else:
+        _put_back(ref, scratch, source)
+
+
+def _put_back(ref: TableRef, scratch: str, source: str) -> None:
+    storage = files_of(ref.location)
+    try:
+        storage.second_name(scratch, source)
+    except FileExistsError as error:
+        raise Integrity(
+            f"{scratch} was written to {source}, where another file is by now: put it where it is to be read, then "
+            "lakefold resume"
+        ) from error
+    storage.remove(scratch)
 
 
 def tell(

@@ -183,9 +183,9 @@ class HiveWriter:
 
     # What late writers left.
 
-    def target_of(self, source: PlacedFile, place: str) -> str:
+    def target_of(self, source: PlacedFile, place: str, nonce: str) -> str:
         """See ``CarriesLateFiles``."""
-        return late.target_of(source, place)
+        return late.target_of(source, place, nonce)
 
     def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
         """See ``CarriesLateFiles``."""
@@ -195,9 +195,9 @@ class HiveWriter:
         """See ``CarriesLateFiles``."""
         late.show(self._ref, pairs, self.fence)
 
-    def take_back(self, targets: Collection[str]) -> None:
+    def take_back(self, targets: Collection[str], shown: Collection[str]) -> None:
         """See ``CarriesLateFiles``."""
-        late.take_back(self._ref, targets, self.fence)
+        late.take_back(self._ref, targets, shown, self.fence)
 
     def tell(self, last: Move, move: Move | None = None, *, before: tuple[str, str | None] | None = None) -> None:
         """See ``CarriesLateFiles``."""
