@@ -53,7 +53,9 @@ class Rounds:
         ``outdated`` are proposals in whose place plans come; they hold none of ``held``.
         """
         self.store, self.table, self.snapshot, self.asked, self.kind = store, table, snapshot, asked, kind
-        self.quarantined = tuple(state.quarantined) if state else ()
+        #: quarantined paths at which there is another file by now, with the size of the one that was quarantined
+        self.replaced = _replaced(state, snapshot) if state else {}
+        self.quarantined = tuple(path for path in state.quarantined if path not in self.replaced) if state else ()
         self.held = dict(held)
         self.settings = digest(table)
         self.failed = store.failed_plans(table.name, self.settings)
@@ -88,6 +90,8 @@ class Rounds:
     def take(self, planning: Planning, most: int, *, dry_run: bool, request: Request | None, actor: str) -> Planning:
         """Store (or, dry, only note) plan after plan; the last planning, which knows them as live."""
         room = UNLIMITED if dry_run else self.store.room(self.table.name, without=self.outdated.keys())
+        if self.replaced and not dry_run:
+            self.store.end_quarantine(self.table.name, self.replaced)
         missed = [] if dry_run else self._missed()
         urgent = urgency((found.budget_left for found in missed), self.table.ageing)
         if not dry_run and self.table.policy.has_objectives:
@@ -209,3 +213,14 @@ def partitions_of(snapshot: Snapshot) -> set[str]:
     """The partitions that the table had."""
     column = snapshot.slices["partition"].unify_dictionaries()
     return set(column.unique().to_pylist())
+
+
+def _replaced(state: TableState, snapshot: Snapshot) -> dict[str, int]:
+    """Quarantined files in whose place others are, each path with the size that was quarantined."""
+    known = state.quarantined_bytes
+    if not known:
+        return {}
+    slices = snapshot.slices
+    there = slices.filter(pc.is_in(slices["path"], value_set=pa.array(sorted(known), pa.string())))
+    found = zip(there["path"].to_pylist(), there["bytes"].to_pylist(), strict=True)
+    return {path: known[path] for path, size in found if size != known[path]}

@@ -87,8 +87,12 @@ class Lifecycle(StorePart):
             unreadable = {path: storable(group.reason) for group in left_out for path in group.quarantine}
             if unreadable:
                 this_table = TableRow.name == row.table_name
-                known = connection.execute(locked(select(TableRow.quarantined).where(this_table))).scalar_one()
-                connection.execute(update(TableRow).where(this_table).values(quarantined={**known, **unreadable}))
+                slices = (one for group in claim.plan.groups for one in group.slices)
+                sizes = {one.path: one.bytes for one in slices if one.path in unreadable}
+                columns = select(TableRow.quarantined, TableRow.quarantined_bytes)
+                known = connection.execute(locked(columns.where(this_table))).one()
+                both = {"quarantined": {**known[0], **unreadable}, "quarantined_bytes": {**known[1], **sizes}}
+                connection.execute(update(TableRow).where(this_table).values(both))
             fenced_update(connection, claim, {"heartbeat_at_ms": db_now()})
 
     def complete(

@@ -137,6 +137,7 @@ def table_state(row: Any) -> TableState:
         halted_reason=row.halted_reason,
         halted_at=optional_moment(row.halted_at_ms),
         quarantined=row.quarantined,
+        quarantined_bytes=row.quarantined_bytes,
         freed_bytes=row.freed_bytes,
     )
 

@@ -3,7 +3,7 @@
 
 import json
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from lake.plan import LIVE_STATES
 from planner.objectives import Judgement
 from service.modes import PLANNED
 from service.store.audit import audited
-from service.store.base import AtOnce, Known, OfTables, StorePart, in_batches, insert_if_absent, storable
+from service.store.base import AtOnce, Known, OfTables, StorePart, in_batches, insert_if_absent, locked, storable
 from service.store.clock import db_now, moment, to_ms
 from service.store.errors import NotFound
 from service.store.layouts import keep_layout
@@ -130,11 +130,32 @@ class Tables(StorePart):
             if name is None and self._reach.everything:
                 self._set(connection, ALL_TABLES, **nobody)
             else:
-                self._change(connection, name, **nobody, halted_at_ms=None, halted_reason=None, quarantined={})
+                self._change(
+                    connection,
+                    name,
+                    **nobody,
+                    halted_at_ms=None,
+                    halted_reason=None,
+                    quarantined={},
+                    quarantined_bytes={},
+                )
                 failed = update(PlanRow).where(PlanRow.table_name == name, PlanRow.failure.is_not(None))
                 connection.execute(failed.values(failure=None))
             audited(connection, actor, "resumed", table=name)
         _log("resumed", name, f"by {actor}")
+
+    def end_quarantine(self, name: str, replaced: Mapping[str, int]) -> None:
+        """Quarantine these paths of the table ``name`` no more, unless the file there has another size by now."""
+        this_table = TableRow.name == name
+        columns = select(TableRow.quarantined, TableRow.quarantined_bytes).where(this_table)
+        with self._database.write() as connection:
+            known, sizes = connection.execute(locked(columns)).one()
+            ended = {path for path, size in replaced.items() if sizes.get(path) == size}
+            both = {
+                "quarantined": {path: reason for path, reason in known.items() if path not in ended},
+                "quarantined_bytes": {path: size for path, size in sizes.items() if path not in ended},
+            }
+            connection.execute(update(TableRow).where(this_table).values(both))
 
     def service_pause(self) -> Pause | None:
         """The pause of the whole service; None while there is none."""

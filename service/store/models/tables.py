@@ -44,6 +44,8 @@ class TableRow(Base):
     halted_reason: Mapped[str | None] = mapped_column(Text)
     halted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     quarantined: Mapped[Any] = mapped_column(Json, server_default="{}")
+    #: how large those of them were of which that is known: another file at the path is not quarantined
+    quarantined_bytes: Mapped[Any] = mapped_column(Json, server_default="{}")
     registered_at_ms: Mapped[int] = mapped_column(BigInteger)
     #: of superseded files that the cleaner deleted, those of forgotten plans too
     freed_bytes: Mapped[int] = mapped_column(BigInteger, server_default="0")

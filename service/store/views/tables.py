@@ -92,7 +92,10 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A registered table. ``quarantined`` maps paths of files to why they are left alone."""
+    """A registered table. ``quarantined`` maps paths of files to why they are left alone.
+
+    ``quarantined_bytes`` are their sizes, of those of which they are known; a file of another size is another one.
+    """
 
     ref: TableRef
     mode: str
@@ -100,6 +103,7 @@ class TableState:
     halted_reason: str | None
     halted_at: datetime | None
     quarantined: Mapping[str, str]
+    quarantined_bytes: Mapping[str, int] = field(default_factory=dict)
     #: of superseded files that the cleaner deleted
     freed_bytes: int = 0
 

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is quarantined is a file, not its path: names are used again, as by an INSERT OVERWRITE of Hive."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from toys.bench import Bench, bench_at
+from toys.cases import LocationsCase
+from toys.files import rows
+
+from executors.outcome import Result
+from service.config.loader import load
+from service.config.tables import configure
+from service.planning.rounds import Rounds
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with bench_at(tmp_path, case=LocationsCase()) as made:
+        yield made
+
+
+def quarantined(bench: Bench) -> str:
+    """A plan quarantines one file whose content can't be read; its path."""
+    plan = bench.request()
+    path = str(plan.groups[0].slices[0].path)
+    file = Path(bench.table.location) / path
+    file.write_bytes(b"x" * file.stat().st_size)
+    assert bench.run().result is Result.COMPLETED
+    assert list(bench.store.table_state("toy").quarantined) == [path]
+    return path
+
+
+def planned(bench: Bench, *, dry_run: bool = False) -> set[str]:
+    """Quarantined paths as a round of planning takes them."""
+    table, policy = bench.table, {"quiet_period": "0s", "min_input_files": 1}
+    rounds = Rounds(
+        store=bench.store, table=configure(load(), table, policy), state=bench.store.table_state("toy"),
+        snapshot=bench.format.snapshot(table), asked=None, held={},
+    )  # fmt: skip
+    rounds.take(rounds.plan(), 0, dry_run=dry_run, request=None, actor="test")
+    return set(rounds.quarantined)
+
+
+def test_a_file_of_another_size_at_the_path_of_a_quarantined_one_is_a_candidate_again(bench: Bench):
+    path = quarantined(bench)
+    assert planned(bench) == {path}, "it is what it was"
+    pq.write_table(rows(0, 500), Path(bench.table.location) / path)
+    assert planned(bench, dry_run=True) == set()
+    assert list(bench.store.table_state("toy").quarantined) == [path], "whoever only looks changes nothing"
+    assert planned(bench) == set()
+    assert bench.store.table_state("toy").quarantined == {}
+
+
+def test_what_was_quarantined_before_sizes_were_known_stays_until_somebody_resumes_the_table(bench: Bench):
+    path = quarantined(bench)
+    bench.execute("UPDATE table_state SET quarantined_bytes = '{}'")
+    pq.write_table(rows(0, 500), Path(bench.table.location) / path)
+    assert planned(bench) == {path}
+    bench.store.resume("toy", "ada")
+    assert planned(bench) == set()
+
+
+def test_a_file_that_was_quarantined_again_since_a_scan_stays(bench: Bench):
+    path = quarantined(bench)
+    size = bench.store.table_state("toy").quarantined_bytes[path]
+    bench.store.end_quarantine("toy", {path: size + 1})
+    assert list(bench.store.table_state("toy").quarantined) == [path]
+    bench.store.end_quarantine("toy", {path: size})
+    state = bench.store.table_state("toy")
+    assert (state.quarantined, state.quarantined_bytes) == ({}, {})
