@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 from toys import expiring, locations, timeline_tables, versions
 from toys.bench import Bench
-from toys.cases import ExpiringCase
+from toys.cases import ExpiringCase, VersionsCase
 from toys.files import FilesWriter
 from toys.timeline import ToyWriter
 
@@ -23,6 +23,7 @@ from contract.run import RunContract
 from contract.test_contract_staged import (
     test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tables as withdrawn_under_way,
 )
+from lake.errors import Conflict
 from lake.plan import Staged, SupersededVersion
 from lake.ports import Capability, Deletion
 from service.store import superseded
@@ -224,3 +225,20 @@ def test_an_expiry_that_says_what_it_has_not_done_is_found(
     monkeypatch.setattr(expiring.ExpiringWriter, "delete", untrue)
     with red("dict_keys"):
         EXERCISES[Capability.OWN_EXPIRY](case, table)
+
+
+def test_a_commit_that_goes_on_though_a_writer_was_faster_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    create = versions.create_version
+
+    def blind(table: Any, change: Any, **options: Any) -> Any:
+        try:
+            return create(table, change, **options)
+        except Conflict:
+            before = versions.versions(table)[-2]
+            return create(table, lambda now: change({**before, "version": now["version"]}), **options)
+
+    case = VersionsCase()
+    table = case.create(tmp_path / "t", name="t")
+    monkeypatch.setattr(versions, "create_version", blind)
+    with red("DID NOT RAISE"):
+        EXERCISES[Capability.OPTIMISTIC_COMMITS](case, table)
