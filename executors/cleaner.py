@@ -21,7 +21,7 @@ from executors.rescue import Formats
 from lake.errors import Conflict, LeaseLost, one_line
 from lake.formats import load_format
 from lake.model import TableRef
-from lake.optional import Fenced, LeavesPlaces, identified, made_anew
+from lake.optional import Clocked, Fenced, LeavesPlaces, identified, made_anew
 from lake.plan import KeeperKind, SupersededVersion
 from lake.plan_store import Due, PlanStore
 from lake.ports import Capability, Deletion, SparkProvider, TableFormat
@@ -235,6 +235,8 @@ class _Round:
         """Delete what was superseded first first, several plans' in one go; the error that ended it early."""
         try:
             with self._format.writer(self._table, self._spark) as writer:
+                if isinstance(writer, Clocked):
+                    writer.clock = self._store.clock
                 batches = deque(_batches(deletable))
                 while batches:
                     batch = batches.popleft()

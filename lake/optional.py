@@ -129,6 +129,16 @@ class Fenced(Protocol):
 
 
 @runtime_checkable
+class Clocked(Protocol):
+    """What a ``TableWriter`` adds when it deletes without a lock: how long ago it looked goes by the database's clock.
+
+    A machine may be paused between two files, for hours and with all its clocks. ``clock`` tells seconds.
+    """
+
+    clock: Callable[[], float]
+
+
+@runtime_checkable
 class TakesOut(Protocol):
     """What a ``TableWriter`` adds where replaced file groups can become live again."""
 

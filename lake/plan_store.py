@@ -162,6 +162,9 @@ class PlanStore(Protocol):
         That nobody holds one now is not enough: somebody may have, and have ended, while ``keeper`` was stopped.
         """
 
+    def clock(self) -> float:
+        """The database's clock, in seconds: it goes on while this machine is suspended or paused."""
+
     def release(self, keeper: Keeper) -> None:
         """Give up all that ``keeper`` holds."""
 

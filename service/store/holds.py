@@ -61,6 +61,11 @@ class Holds(StorePart):
         with self._database.write() as connection:
             return renewed(connection, table.name, partitions, keeper)
 
+    def clock(self) -> float:
+        """The database's clock, in seconds since 1970."""
+        with self._database.outside_transaction() as connection:
+            return float(connection.execute(select(db_now())).scalar_one()) / 1000
+
     def release(self, keeper: Keeper) -> None:
         """Give up all that ``keeper`` holds."""
         row = LivePartitionRow

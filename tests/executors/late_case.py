@@ -8,19 +8,22 @@ processes do meanwhile is done there.
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 from databases import store_at
 from store_plans import figures_of, sql
 
+from executors.cleaner import CleanReport, clean_table
 from executors.late import bring_home, sweep_places
 from executors.late_round import LateReport
 from lake.errors import Conflict
-from lake.formats.hive import commits, late
+from lake.formats.hive import commits, deletion, late
 from lake.formats.hive.slices import placed
 from lake.formats.hive.standing import standing
 from lake.model import FileSlice, TableRef
@@ -36,6 +39,7 @@ from lake.plan import (
     Staged,
     SupersededVersion,
 )
+from lake.ports import Deletion
 
 PARTITION = "dt=0"
 VERSION = "plan-e1-1"
@@ -141,7 +145,28 @@ class MovedTable:
         if (called := self.hooks.pop(name, None)) is not None:
             called()
 
+    def clean(self) -> CleanReport:
+        """A round of the cleaner, for which the retention is over."""
+        with ExitStack() as patched:
+            for name, answer in (
+                ("open_metastore", lambda ref: nullcontext()),
+                ("table_of", lambda *_: None),
+                ("check_identity", lambda *_: None),
+                ("shared", lambda *_: None),
+                ("places_of", lambda *_: [self.at]),
+            ):
+                patched.enter_context(mock.patch.object(deletion, name, answer))
+            return clean_table(
+                self.ref, format=cast(Any, self), store=self.store, retention=timedelta(), spark=cast(Any, None)
+            )
+
     # As a format.
+
+    def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+        return {version.path: None for version in versions}
+
+    def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+        return {}
 
     def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
         return standing(table, moved, [self.at] if self.at else [], time.time())
@@ -162,6 +187,7 @@ class Mover:
 
     table: MovedTable
     fence: Callable[[], None] = field(default=lambda: None)
+    clock: Callable[[], float] = time.monotonic
 
     def __enter__(self) -> "Mover":
         return self
@@ -196,6 +222,9 @@ class Mover:
 
     def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
         return late.move_aside(self.table.ref, files, self.fenced("before_move_aside", "move_aside"))
+
+    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+        return deletion.delete(self.table.ref, versions, self.fence, self.clock)
 
     def tell(self, last: Move, move: Move | None = None, *, before: tuple[str, str | None] | None = None) -> None:
         self.fence()

@@ -11,6 +11,8 @@ from store_plans import sql
 from waiting import wait_for
 
 from executors.late_round import LateReport
+from lake.local_files import LocalFiles
+from service.store import Store
 from service.store.places import Places
 
 
@@ -175,3 +177,24 @@ def test_a_round_that_slept_while_it_moved_a_replaced_file_aside_leaves_what_is_
     assert (table.swept(), table.rows()) == (LateReport(), ["new"])
     aside = [path.read_text() for path in (table.root / "_lakefold/_aside").rglob("*") if path.is_file()]
     assert aside == (["rowsPAR1"] if swept_meanwhile else [])
+
+
+@pytest.mark.parametrize("told_by", ["the database's clock", "the hold"])
+def test_a_cleaner_on_a_machine_that_stood_still_for_hours_looks_again_before_it_deletes_another_file(
+    table: MovedTable, monkeypatch: pytest.MonkeyPatch, told_by: str
+):
+    delete, clock, slept = LocalFiles.delete, Store.clock, [0.0]
+
+    def deleted(files: LocalFiles, path: str) -> None:
+        delete(files, path)
+        if not slept[0]:
+            slept[0] = 3600.0
+            table.at = table.place(PARTITION, {}, made_at=5)  # somebody has sent the partition back meanwhile
+            if told_by == "the hold":
+                table.hours_pass()
+
+    monkeypatch.setattr(LocalFiles, "delete", deleted)
+    monkeypatch.setattr(Store, "clock", lambda store: clock(store) + slept[0])
+    (kept, *_) = table.clean().kept
+    assert (list(table.read()), len(table.store.superseded(table.ref))) == (["in-b"], 2)
+    assert ("may be somebody else's" if told_by == "the hold" else "was written back") in kept.reason

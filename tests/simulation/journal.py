@@ -98,6 +98,10 @@ class JournalParts:
         self.keepers |= {(table.name, part): (keeper, self.now() + self.settings.kept_for) for part in mine}
         return mine
 
+    def clock(self) -> float:
+        """See the port."""
+        return self.now()
+
     @transaction
     def release(self, keeper: Keeper) -> None:
         """See the port."""

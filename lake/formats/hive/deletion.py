@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes files that plans have replaced, after a look whether anybody reads them."""
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from posixpath import dirname
 
+from lake.elapsed import Since
 from lake.errors import Conflict
 from lake.filesystems import files_of
 from lake.formats.hive import commits
@@ -24,18 +24,25 @@ _SURE_FOR = timedelta(minutes=2)
 """How long after a look a file may be deleted without another one; a fence holds its partition for longer."""
 
 
-def delete(ref: TableRef, versions: Sequence[SupersededVersion], fence: Callable[[], None]) -> Deletion:
-    """See ``TableWriter``. ``fence`` raises where somebody else may have the partitions by now."""
+def delete(
+    ref: TableRef, versions: Sequence[SupersededVersion], fence: Callable[[], None], clock: Callable[[], float]
+) -> Deletion:
+    """See ``TableWriter``. ``fence`` raises where somebody else may have the partitions by now.
+
+    ``clock`` is another machine's, in seconds: this one, with all its clocks, may be stopped at any file.
+    """
     files = files_of(ref.location)
-    looked = _look(ref, versions, fence)
+    looked = Since(clock)
+    _look(ref, versions, fence)
     freed, left = 0, {}
     for index, version in enumerate(versions):
         path = file_at(ref.location, version.path)
         try:
             there = files.status(path)
             # Many deletions may take long, and a process may be stopped at any of them, for longer than its hold.
-            if time.monotonic() - looked > _SURE_FOR.total_seconds():
-                looked = _look(ref, versions[index:], fence)
+            if looked.seconds > _SURE_FOR.total_seconds():
+                looked = Since(clock)
+                _look(ref, versions[index:], fence)
                 there = files.status(path)
         except FileNotFoundError:
             continue
@@ -55,9 +62,8 @@ def delete(ref: TableRef, versions: Sequence[SupersededVersion], fence: Callable
     return Deletion(bytes_freed=freed, left=left)
 
 
-def _look(ref: TableRef, versions: Sequence[SupersededVersion], fence: Callable[[], None]) -> float:
-    """When it was begun to look. Raises Conflict where nobody may delete these any more."""
-    begun = time.monotonic()
+def _look(ref: TableRef, versions: Sequence[SupersededVersion], fence: Callable[[], None]) -> None:
+    """Raise Conflict where nobody may delete these any more."""
     fence()
     with open_metastore(ref) as metastore:
         table = table_of(metastore, ref)
@@ -67,7 +73,6 @@ def _look(ref: TableRef, versions: Sequence[SupersededVersion], fence: Callable[
         places = list(places_of(metastore, table))
     for reason in in_use(ref, versions, places).values():
         raise Conflict(reason)
-    return begun
 
 
 def _remove_empty(ref: TableRef, directory: str) -> None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that writers left in former places: brought to where the partition is, and told to the metastore."""
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from posixpath import basename, dirname
 
+from lake.elapsed import Since
 from lake.errors import CommitUnknown, Conflict, Integrity, Transient
 from lake.failpoints import failpoint
 from lake.filesystems import files_of
@@ -151,7 +151,7 @@ def tell(
 
     ``before`` are the place and the token that it has to have until then.
     """
-    looked = time.monotonic()
+    looked = Since()
     fence()
     place = next(places_of(metastore, table, [last.partition]), None)
     if place is None or _left_as(ref, place) != before:
@@ -169,7 +169,7 @@ def tell(
     if there is place and parameters == dict(place.parameters):
         return
     changed = there.changed(parameters)
-    if time.monotonic() - looked > commits.LOOK.total_seconds():
+    if looked.seconds > commits.LOOK.total_seconds():
         raise Transient("looking at the partition took too long for a safe call")
     failpoint("in_tell")
     fence()

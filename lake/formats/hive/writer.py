@@ -45,7 +45,7 @@ _LOOKS = 5
 
 
 class HiveWriter:
-    """See ``lake.ports.TableWriter``, ``Fenced`` and ``lake.optional.CarriesLateFiles``."""
+    """See ``lake.ports.TableWriter``, ``Fenced``, ``Clocked`` and ``lake.optional.CarriesLateFiles``."""
 
     commit_takes = LOOK + TIMEOUT
 
@@ -55,6 +55,7 @@ class HiveWriter:
         self._cancelled = threading.Event()
         self.journal: Journal = lambda staged: None
         self.fence: Callable[[], None] = lambda: None
+        self.clock: Callable[[], float] = time.monotonic
 
     def __enter__(self) -> "HiveWriter":
         return self
@@ -214,7 +215,7 @@ class HiveWriter:
 
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
         """See ``TableWriter``."""
-        return deletion.delete(self._ref, versions, self.fence)
+        return deletion.delete(self._ref, versions, self.fence, self.clock)
 
     # Its parts.
 

@@ -3,7 +3,6 @@
 
 import os
 import shutil
-import time
 from unittest import mock
 
 import pytest
@@ -165,7 +164,7 @@ def home_files_wait(bench: Bench) -> int:
 
 
 def test_rule_4_a_cleaner_that_slept_deletes_nothing_where_a_person_has_sent_the_partition_back(bench: Bench):
-    slept, monotonic, delete, expected = [0], time.monotonic, LocalFiles.delete, list[str]()
+    slept, clock, delete, expected = [0], bench.store.clock, LocalFiles.delete, list[str]()
 
     def deleted(files: LocalFiles, path: str) -> None:
         delete(files, path)
@@ -180,7 +179,7 @@ def test_rule_4_a_cleaner_that_slept_deletes_nothing_where_a_person_has_sent_the
 
     with (
         mock.patch.object(LocalFiles, "delete", deleted),
-        mock.patch("time.monotonic", side_effect=lambda: monotonic() + slept[0]),
+        mock.patch.object(bench.store, "clock", side_effect=lambda: clock() + slept[0]),
     ):
         report = bench.clean()
     assert (here(bench), in_partition(bench)) == (home(bench), expected)
