@@ -3,7 +3,8 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest import mock
 
 import pytest
 from late_case import PARTITION, PLACE, MovedTable
@@ -198,3 +199,33 @@ def test_a_cleaner_on_a_machine_that_stood_still_for_hours_looks_again_before_it
     (kept, *_) = table.clean().kept
     assert (list(table.read()), len(table.store.superseded(table.ref))) == (["in-b"], 2)
     assert ("may be somebody else's" if told_by == "the hold" else "was written back") in kept.reason
+
+
+def test_a_replaced_file_that_a_killed_round_had_taken_and_not_put_aside_is_put_there_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    table = MovedTable(tmp_path, ["000000_0"])
+    dropped(table)
+    with monkeypatch.context() as killed:
+        killed.setattr("lake.formats.hive.late._keep_aside", mock.Mock(side_effect=SystemExit))
+        with pytest.raises(SystemExit):
+            table.swept()
+    assert (table.swept().aside, list((table.root / PARTITION).iterdir())) == (1, [])
+    (waiting,) = table.store.superseded(table.ref)
+    assert (table.root / waiting.version.path).read_text() == "rowsPAR1"
+
+
+def test_a_file_that_can_not_be_put_back_where_a_sleeping_round_took_it_from_stays_and_halts_the_table(tmp_path: Path):
+    table = MovedTable(tmp_path, ["000000_0"])
+    dropped(table)
+
+    def hours() -> None:
+        table.hours_pass()
+        made_anew(table)
+        table.hooks["before_move_aside"] = lambda: cast(None, table.put(f"{PARTITION}/000000_0", "newer"))
+
+    table.hooks["move_aside"] = hours
+    table.swept()
+    assert (table.rows(), "where another file is by now" in str(table.halted())) == (["newer"], True)
+    (taken,) = (table.root / "_lakefold/_aside").rglob(".000000_0")
+    assert (taken.read_text(), str(taken) in str(table.halted())) == ("newPAR1", True)
