@@ -178,9 +178,9 @@ class PartitionRound:
     def _take_back(self, record: Moved, seen: PartitionSeen, decision: Decision) -> Collection[str]:
         """Remove copies of earlier rounds, or of this one, but for those that readers see, which are returned.
 
-        What is still to be copied gets a new name: under the old one a round that was stopped could remove it again.
         Else they would be read when the partition is at their place the next time. One that was dropped and made anew
-        is: what came from the one before it was dropped with that.
+        is: what came from the one before it was dropped with that. What is still to be copied gets a new name, since
+        under the old one a round that was stopped could yet remove it.
         """
         is_the_same = seen.token == record.last.token or self._before is not None
         read = {record.last.place, *([seen.place] if is_the_same else [])} - {decision.place}
