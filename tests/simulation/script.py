@@ -147,7 +147,7 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
             "cancel": 2, "stay": 1, "note": 1, "leave_out": 2, "plan_state": 6, "due": 6, "uncommitted": 8,
             "complete_late": 1, "superseded": 8, "close_superseded": 1, "begin_deleting": 3, "mark_deleted": 3,
             "add_plan": 4, "held_partitions": 12,
-            "leftovers": 3, "nothing_left": 2, "keep": 3, "release": 2,
+            "leftovers": 3, "nothing_left": 2, "keep": 3, "renew": 3, "release": 2,
         }.items()
     },
 }  # fmt: skip
@@ -156,7 +156,7 @@ WRITER_SITES = {"write": 10, "write commit": 8, "write clean": 3}
 #: what is not there for every shape
 _ONLY = {
     **dict.fromkeys(("pending", "unfinished", "late files", "remove late files"), ("timeline",)),
-    **dict.fromkeys(("left of", "leftovers", "nothing_left", "keep", "release"), ("locations", "versions")),
+    **dict.fromkeys(("left of", "leftovers", "nothing_left", "keep", "renew", "release"), ("locations", "versions")),
     **dict.fromkeys(("carry", "swap"), ("locations",)),
     "create version": ("versions",),
 }
@@ -177,7 +177,7 @@ _NEAR = (
     ("prepare", "rewrite", "rewrite group", "prove", "step", "heartbeat", "claim"),
     ("commit", "swap", "create version", "committed", "heartbeat", "complete", "stay", "close"),
     ("discard", "withdraw", "pending", "left of", "leftovers", "heartbeat", "requeue", "expired", "committed"),
-    ("delete", "delete file", "mark_deleted", "due", "superseded_deletable", "superseded", "keep"),
+    ("delete", "delete file", "mark_deleted", "due", "superseded_deletable", "superseded", "keep", "renew"),
     tuple(_CHOICES),
 )
 PROCESSES = ("daemon-1", "daemon-2", "executor-3")

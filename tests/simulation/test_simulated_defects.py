@@ -27,13 +27,13 @@ _FIRST = {
     "cancel-before-asking": 1_280,
     "clean-forgets-pending": 3_730,
     "concurrency-of-the-planning": 4_030,
-    "first-retention-counts": 3_490,
-    "left-by-the-log-alone": 430,
+    "first-retention-counts": 4_450,
+    "left-by-the-log-alone": 650,
     "lock-of-one-process": 3_130,
     "no-epochs": 5_250,
-    "sleeper-withdraws-its-successor": 1_510,
+    "sleeper-withdraws-its-successor": 1_520,
     "sweep-takes-live-work": 390,
-    "table-asked-once": 12_800,
+    "table-asked-once": 18_360,
     "withdrawn-without-a-version": 7_700,
 }
 

@@ -29,6 +29,8 @@ class Watch:
         self.superseded: dict[str, set[str]] = {}
         #: table → groups that a completed rewrite replaced
         self.replaced: dict[str, set[str]] = {}
+        #: table and plan of the commits that their table has forgotten
+        self._forgotten: set[tuple[str, str | None]] = set()
 
     # After every step.
 
@@ -91,14 +93,18 @@ class Watch:
     def forgotten(self, table: Table, plan_ids: Collection[str]) -> None:
         """Of these commits nobody can learn any more: such a plan ends without, or commits anew what was restored."""
         for plan_id in plan_ids:
+            self._forgotten.add((table.name, plan_id))
             self.world.tell(f"{table.name} forgets the commit of plan {plan_id}")
             rows = [store.plans[plan_id] for store in self.world.stores if plan_id in store.plans]
             if not any(row.state is PlanState.COMPLETED for row in rows):
                 self.commits.pop(plan_id, None)
 
-    def withdrawn(self, table: Table, instant: Attempt) -> None:
-        """Nobody takes back a commit, or the work of an executor that holds its plan."""
-        if instant.completed:
+    def withdrawn(self, table: Table, instant: Attempt, *, is_listed: bool = True) -> None:
+        """Nobody takes back a commit, or the work of an executor that holds its plan.
+
+        Of a commit that its table has forgotten what no state of it lists any more is nobody's: not ``is_listed``.
+        """
+        if instant.completed and (is_listed or (table.name, instant.plan_id) not in self._forgotten):
             self.violated("commit withdrawn", f"{table.name}: completed {instant.time} is taken back")
         here = self.world.scheduler.current
         for store in self.world.stores:

@@ -254,7 +254,7 @@ class HiveWriter:
         Nothing stops a process between the two for good. What an owner has done to a partition then is undone, and
         nothing in the table tells.
         """
-        if looked.seconds > self.commit_takes.total_seconds():
+        if looked.seconds > (LOOK + TIMEOUT).total_seconds():
             raise Integrity(
                 f"the call that changed {self._ref.name} in the metastore ended {looked.seconds:.0f} s after the last "
                 "look at its partitions, since its process had stood still: where somebody gave one of them another "

@@ -195,7 +195,8 @@ class StagedWriter(ModelWriter):
         for path in self.table.under(one):
             self.world.before("withdraw", lake=True)
             if one.token in self.table.tokens:
-                self.world.watch.withdrawn(self.table, self.table.tokens[one.token])
+                is_listed = path in self.table.needed()
+                self.world.watch.withdrawn(self.table, self.table.tokens[one.token], is_listed=is_listed)
             self.table.remove(path)
 
     @port("discard")
