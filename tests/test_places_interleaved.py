@@ -236,6 +236,7 @@ def alone(world: World, before: Writer, overwrite: Writer) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nested", "hive"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("part", range(4))
 def test_the_rows_that_are_seen_at_the_end_are_those_of_a_serial_order(part: int, nested: bool, hive: bool):
