@@ -8,8 +8,11 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
+from executors.observer import Observer
+from executors.outcome import Outcome
 from executors.spark import drop_dead_session, end_session, jvm_process
-from lake.errors import one_line
+from lake.errors import SessionSpoiled, one_line
+from lake.plan import Claim
 from lake.ports import SparkProvider
 
 log = logging.getLogger(__name__)
@@ -38,7 +41,7 @@ class Sessions:
         self._again_at = 0.0
         self._trying = threading.Lock()
         self._jvm: subprocess.Popen[bytes] | None = None
-        self._starting = False
+        self._starting = self._is_spoiled = False
         self._failed: str | None = None
         #: where the session's jobs can be looked at; None without a session, or where its UI is off
         self.ui: str | None = None
@@ -79,6 +82,10 @@ class Sessions:
         self.ui = getattr(getattr(self._session, "sparkContext", None), "uiWebUrl", None)
         return self._session
 
+    def spoil(self) -> None:
+        """Have the session end as soon as no plan runs, since work fails in it that does not fail in another one."""
+        self._is_spoiled = self._session is not None
+
     def usable(self) -> bool:
         """Whether to take up work that needs a session.
 
@@ -87,13 +94,17 @@ class Sessions:
         """
         if self.broken is None:
             lacks = self._lacks() if self._session is not None else ()
-            if not lacks:
+            if not lacks and not self._is_spoiled:
                 return True
             if self._busy():
                 return False
-            log.info("Spark is started anew: it was started without what %s tables need", " and ".join(lacks))
+            if self._is_spoiled:
+                log.warning("Spark is started anew: its session was spoiled, so that all work of a kind failed in it")
+            else:
+                log.info("Spark is started anew: it was started without what %s tables need", " and ".join(lacks))
             end_session()
             self._session = self._jvm = self.ui = None
+            self._is_spoiled = False
             return True
         if time.monotonic() < self._again_at or not self._trying.acquire(blocking=False):
             return False
@@ -105,8 +116,27 @@ class Sessions:
             self._trying.release()
         return True
 
+    def observer(self) -> Observer:
+        """What notices by the outcomes of plans and cleans that the session is spoiled."""
+        return _Spoiled(self)
+
     def close(self) -> None:
         """End the session, if there is one."""
         if self._session is not None and not drop_dead_session():
             self._session.stop()
         self._session = self._jvm = None
+
+
+class _Spoiled(Observer):
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
+        self._noticed(outcome.reason)
+
+    def clean_failed(self, table: str, reason: str) -> None:
+        self._noticed(reason)
+
+    def _noticed(self, reason: str | None) -> None:
+        if reason == SessionSpoiled.__name__:
+            self._sessions.spoil()

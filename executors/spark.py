@@ -50,6 +50,7 @@ _DEFAULTS = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.sql.shuffle.partitions": "8",
 }
+_EXECUTOR_OPTIONS, _ZONE = "spark.executor.extraJavaOptions", "-Duser.timezone="
 _JVM_OPTIONS, _TMPDIR = "spark.driver.extraJavaOptions", "-Djava.io.tmpdir="
 _LOGGING = "-Dlog4j2.configurationFile="
 #: settings that are lists, so that several formats may add to them
@@ -117,7 +118,33 @@ def session_settings(
         conf[PACKAGES] = ",".join(packages)
         if on_s3:
             conf["spark.jars.excludes"] = S3_EXCLUDES
-    return conf | dict(settings)
+    conf |= dict(settings)
+    if not conf["spark.master"].startswith("local"):
+        conf |= _in_one_zone(conf)
+    return conf
+
+
+def _in_one_zone(conf: Mapping[str, str]) -> dict[str, str]:
+    """Options that give the executors' JVMs the time zone of the driver's, unless options name theirs already.
+
+    ORC's timestamps are written and read by the zone of the JVM. The driver's own zone stays that of its host: the
+    instants of a table whose timeline is ``LOCAL`` are in it.
+    """
+    options, zone = conf.get(_EXECUTOR_OPTIONS, ""), _host_zone(conf.get(_JVM_OPTIONS, ""))
+    if zone is None or _ZONE in options:
+        return {}
+    return {_EXECUTOR_OPTIONS: f"{options} {_ZONE}{zone}".lstrip()}
+
+
+def _host_zone(options: str) -> str | None:
+    """The time zone that a JVM with these options has on this host; None where nothing names it."""
+    given = [option.removeprefix(_ZONE) for option in shlex.split(options) if option.startswith(_ZONE)]
+    if given:
+        return given[-1]
+    if named := os.environ.get("TZ", "").removeprefix(":"):
+        return named
+    _, _, name = os.path.realpath("/etc/localtime").partition("/zoneinfo/")
+    return name or None
 
 
 def _needs_of(formats: Collection[str], chosen: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -174,6 +201,7 @@ def spark_session(
                 for key, value in chosen.items():
                     builder = builder.config(key, value)
                 session = builder.getOrCreate()
+                _send_once(session.sparkContext._gateway)
                 found(session.sparkContext.getConf().get("spark.jars", ""))
         except Transient:
             raise
@@ -305,6 +333,22 @@ def _forget(*, alive: bool = False) -> bool:
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
     return True
+
+
+def _send_once(gateway: Any) -> None:
+    """Have py4j send no call to the JVM a second time.
+
+    Where the connection breaks before the answer py4j repeats the call over a new one, and the JVM would execute it
+    twice, at the same time: a job, or the commit of a table.
+    """
+    client = gateway._gateway_client
+    would_repeat = type(client)._should_retry
+
+    def was_not_sent(retry: bool, connection: Any, error: Any = None) -> bool:
+        unsent = getattr(error, "when", None) == "on_send"  # as py4j says where it did not get rid of all of a call
+        return unsent and bool(would_repeat(client, retry, connection, error))
+
+    client._should_retry = was_not_sent
 
 
 @contextmanager

@@ -5,6 +5,8 @@ Every error that an executor meets is turned into one of these before it leaves
 the format adapter, so that the worker decides by type and never by message.
 """
 
+from collections.abc import Sequence
+
 from lake.redaction import hide
 
 #: an error of a JVM can be a page; the head of it names the cause
@@ -17,6 +19,13 @@ class LakefoldError(Exception):
 
 class Transient(LakefoldError):
     """May succeed if tried again: the plan returns to requested with a backoff, failed after ``max_attempts``."""
+
+
+class SessionSpoiled(Transient):
+    """Every work of the kind fails in the process's Spark session, and in another one it does not.
+
+    The session is started anew, and the attempt does not count against ``max_attempts``.
+    """
 
 
 class Conflict(LakefoldError):
@@ -47,7 +56,16 @@ class Integrity(LakefoldError):
 
 
 class CommitLost(Integrity):
-    """The table names the plan's commit, and what that made is gone: failed and halted, since no later answer helps."""
+    """The table names the plan's commit, and what that made is gone, or it took away what a writer had committed.
+
+    The plan is failed and the table halted, since no later answer helps.
+
+    ``partitions`` are those that are read from what is gone; empty where that is not known.
+    """
+
+    def __init__(self, text: str, plan_id: str = "", partitions: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.plan_id, self.partitions = plan_id, tuple(partitions)
 
 
 class CancelRequested(LakefoldError):

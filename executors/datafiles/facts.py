@@ -9,6 +9,9 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
+MASK = (1 << 64) - 1
+"""Sums of hashes are sums modulo 2^64."""
+
 FieldIds = tuple[frozenset[int | None], ...]
 """Field ids of a leaf column and of what it is nested in, from the top, each with those that it has in some file.
 
@@ -35,6 +38,8 @@ class LeafType:
             return True
         if self.family == other.family in ("int", "float"):
             return self.detail <= other.detail
+        if (self.family, other.family) == ("binary", "string"):  # as Impala writes strings, with no word of their kind
+            return True
         if self.family == other.family == "decimal":
             return self.detail[1] == other.detail[1] and self.detail[0] <= other.detail[0]  # type: ignore[operator]
         if self.family == other.family == "timestamp":
@@ -48,6 +53,8 @@ class LeafType:
         """Whether bounds of both types, as this module holds them, are numbers or bytes of one scale."""
         if self.family in ("int", "float"):
             return other.family in ("int", "float")
+        if self.family in ("binary", "string"):
+            return other.family in ("binary", "string")
         return self == other or (self.family == other.family == "decimal" and self.detail[1] == other.detail[1])
 
 
@@ -55,7 +62,8 @@ class LeafType:
 class Leaf:
     """One leaf column over any number of files. ``nulls`` None and ``bounded`` False mean inexact.
 
-    Figures are those of its name. Where two files have different ``ids`` under it, these are different columns.
+    ``values`` is the sum of the hashes of all values, whatever their order; None where they were not read.
+        Figures are those of its name. Where two files have different ``ids`` under it, these are different columns.
     """
 
     kinds: frozenset[LeafType]
@@ -66,6 +74,7 @@ class Leaf:
     low: Any = None
     high: Any = None
     ids: FieldIds = ()
+    values: int | None = 0
 
     @property
     def is_null(self) -> bool | None:
@@ -78,6 +87,7 @@ class Leaf:
         """Count the values of ``other`` in."""
         self.rows += other.rows
         self.nulls = None if self.nulls is None or other.nulls is None else self.nulls + other.nulls
+        self.values = None if self.values is None or other.values is None else (self.values + other.values) & MASK
         self.bounded = self.bounded and other.bounded and self.bounds_compare_with(other)
         self.kinds |= other.kinds
         if self.ids != other.ids:

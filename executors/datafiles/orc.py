@@ -8,6 +8,8 @@ Parquet stores them, and a null or empty list counts as one null of its elements
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Context
+from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from executors.datafiles.facts import Facts, Leaf, LeafType
+from executors.datafiles.orc_tail import OrcTail, read_tail
 from executors.datafiles.parquet import columns_of
+from executors.datafiles.values import leaves_of
+from executors.rowhash import sum_of_values
 
 _BATCH_ROWS = 1 << 15
+_READ_BYTES = 4 << 20
 #: as many digits as the longest decimal has
 _EXACT = Context(prec=80)
 
@@ -50,7 +56,28 @@ class OrcFile:
         self._handle = handle
         # A fragment reads a stripe in batches, where ``pyarrow.orc`` reads it whole.
         self._fragment = pads.OrcFileFormat().make_fragment(handle)
-        self._schema = self._fragment.physical_schema
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return self._fragment.physical_schema
+
+    @cached_property
+    def tail(self) -> OrcTail:
+        """What the file says of itself."""
+        return read_tail(self._handle)
+
+    def stripes(self, check: Callable[[], None]) -> Iterator[bytes]:
+        """The hash of each stripe's bytes, and of its rows. ``check`` is called between parts of it."""
+        for stripe in self.tail.stripes:
+            found = blake2b(stripe.rows.to_bytes(8, "little"), digest_size=16)
+            for offset in range(0, stripe.bytes, _READ_BYTES):
+                check()
+                length = min(_READ_BYTES, stripe.bytes - offset)
+                part = self._handle.read_at(length, stripe.offset + offset)
+                if len(part) != length:
+                    raise pa.ArrowInvalid("the file ends within a stripe")
+                found.update(part)
+            yield found.digest()
 
     def footer(self, ignore: Collection[str], check: Callable[[], None]) -> OrcFooter:
         """See ``DataFile``. Reads every value once."""
@@ -62,9 +89,9 @@ class OrcFile:
             check()
             one = Facts(rows=batch.num_rows)
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                for path, values, without in _leaves(name, column, 0):
+                for path, values, without in leaves_of(name, column):
                     known = shape.leaves[path]
-                    one.leaves[path] = _leaf(known, values, without, batch.num_rows)
+                    one.leaves[path] = _leaf(path, known, values, without, batch.num_rows)
             total.merge(one)
         return OrcFooter(total, self._schema)
 
@@ -78,37 +105,13 @@ class OrcFile:
         self._handle.close()
 
 
-def _leaves(path: str, array: pa.Array, without: int) -> Iterator[tuple[str, pa.Array, int]]:
-    """The leaf columns of ``array`` under the names that Parquet's have, each with its values.
-
-    ``without`` are the nulls that a leaf has because a list above it is null or empty.
-    """
-    kind = array.type
-    if pa.types.is_struct(kind):
-        for field, child in zip(kind, array.flatten(), strict=True):
-            yield from _leaves(f"{path}.{field.name}", child, without)
-    elif pa.types.is_map(kind):
-        entries = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
-        keys, values = entries.flatten().flatten()
-        yield from _leaves(f"{path}[key]", keys, without + _without_elements(entries))
-        yield from _leaves(f"{path}[value]", values, without + _without_elements(entries))
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from _leaves(f"{path}[]", array.flatten(), without + _without_elements(array))
-    else:
-        yield path, array, without
-
-
-def _without_elements(lists: pa.Array) -> int:
-    """How many of ``lists`` are null or empty."""
-    lengths = pc.fill_null(pc.list_value_length(lists), 0)
-    return int(pc.sum(pc.equal(lengths, 0), min_count=0).as_py())
-
-
-def _leaf(known: Leaf, values: pa.Array, without: int, rows: int) -> Leaf:
+def _leaf(name: str, known: Leaf, values: pa.Array, without: int, rows: int) -> Leaf:
     leaf = Leaf(known.kinds, known.repeated, rows=rows, nulls=values.null_count + without, ids=known.ids)
     if values.null_count == len(values):
         return leaf
     kind = next(iter(known.kinds))
+    # Some values that a mistake with time zones moves lie between the bounds.
+    leaf.values = sum_of_values(values, name) if kind.family == "timestamp" else None
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         leaf.bounded = False
         return leaf

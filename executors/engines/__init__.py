@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways to rewrite data files that formats are handed, the fastest first."""
+"""The ways to rewrite data files that formats are handed, in the order of preference."""
 
 from executors.engines.arrow import ArrowEngine
+from executors.engines.orc_stitch import StitchEngine
 from executors.engines.spark_sql import SparkEngine
 from executors.engines.spark_tasks import SparkTasks
 from lake.engines import Engine
@@ -10,4 +11,4 @@ from lake.ports import SparkProvider
 
 def engines(spark: SparkProvider) -> tuple[Engine, ...]:
     """Every engine there is. ``spark`` gives the session whose executors do the work."""
-    return (ArrowEngine(SparkTasks(spark)), SparkEngine(spark))
+    return (ArrowEngine(SparkTasks(spark)), SparkEngine(spark), StitchEngine(spark))

@@ -7,9 +7,10 @@ a meaning the name of who wrote them.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from executors.engines.floats import Odd
 from executors.engines.thrift import BINARY, LIST, Struct, decode, encode
 
 MAGIC = b"PAR1"
@@ -17,9 +18,13 @@ _LENGTH_BYTES = 8
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and SchemaElement.
 _VERSION, _SCHEMA, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY, _ENCRYPTION = 1, 2, 4, 5, 6, 8
-_COLUMNS = 1
+_COLUMNS, _ROWS = 1, 3
 _COLUMN_META = 3
 _PATH, _CODEC = 3, 4
+_STATISTICS, _ENCODING_STATISTICS, _BLOOM_FILTER = 12, 13, (14, 15)
+_COLUMN_INDEX = (6, 7)
+#: max and min as they were once, as they are now, and whether these are exact
+_BOUNDS = (1, 2, 5, 6, 7, 8)
 _NAME, _CHILDREN = 4, 5
 
 _LZ4_OF_HADOOP = 5
@@ -62,10 +67,13 @@ class Footer:
         root = next(elements)
         return list(below([], root[_CHILDREN][1] if _CHILDREN in root else 0))
 
-    def put_into(self, written: bytes, *, with_author: bool) -> bytes:
+    def put_into(
+        self, written: bytes, *, with_author: bool, odd: Callable[[Sequence[int]], Sequence[Odd]] | None = None
+    ) -> bytes:
         """The footer ``written`` for pages of the same columns, saying of itself what this one says.
 
-        ``with_author`` keeps who wrote the file, too.
+        ``with_author`` keeps who wrote the file, too. ``odd`` tells of row groups, by their rows, which columns have
+        values by which readers would skip them wrongly: what these readers skip by is left out.
         """
         fields = decode(written)
         for number in (_VERSION, _SCHEMA, _KEY_VALUES, *((_CREATED_BY,) if with_author else ())):
@@ -73,11 +81,26 @@ class Footer:
             if number in self._fields:
                 fields[number] = self._fields[number]
         leaves = self.leaves
-        for group in fields[_ROW_GROUPS][1][1]:
-            for path, chunk in zip(leaves, group[_COLUMNS][1][1], strict=True):
+        groups = fields[_ROW_GROUPS][1][1]
+        odds = odd([group[_ROWS][1] for group in groups]) if odd else [Odd()] * len(groups)
+        for group, values in zip(groups, odds, strict=True):
+            for leaf, (path, chunk) in enumerate(zip(leaves, group[_COLUMNS][1][1], strict=True)):
                 meta: Struct = chunk[_COLUMN_META][1]
                 meta[_PATH] = (LIST, (BINARY, path))
+                if leaf in values.nan:
+                    _drop(meta[_STATISTICS][1] if _STATISTICS in meta else {}, _BOUNDS)
+                    _drop(chunk, _COLUMN_INDEX)
+                if leaf in values.zero:
+                    # Without them a reader does not know that each page refers to the dictionary.
+                    _drop(meta, (_ENCODING_STATISTICS,))
+                if leaf in values.nan | values.zero:
+                    _drop(meta, _BLOOM_FILTER)
         return encode(fields)
+
+
+def _drop(fields: Struct, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        fields.pop(number, None)
 
 
 class Tail(io.RawIOBase):
@@ -113,13 +136,15 @@ class Tail(io.RawIOBase):
         """Keep what is written from now on."""
         self._held = bytearray()
 
-    def release(self, footer: Footer, *, with_author: bool) -> int:
-        """Write what was held with what ``footer`` says; the size of the file."""
+    def release(
+        self, footer: Footer, *, with_author: bool, odd: Callable[[Sequence[int]], Sequence[Odd]] | None = None
+    ) -> int:
+        """Write what was held with what ``footer`` says, see ``Footer.put_into``; the size of the file."""
         held = self._held or bytearray()
         length = int.from_bytes(held[-_LENGTH_BYTES:-4], "little")
         if held[-4:] != MAGIC or length + _LENGTH_BYTES > len(held):
             raise ValueError("what was held does not end with a footer")
         start = len(held) - _LENGTH_BYTES - length
-        new = footer.put_into(bytes(held[start:-_LENGTH_BYTES]), with_author=with_author)
+        new = footer.put_into(bytes(held[start:-_LENGTH_BYTES]), with_author=with_author, odd=odd)
         self._sink.write(bytes(held[:start]) + new + len(new).to_bytes(4, "little") + MAGIC)
         return self._written - length + len(new)

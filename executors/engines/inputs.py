@@ -222,7 +222,9 @@ def _columns(inputs: Iterable[Input]) -> tuple[list[Column], bool]:
             for index in range(metadata.num_columns):
                 chunk = group.column(index)
                 codecs[index][chunk.compression] += chunk.total_compressed_size
-                filters[index] = filters[index] or chunk.bloom_filter_offset is not None
+                # pyarrow writes no filter for booleans, which would tell two values apart.
+                is_filtered = chunk.bloom_filter_offset is not None and chunk.physical_type != "BOOLEAN"
+                filters[index] = filters[index] or is_filtered
                 has_page_index = has_page_index or chunk.has_offset_index
                 few = chunk.total_uncompressed_size < _BYTES_A_REFERENCE * chunk.num_values
                 dictionaries[index] = dictionaries[index] and chunk.has_dictionary_page and few

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 from pyarrow import fs as pafs
 
+from executors.engines.floats import OddFloats
 from executors.engines.footer import Tail
 from executors.engines.inputs import Shape, Unfit
 from lake.errors import first_line
@@ -89,6 +90,7 @@ class Output:
         self._row_group_rows = row_group_rows
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
+        self._odd = OddFloats(writing.schema)
         self.rows = self.bytes = 0
 
     def __enter__(self) -> "Output":
@@ -120,6 +122,7 @@ class Output:
             rows = rows.unify_dictionaries()  # a column chunk has one dictionary
         if not rows.schema.equals(self._writing.schema):
             rows = rows.cast(self._writing.schema)
+        self._odd.add(rows)
         self._writer.write_table(rows, row_group_size=rows.num_rows)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -131,7 +134,7 @@ class Output:
             self._tail.hold()
             self._writer.close()
             shape = self._writing.shape
-            self.bytes = self._tail.release(shape.footer, with_author=shape.has_int96)
+            self.bytes = self._tail.release(shape.footer, with_author=shape.has_int96, odd=self._odd.of_row_groups)
             self._sink.close()
             if isinstance(self._filesystem, pafs.LocalFileSystem):
                 # It may be all that is left of the files that it replaces.

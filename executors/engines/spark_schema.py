@@ -29,10 +29,15 @@ def lost(schema: str, columns: pa.Schema) -> str | None:
     A table's column may have been dropped or renamed since: readers do not see such values, and may again some day.
     """
     fields: Sequence[Any] = json.loads(schema)["fields"]
-    if columns.names and all(map(_NUMBERED.fullmatch, columns.names)) and len(columns) <= len(fields):
+    if is_positional(columns) and len(columns) <= len(fields):
         pairs = zip(columns, fields, strict=False)
         return next((path for column, one in pairs for path in _lost(column.name, column.type, one["type"])), None)
     return next(_of_struct("", columns, fields), None)
+
+
+def is_positional(columns: pa.Schema) -> bool:
+    """Whether an ORC file names its columns by their position only, as old releases of Hive did."""
+    return bool(columns.names) and all(map(_NUMBERED.fullmatch, columns.names))
 
 
 def names_ids(schema: str) -> bool:

@@ -10,7 +10,7 @@ settings for does not survive: key-value metadata other than its own, field ids 
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,11 +22,16 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
 from executors.datafiles import open_data_file
+from executors.datafiles.orc_tail import read_tail, rules_of
+from executors.datafiles.parquet import columns_of, facts
 from executors.engines.concat import reading
 from executors.engines.inputs import Input, NoParquet, Unfit, has_foreign_int96, read_footers
-from executors.engines.spark_schema import lost, mixed, names_ids
+from executors.engines.orc_stitch import tails_of
+from executors.engines.spark_floats import float_paths, undictionaried_zeros
+from executors.engines.spark_reads import converted, orc_obstacle, rebased
+from executors.engines.spark_schema import is_positional, lost, mixed, names_ids
 from lake.engines import Task, Written
-from lake.errors import CancelRequested, Conflict, LakefoldError, Transient, one_line
+from lake.errors import CancelRequested, Conflict, LakefoldError, Rejected, Transient, one_line
 from lake.filesystems import filesystem_of
 from lake.locations import uri_of
 from lake.plan import LeftOut, Progress, RewriteOptions
@@ -68,14 +73,35 @@ class SparkEngine:
             found = read_footers(task.inputs)
             columns = [(one.path, one.metadata.schema.to_arrow_schema()) for one in found]
             changed = next(filter(None, map(_changed, found)), None)
-            return changed or _lost(task.schema, columns) or mixed(task.schema, columns)
+            changed = changed or _lost(task.schema, columns) or mixed(task.schema, columns)
+            leaves = ((one.path, facts([one.metadata]).leaves) for one in found)
+            changed = changed or next(filter(None, (converted(task.schema, *one) for one in leaves)), None)
+            return changed or next(filter(None, map(rebased, found)), None)
         except NoParquet:
-            if names_ids(task.schema):
-                return "Spark writes no field ids into ORC files, and the table's readers go by them"
-            columns = list(_orc_schemas(task.inputs))
-            return _lost(task.schema, columns) or mixed(task.schema, columns)
+            return self._orc_obstacle(task, task.schema)
         except Unfit as error:
             return str(error)
+        except (OSError, pa.ArrowException):
+            return None  # what can't be read is told by the rewrite
+
+    def _orc_obstacle(self, task: Task, schema: str) -> str | None:
+        if names_ids(schema):
+            return "Spark writes no field ids into ORC files, and the table's readers go by them"
+        columns = list(_orc_schemas(task.inputs))
+        if (positional := next((path for path, one in columns if is_positional(one)), None)) is not None:
+            return f"{positional} names its columns by position (_col0 and so on), and it would name them anew"
+        if (changed := _lost(schema, columns) or mixed(schema, columns)) is not None:
+            return changed
+        for path, one in columns:
+            if (changed := converted(schema, path, columns_of(one).leaves, in_orc=True)) is not None:
+                return changed
+        tails = tails_of(task.inputs)
+        return next(filter(None, (orc_obstacle(path, tail, self._zone) for path, tail in tails.items())), None)
+
+    def _zone(self) -> str:
+        """The time zone of the session's JVM."""
+        jvm: Any = self._spark().sparkContext._jvm
+        return str(jvm.java.util.TimeZone.getDefault().getID())
 
     def rewrite(
         self,
@@ -186,7 +212,7 @@ def _rewritten(
     try:
         spark.sparkContext.addJobTag(tag)
         _write(spark, task, seen, options, location)
-        return _in_place(filesystem, scratch, task, sum(one.rows for one in seen))
+        return _in_place(filesystem, scratch, task, sum(one.rows for one in seen), {one.zone for one in seen})
     except LakefoldError:
         raise
     except Exception as error:
@@ -209,6 +235,10 @@ class _Seen:
     rows: int
     codec: str
     settings: Mapping[str, str]
+    #: the rules of the time zone of its timestamps, where it is ORC and has some
+    zone: bytes | str | None = None
+    #: see ``undictionaried_zeros``
+    zeros: frozenset[str] = frozenset()
 
 
 def _seen(task: Task, path: str) -> _Seen:
@@ -216,13 +246,18 @@ def _seen(task: Task, path: str) -> _Seen:
     with reading(task, path), filesystem.open_input_file(place) as file:
         if file.read_at(3, 0) == b"ORC":
             footer = orc.ORCFile(file)
-            return _Seen("orc", footer.nrows, footer.compression.lower(), {})
+            return _Seen("orc", footer.nrows, footer.compression.lower(), {}, _zone_of(file))
         metadata = pq.read_metadata(file)
         chunks = [
             metadata.row_group(0).column(n) for n in range(metadata.num_columns if metadata.num_row_groups else 0)
         ]
         codec = chunks[0].compression.lower() if chunks else "snappy"
-        return _Seen("parquet", metadata.num_rows, codec, _settings(metadata.schema))
+        zeros = frozenset(undictionaried_zeros(metadata))
+        return _Seen("parquet", metadata.num_rows, codec, _settings(metadata.schema), zeros=zeros)
+
+
+def _zone_of(file: pa.NativeFile) -> bytes | str | None:
+    return next((rules_of(zone) for zone in read_tail(file).zones), None)
 
 
 def _settings(schema: pq.ParquetSchema) -> Mapping[str, str]:
@@ -262,6 +297,9 @@ def _write(spark: "SparkSession", task: Task, seen: Sequence[_Seen], options: Re
     ).coalesce(1)
     codec = options.compression or first.codec
     written = {"compression": "zlib" if (first.kind, codec) == ("orc", "gzip") else codec}
+    zeros = frozenset().union(*(one.zeros for one in seen))
+    plain = (path for path in float_paths(str(task.schema)) if path.lower() in zeros)
+    written |= {f"parquet.enable.dictionary#{path}": "false" for path in plain}
     count = sum(one.rows for one in seen)
     most = _rows_a_file(count, task)
     rows.write.format(first.kind).options(**written, maxRecordsPerFile=most).save(uri_of(location))
@@ -289,8 +327,13 @@ def _together(frames: "Sequence[DataFrame]") -> "DataFrame":
     return _together(frames[:half]).union(_together(frames[half:]))
 
 
-def _in_place(filesystem: pafs.FileSystem, scratch: str, task: Task, rows: int) -> list[Written]:
-    """The files that Spark wrote at the paths of the outputs, in the order of their rows."""
+def _in_place(
+    filesystem: pafs.FileSystem, scratch: str, task: Task, rows: int, zones: Collection[bytes | str | None]
+) -> list[Written]:
+    """The files that Spark wrote at the paths of the outputs, in the order of their rows.
+
+    Raises Rejected where ORC timestamps are not in one of the ``zones`` of the inputs.
+    """
     found = sorted(
         (
             info
@@ -304,6 +347,15 @@ def _in_place(filesystem: pafs.FileSystem, scratch: str, task: Task, rows: int) 
     most, left = _rows_a_file(rows, task), rows
     written = []
     for info, path in zip(found, task.outputs, strict=True):
+        if info.base_name.endswith(".orc"):
+            with filesystem.open_input_file(info.path) as file:
+                written_in = read_tail(file).zones
+            if any(rules_of(zone) not in zones for zone in written_in):
+                raise Rejected(
+                    f"group {task.group}: a Spark executor wrote ORC timestamps in the time zone "
+                    f"{' and '.join(sorted(written_in))}, which is not that of the driver; give both one zone by "
+                    "-Duser.timezone in spark.driver.extraJavaOptions and spark.executor.extraJavaOptions of [spark]"
+                )
         filesystem.move(info.path, filesystem_of(path)[1])
         written.append(Written(group=task.group, path=path, bytes=info.size, rows=min(most, left)))
         left -= min(most, left)

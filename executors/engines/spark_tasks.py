@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.1
 #: how long tasks of a job that was cancelled may take to notice
 _ENDS_SECONDS = 10.0
-_PACKED = ("lake/*.py", "executors/__init__.py", "executors/datafiles/*.py", "executors/engines/*.py")
+_PACKED = (
+    "lake/*.py",
+    "executors/__init__.py",
+    "executors/rowhash.py",
+    "executors/datafiles/*.py",
+    "executors/engines/*.py",
+)
 #: what a Python says on an executor that can't run the tasks, however often they are tried
 _UNFIT_PYTHON = ("ModuleNotFoundError", "PYTHON_VERSION_MISMATCH", "Cannot run program")
 

@@ -43,7 +43,7 @@ from lake.ports import Deletion
 
 PARTITION = "dt=0"
 VERSION = "plan-e1-1"
-PLACE = f"_lakefold/{VERSION}/{PARTITION}"
+PLACE = f".lakefold/{VERSION}/{PARTITION}"
 
 Hooks = dict[str, Callable[[], None]]
 
@@ -61,7 +61,7 @@ class MovedTable:
             (self.root / place).mkdir(parents=True)
         replaced = [self.put(f"{PARTITION}/{name}") for name in inputs]
         made = self.put(f"{PLACE}/part-{VERSION}-0-0.parquet")
-        self.put(f"_lakefold/{VERSION}/commit.json")
+        self.put(f".lakefold/{VERSION}/commit.json")
         self.store, self.url = store_at(home), f"sqlite:///{home}/lakefold.db"
         slices = tuple(FileSlice(partition=PARTITION, file_id=f.path, path=f.path, bytes=f.bytes) for f in replaced)
         plan = Plan(
@@ -139,7 +139,9 @@ class MovedTable:
         return sorted(self.read().values())
 
     def halted(self) -> str | None:
-        return self.store.table_state(self.ref.name).halted_reason
+        """Why the table is halted, or its partition."""
+        state = self.store.table_state(self.ref.name)
+        return state.halted_reason or next((halt.reason for halt in state.halted_partitions.values()), None)
 
     def hook(self, name: str) -> None:
         if (called := self.hooks.pop(name, None)) is not None:
@@ -152,7 +154,7 @@ class MovedTable:
                 ("open_metastore", lambda ref: nullcontext()),
                 ("table_of", lambda *_: None),
                 ("check_identity", lambda *_: None),
-                ("shared", lambda *_: None),
+                ("check_unread_by_others", lambda *_: None),
                 ("places_of", lambda *_: [self.at]),
             ):
                 patched.enter_context(mock.patch.object(deletion, name, answer))
@@ -169,7 +171,7 @@ class MovedTable:
         return {}
 
     def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
-        return standing(table, moved, [self.at] if self.at else [], time.time())
+        return standing(table, moved, [self.at] if self.at else [], lambda _: {}, time.time())
 
     def made(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
         return ()
@@ -217,6 +219,9 @@ class Mover:
         late.show(self.table.ref, pairs, self.fenced("before_show", "show"))
         self.table.hook("shown")
 
+    def replace(self, source: PlacedFile, copy: str, old: PlacedFile) -> PlacedFile:
+        return late.replace(self.table.ref, source, copy, old, self.fenced("before_replace", "replace"))
+
     def take_back(self, targets: Collection[str], shown: Collection[str]) -> None:
         late.take_back(self.table.ref, targets, shown, self.fenced("before_take_back", "take_back"))
 
@@ -224,7 +229,7 @@ class Mover:
         return late.move_aside(self.table.ref, files, self.fenced("before_move_aside", "move_aside"))
 
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
-        return deletion.delete(self.table.ref, versions, self.fence, self.clock)
+        return deletion.delete(self.table.ref, versions, timedelta(), self.fence, self.clock)
 
     def tell(self, last: Move, move: Move | None = None, *, before: tuple[str, str | None] | None = None) -> None:
         self.fence()

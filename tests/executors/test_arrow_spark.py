@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -139,3 +140,32 @@ def test_a_rewrite_in_tasks_is_cancelled(spark, arrow, tmp_path):
     task = task_of(written_by_spark(spark, tmp_path / "t"), tmp_path / "new")
     with pytest.raises(CancelRequested):
         list(arrow.rewrite([task], OPTIONS, lambda _: None, cancelled))
+
+
+def test_rows_with_nan_and_with_zeros_of_one_sign_are_found_by_every_comparison(spark, arrow, tmp_path):
+    nan, size = float("nan"), 200
+    columns = {
+        "nan": [float(n) for n in range(size - 2)] + [nan, -nan],
+        "negative_zero": [-0.0, 5.0] * (size // 2),
+        "positive_zero": [0.0, -5.0] * (size // 2),
+    }
+    paths = []
+    for number, index in enumerate((False, True)):
+        paths.append(str(tmp_path / f"{number}.parquet"))
+        rows = pa.table({name: pa.array(values, pa.float64()) for name, values in columns.items()})
+        rows = rows.append_column("nested", pa.array([{"d": value} for value in columns["nan"]]))
+        filters = {"nan": {"ndv": size}, "negative_zero": {"ndv": 2}}
+        pq.write_table(rows, paths[-1], write_page_index=index, bloom_filter_options=filters)
+    task = task_of(paths, tmp_path / "new")
+    assert arrow.obstacle(task, OPTIONS) is None
+    (file,) = arrow.rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    found = {
+        predicate: spark.read.parquet(file.path).filter(predicate).count()
+        for predicate in ("nan > 1000", "nan = double('NaN')", "not nan <= 1000", "nested.d > 1000",
+                          "negative_zero = 0D", "negative_zero >= 0D", "positive_zero = -0D", "positive_zero <= -0D")
+    }  # fmt: skip
+    assert found == {
+        "nan > 1000": 4, "nan = double('NaN')": 4, "not nan <= 1000": 4, "nested.d > 1000": 4,
+        "negative_zero = 0D": size, "negative_zero >= 0D": 2 * size,
+        "positive_zero = -0D": size, "positive_zero <= -0D": 2 * size,
+    }  # fmt: skip

@@ -176,7 +176,7 @@ def test_a_round_that_slept_while_it_moved_a_replaced_file_aside_leaves_what_is_
     table.swept()
     assert (table.rows(), table.halted()) == (["new"], None)
     assert (table.swept(), table.rows()) == (LateReport(), ["new"])
-    aside = [path.read_text() for path in (table.root / "_lakefold/_aside").rglob("*") if path.is_file()]
+    aside = [path.read_text() for path in (table.root / ".lakefold/_aside").rglob("*") if path.is_file()]
     assert aside == (["rowsPAR1"] if swept_meanwhile else [])
 
 
@@ -227,5 +227,5 @@ def test_a_file_that_can_not_be_put_back_where_a_sleeping_round_took_it_from_sta
     table.hooks["move_aside"] = hours
     table.swept()
     assert (table.rows(), "where another file is by now" in str(table.halted())) == (["newer"], True)
-    (taken,) = (table.root / "_lakefold/_aside").rglob(".000000_0")
+    (taken,) = (table.root / ".lakefold/_aside").rglob(".000000_0")
     assert (taken.read_text(), str(taken) in str(table.halted())) == ("newPAR1", True)

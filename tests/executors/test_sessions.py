@@ -50,6 +50,25 @@ def test_a_session_that_lacks_what_waiting_work_needs_ends_as_soon_as_no_plan_ru
     assert (found.usable(), ended, len(started)) == (True, [1], 2)
 
 
+def test_a_spoiled_session_ends_as_soon_as_no_plan_runs_and_another_one_is_started(monkeypatch):
+    started, ended, busy = [], [], [True]
+    monkeypatch.setattr(sessions, "jvm_process", lambda: None)
+    monkeypatch.setattr(sessions, "end_session", lambda: ended.append(len(started)))
+    found = Sessions(lambda: started.append(1) or object(), busy=lambda: busy[0])
+    observer = found.observer()
+    observer.clean_failed("t", "SessionSpoiled")
+    assert found.usable(), "there is none yet"
+    found()
+    observer.clean_failed("t", "Transient")
+    assert found.usable()
+    observer.clean_failed("t", "SessionSpoiled")
+    assert (found.usable(), ended) == (False, []), "what runs is not disturbed, and nothing new begins"
+    busy[0] = False
+    assert (found.usable(), ended, found.state) == (True, [1], "none")
+    found()
+    assert (found.usable(), ended, len(started)) == (True, [1], 2)
+
+
 def test_a_format_that_a_session_was_not_started_for_is_lacking_where_it_needs_anything(monkeypatch):
     of = {"one": SessionNeeds(), "two": SessionNeeds(packages=("a:b:1",)), "three": SessionNeeds(settings={"k": "v"})}
     monkeypatch.setattr(lake.formats, "FORMATS", tuple(of))

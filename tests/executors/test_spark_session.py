@@ -155,3 +155,14 @@ def test_the_jars_of_s3_are_for_the_hadoop_that_pyspark_brings():
 
 def test_a_process_has_one_session(spark):
     assert spark_session({"spark.app.name": "another"}) is spark
+
+
+def test_executors_of_a_cluster_get_the_time_zone_of_the_driver(monkeypatch: pytest.MonkeyPatch):
+    key, driver = "spark.executor.extraJavaOptions", "spark.driver.extraJavaOptions"
+    yarn = {"spark.master": "yarn"}
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    assert session_settings(yarn, formats=())[key] == "-Duser.timezone=Asia/Shanghai"
+    assert session_settings(yarn | {key: "-Xss1m"}, formats=())[key] == "-Xss1m -Duser.timezone=Asia/Shanghai"
+    assert session_settings(yarn | {driver: "-Duser.timezone=UTC"}, formats=())[key] == "-Duser.timezone=UTC"
+    assert session_settings(yarn | {key: "-Duser.timezone=UTC"}, formats=())[key] == "-Duser.timezone=UTC"
+    assert key not in session_settings({}, formats=())

@@ -17,7 +17,7 @@ from waiting import is_stopped, wait_for
 
 from executors.outcome import Result
 from executors.worker import Worker, WorkerSettings
-from lake.errors import Rejected, Transient
+from lake.errors import Rejected, SessionSpoiled, Transient
 from lake.failpoints import failpoint
 from lake.identity import executor_name
 
@@ -135,6 +135,16 @@ def test_after_a_plan_that_did_not_complete_the_session_is_looked_at(bench: Benc
     )
     assert made.run_once() == {Result.REQUEUED: 1, Result.COMPLETED: 1}
     assert looked == [1]
+
+
+def test_an_attempt_in_a_spoiled_session_does_not_count_once(bench: Bench):
+    plan = bench.request()
+    calls = iter([raising(SessionSpoiled("spoiled")), raising(SessionSpoiled("spoiled")), lambda: None])
+    bench.format.hooks["rewritten"] = lambda: next(calls, lambda: None)()
+    made = worker(bench)
+    assert made.run_once() == {Result.REQUEUED: 2, Result.COMPLETED: 1}
+    found = bench.store.plan(plan.plan_id)
+    assert found.attempts == 2, "of three attempts the first one was given back"
 
 
 @pytest.mark.slow

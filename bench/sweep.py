@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the sweep of a large Hive table costs where nothing has changed: seconds, and memory beside an idle process.
+
+Makes a table in a metastore on Derby, with partitions that were moved many times: a directory for each of them in each
+version, as before any retention has passed, and rows of moves and replaced files in an SQLite database. Then a process
+sweeps it as a daemon does. The bar of 2 s and 200 MiB is for 10,000 partitions of 100 rounds; exits 1 above it.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, cast
+
+if __name__ == "__main__":  # runs from a clone without being installed
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from sqlalchemy import insert
+
+from bench.processes import memory
+from executors.rescue import sweep
+from executors.watch import Watch
+from lake.errors import LakefoldError
+from lake.formats.hive import FORMAT
+from lake.metastore import Metastore
+from lake.metastore.thrift import BOOL, I32, LIST, STRING, STRUCT, Items, Struct, string_map, strings
+from lake.model import CatalogRef, FileSlice, TableRef
+from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
+from service.demo.metastore import server
+from service.demo.settings import free_port
+from service.store import Store
+from service.store.engine import Database
+from service.store.models import PlaceMoveRow, SupersededRow
+
+BAR_SECONDS, BAR_BYTES = 2.0, 200 << 20
+DATABASE, TABLE = "bench", "moved"
+DAY_MS = 86_400_000
+SWEEPS = 40
+_HIVE = "org.apache.hadoop.hive.ql.io.parquet"
+
+
+class Owner(Metastore):
+    """A client that makes the table."""
+
+    def make(self, location: Path, partitions: int, version: str) -> None:
+        """A table whose partitions are in ``version``."""
+        self._call("create_database", {1: (STRUCT, {1: (STRING, DATABASE)})})
+        raw: Struct = {
+            1: (STRING, TABLE), 2: (STRING, DATABASE), 7: (STRUCT, _storage(location)),
+            8: (LIST, Items(STRUCT, [{1: (STRING, "dt"), 2: (STRING, "string")}])),
+            9: string_map({"EXTERNAL": "TRUE"}), 12: (STRING, "EXTERNAL_TABLE"),
+        }  # fmt: skip
+        self._call("create_table", {1: (STRUCT, raw)})
+        for start in range(0, partitions, 500):
+            some: list[Any] = [
+                {
+                    1: strings([f"{number:05}"]), 2: (STRING, DATABASE), 3: (STRING, TABLE),
+                    6: (STRUCT, _storage(location / ".lakefold" / version / f"dt={number:05}")),
+                    7: string_map({"lakefold.version": version, "lakefold.plan": version, "lakefold.epoch": "1"}),
+                }
+                for number in range(start, min(start + 500, partitions))
+            ]  # fmt: skip
+            self._call("add_partitions", {1: (LIST, Items(STRUCT, some))})
+
+
+def _storage(location: Path) -> Struct:
+    return {
+        1: (LIST, Items(STRUCT, [{1: (STRING, "id"), 2: (STRING, "bigint")}])), 2: (STRING, f"file:{location}"),
+        3: (STRING, f"{_HIVE}.MapredParquetInputFormat"), 4: (STRING, f"{_HIVE}.MapredParquetOutputFormat"),
+        5: (BOOL, False), 6: (I32, -1),
+        7: (STRUCT, {2: (STRING, f"{_HIVE}.serde.ParquetHiveSerDe"), 3: string_map({})}),
+        8: strings([]), 9: (LIST, Items(STRUCT, [])), 10: string_map({}),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--partitions", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--measure", nargs=2, metavar=("HOME", "URI"), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.measure:
+        measure(Path(asked.measure[0]), asked.measure[1])
+        return
+    home, port = Path(tempfile.mkdtemp(prefix="lakefold-bench-")), free_port()
+    uri = f"thrift://127.0.0.1:{port}"
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(server(home / "metastore", port, home / "warehouse"), stdout=log, stderr=log)
+    try:
+        fill(home, uri, asked.partitions, asked.rounds)
+        print(f"{asked.partitions:,} partitions, moved {asked.rounds} times", flush=True)
+        child = [sys.executable, __file__, "--measure", str(home), uri]
+        sys.exit(subprocess.run(child, check=False).returncode)
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def table_at(home: Path, uri: str) -> TableRef:
+    catalog = CatalogRef(kind="metastore", name=uri, table=f"{DATABASE}.{TABLE}")
+    return TableRef(name=f"{DATABASE}.{TABLE}", format="hive", location=str(home / "table"), catalog=catalog)
+
+
+def fill(home: Path, uri: str, partitions: int, rounds: int) -> None:
+    """The table, its directories, and what the database knows of it."""
+    versions = [f"{number:032}-e1-{number + 1}" for number in range(rounds)]
+    names = [f"dt={number:05}" for number in range(partitions)]
+    for place in ("", *(f".lakefold/{version}/" for version in versions)):
+        for name in names:
+            (home / "table" / place / name).mkdir(parents=True)
+            os.utime(home / "table" / place / name, (1e9, 1e9))
+    for _ in range(600):
+        try:
+            with Owner(uri) as owner:
+                owner.make(home / "table", partitions, versions[-1])
+            break
+        except LakefoldError:
+            time.sleep(0.2)
+    store, table = Store(f"sqlite:///{home}/lakefold.db"), table_at(home, uri)
+    store.upgrade()
+    store.register(table, "compact")
+    database, then = Database(f"sqlite:///{home}/lakefold.db"), round(time.time() * 1000) - DAY_MS
+    left = ""
+    for version in versions:
+        plan_id = version.partition("-")[0]
+        one = FileSlice(partition=version, file_id="f", path="f", bytes=1)
+        plan = Plan(
+            plan_id=plan_id, table=table, kind=PlanKind.CLUSTERING, snapshot_instant="",
+            groups=(ClusteringGroup(partition=version, slices=(one,), output_files=1),),
+            options=RewriteOptions(target_file_max_bytes=1),
+        )  # fmt: skip
+        store.add_plan(plan, request_id=None, actor="bench", estimate={})
+        moves, files = [], []
+        for name in names:
+            before, place = f"{left}{name}", f".lakefold/{version}/{name}"
+            moves.append({
+                "table_name": table.name, "partition_path": name, "token": version, "plan_id": plan_id,
+                "left_place": before, "place": place, "files": [], "left_files": [], "partition_made_at": 1,
+                "begun_at_ms": then, "made_at_ms": then,
+            })  # fmt: skip
+            files.append({
+                "plan_id": plan_id, "table_name": table.name, "partition_path": name, "path": f"{before}/part.parquet",
+                "bytes": 1, "instant": version, "modified_at_ms": 1, "superseded_at_ms": then, "deleting_at_ms": then,
+                "deleted_at_ms": then,
+            })  # fmt: skip
+        with database.write() as connection:
+            connection.execute(insert(PlaceMoveRow), moves)
+            connection.execute(insert(SupersededRow), files)
+        left = f".lakefold/{version}/"
+    store.close()
+
+
+def measure(home: Path, uri: str) -> None:
+    """Sweeps of a daemon: the time of each, and how much memory the process took for them."""
+    store, table, watch = Store(f"sqlite:///{home}/lakefold.db"), table_at(home, uri), Watch()
+    store.table_state(table.name)
+    before, seconds = memory("self", "VmRSS"), []
+    for _ in range(SWEEPS):
+        begun = time.perf_counter()
+        sweep(table, format=FORMAT, store=store, spark=cast(Any, None), watch=watch)
+        seconds.append(time.perf_counter() - begun)
+    grown = memory("self", "VmHWM") - before
+    print(f"{SWEEPS} sweeps: median {statistics.median(seconds):.2f} s, longest {max(seconds):.2f} s")
+    print(f"memory: {grown / (1 << 20):.0f} MiB more than the {before / (1 << 20):.0f} MiB of the process before")
+    sys.exit(statistics.median(seconds) > BAR_SECONDS or grown > BAR_BYTES)
+
+
+if __name__ == "__main__":
+    main()

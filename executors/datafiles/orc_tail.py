@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tail of an ORC file and the footers of its stripes, which pyarrow does not show.
+
+A timestamp of ORC is a number of seconds since 2015 in the zone of its writer, which each stripe's footer names.
+Readers show the wall clock of that zone, whatever their own zone is. A file that holds the same numbers under another
+zone therefore holds other values.
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from zoneinfo import TZPATH
+
+import pyarrow as pa
+
+#: numbers of ``orc_proto.proto``
+_TIMESTAMP, _DATE, _CHAR = 9, 15, 17
+_ZLIB, _SNAPPY, _LZ4, _ZSTD, _BROTLI = 1, 2, 4, 5, 6
+_CODECS = {_ZSTD: "zstd", _BROTLI: "brotli"}
+_TAIL_BYTES = 16 << 10
+_VERSION_OF_SPARK = "org.apache.spark.version"
+#: a day more than nanoseconds reach, for the zones
+_FIRST_MS, _LAST_MS = -(1 << 63) // 1_000_000 + 86_400_000, (1 << 63) // 1_000_000 - 86_400_000
+_UTC = frozenset({"UTC", "GMT", "Etc/UTC", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Etc/Zulu", "Z", "Greenwich", "GMT0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a file, or a part of one, as its footer describes it."""
+
+    kind: int
+    names: tuple[str, ...]
+    parts: tuple[int, ...]
+    #: length, precision, scale and attributes
+    detail: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Stripe:
+    """Where a stripe is in its file, its own footer included."""
+
+    offset: int
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrcTail:
+    """What an ORC file says of itself. ``zones`` are those of the stripes; "" is that of a stripe which names none."""
+
+    rows: int
+    stripes: tuple[Stripe, ...]
+    columns: tuple[Column, ...]
+    zones: frozenset[str]
+    #: of all timestamps the smallest and the largest in milliseconds of the wall clock; None where that is not told
+    timestamps: tuple[int, int] | None
+    #: version of the format, compression, version of the writer, rows between entries of the index
+    written_as: tuple[int | bytes, ...]
+    #: which library wrote the file
+    writer: int
+    is_proleptic: bool
+    is_encrypted: bool
+    metadata: dict[str, bytes] = field(hash=False)
+
+    @property
+    def has_timestamps(self) -> bool:
+        """Whether a column has the type whose values depend on the zone of the writer."""
+        return self._has(_TIMESTAMP)
+
+    @property
+    def fits_nanoseconds(self) -> bool:
+        """Whether all timestamps are known to be within the years 1678 to 2261, which pyarrow can read."""
+        return self.timestamps is not None and self.timestamps[0] > _FIRST_MS and self.timestamps[1] < _LAST_MS
+
+    @property
+    def has_dates(self) -> bool:
+        """Whether a column has a type whose old values depend on the writer's calendar."""
+        return self._has(_TIMESTAMP) or self._has(_DATE)
+
+    @property
+    def has_chars(self) -> bool:
+        """Whether a column is a ``char``, whose values Hive pads to their length."""
+        return self._has(_CHAR)
+
+    def says_as(self, other: "OrcTail") -> bool:
+        """Whether the same bytes in a stripe mean the same rows in both files."""
+        return (
+            self.columns == other.columns
+            and self.written_as == other.written_as
+            and self.is_proleptic == other.is_proleptic
+            and not self.is_encrypted
+            and not other.is_encrypted
+        )
+
+    @property
+    def is_by_spark(self) -> bool:
+        """Whether Spark wrote the file."""
+        return _VERSION_OF_SPARK in self.metadata
+
+    def _has(self, kind: int) -> bool:
+        return any(column.kind == kind for column in self.columns)
+
+
+def read_tail(file: pa.NativeFile) -> OrcTail:
+    """The tail of an open ORC file. Raises OSError and ``pa.ArrowInvalid`` where the file has none that can be read."""
+    try:
+        return _read_tail(file)
+    except (IndexError, ValueError, zlib.error) as error:
+        raise pa.ArrowInvalid(f"the ORC file has a footer that can't be read: {error}") from error
+
+
+def _read_tail(file: pa.NativeFile) -> OrcTail:
+    size = file.size()
+    tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
+    script_length = tail[-1]
+    script = _Message(tail[-1 - script_length : -1])
+    if script.bytes_of(8000) != b"ORC":
+        raise pa.ArrowInvalid("the file does not end as an ORC file does")
+    length, compression = script.number(1), script.number(2)
+    needed = length + script_length + 1
+    if needed > len(tail):
+        tail = file.read_at(needed, size - needed)
+    footer = _Message(_plain(tail[-needed : len(tail) - script_length - 1], compression))
+    columns = tuple(map(_column, footer.all(4)))
+    zones: set[str] = set()
+    stripes = []
+    has_zones = any(column.kind == _TIMESTAMP for column in columns)
+    for stripe in map(_Message, footer.all(3)):
+        begin, body, end = stripe.number(1), stripe.number(2) + stripe.number(3), stripe.number(4)
+        stripes.append(Stripe(begin, body + end, stripe.number(5)))
+        if has_zones:
+            stripe_footer = _Message(_plain(file.read_at(end, begin + body), compression))
+            zones.add(stripe_footer.bytes_of(3).decode())
+    metadata = {item.bytes_of(1).decode(): item.bytes_of(2) for item in map(_Message, footer.all(5))}
+    return OrcTail(
+        rows=footer.number(6),
+        stripes=tuple(stripes),
+        columns=columns,
+        zones=frozenset(zones),
+        timestamps=_timestamps(columns, footer.all(7)),
+        written_as=(*script.all(4), compression, script.number(6), footer.number(8)),
+        writer=footer.number(9),
+        is_proleptic=footer.number(11) == 2,
+        is_encrypted=bool(footer.all(10)),
+        metadata=metadata,
+    )
+
+
+def _timestamps(columns: Sequence[Column], statistics: Sequence[bytes]) -> tuple[int, int] | None:
+    bounds = []
+    for number, column in enumerate(columns):
+        if column.kind != _TIMESTAMP:
+            continue
+        if number >= len(statistics):
+            return None
+        known = _Message(statistics[number])
+        if known.number(1):
+            found = _Message(known.bytes_of(9))
+            pairs = [pair for pair in ((3, 4), (1, 2)) if found.has(*pair)]
+            if not pairs:
+                return None
+            bounds.append(tuple(_signed(found.number(which)) for which in pairs[0]))
+    return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else (0, 0)
+
+
+def _signed(number: int) -> int:
+    return (number >> 1) ^ -(number & 1)
+
+
+def _column(message: bytes) -> Column:
+    one = _Message(message)
+    parts = tuple(number for packed in one.all(2) for number in _numbers(packed))
+    detail = b"".join(b"%d=%s;" % (number, bytes(value)) for number in (4, 5, 6) for value in one.said(number))
+    attributes = sorted(bytes(value) for value in one.all(7))
+    names = tuple(bytes(name).decode() for name in one.all(3))
+    return Column(one.number(1), names, parts, detail + b"".join(attributes))
+
+
+class _Message:
+    """A protobuf message, by the numbers of its fields."""
+
+    def __init__(self, content: bytes) -> None:
+        self._fields: dict[int, list[int | bytes]] = {}
+        at = 0
+        while at < len(content):
+            key, at = _varint(content, at)
+            value: int | bytes
+            if key & 7 == 0:
+                value, at = _varint(content, at)
+            elif key & 7 == 2:
+                length, at = _varint(content, at)
+                value, at = content[at : at + length], at + length
+            elif key & 7 in (1, 5):
+                length = 8 if key & 7 == 1 else 4
+                value, at = content[at : at + length], at + length
+            else:
+                raise ValueError(f"wire type {key & 7}")
+            self._fields.setdefault(key >> 3, []).append(value)
+
+    def number(self, which: int) -> int:
+        """A number; 0 where the message lacks it."""
+        found = self._fields.get(which, [0])[-1]
+        return found if isinstance(found, int) else 0
+
+    def bytes_of(self, which: int) -> bytes:
+        """A text or a message; empty where the message lacks it."""
+        found = self._fields.get(which, [b""])[-1]
+        return found if isinstance(found, bytes) else b""
+
+    def has(self, *which: int) -> bool:
+        """Whether the message has all of these fields."""
+        return all(one in self._fields for one in which)
+
+    def all(self, which: int) -> list[bytes]:
+        """Each occurrence of a field that is no number, or of a number that is not packed as a packed one."""
+        return [one if isinstance(one, bytes) else _packed(one) for one in self._fields.get(which, ())]
+
+    def said(self, which: int) -> list[bytes]:
+        """A number as text, where the message has it."""
+        return [b"%d" % self.number(which)] if which in self._fields else []
+
+
+def _packed(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*found, number))
+
+
+def _numbers(packed: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(packed):
+        number, at = _varint(packed, at)
+        yield number
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = content[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return number, at
+
+
+def _plain(content: bytes, compression: int) -> bytes:
+    """What was compressed chunk by chunk, each with a header of three bytes."""
+    if compression == 0:
+        return content
+    found, at = [], 0
+    while at < len(content):
+        header = int.from_bytes(content[at : at + 3], "little")
+        chunk = content[at + 3 : at + 3 + (header >> 1)]
+        at += 3 + len(chunk)
+        found.append(chunk if header & 1 else _decompressed(chunk, compression))
+    return b"".join(found)
+
+
+def _decompressed(chunk: bytes, compression: int) -> bytes:
+    if compression == _ZLIB:
+        return zlib.decompress(chunk, -zlib.MAX_WBITS)
+    if compression == _SNAPPY:
+        size, _ = _varint(chunk, 0)
+        return bytes(pa.Codec("snappy").decompress(chunk, size, asbytes=True))
+    if compression == _LZ4:
+        return _lz4(chunk)
+    if compression in _CODECS:
+        with pa.CompressedInputStream(pa.BufferReader(chunk), _CODECS[compression]) as stream:
+            return bytes(stream.read())
+    raise ValueError(f"compression {compression} is unknown")
+
+
+def _lz4(chunk: bytes) -> bytes:
+    """A block of LZ4, whose length nothing tells."""
+    found, at = bytearray(), 0
+    while at < len(chunk):
+        token, at = chunk[at], at + 1
+        length, at = _lz4_length(chunk, at, token >> 4)
+        found += chunk[at : at + length]
+        at += length
+        if at >= len(chunk):
+            break
+        back, at = int.from_bytes(chunk[at : at + 2], "little"), at + 2
+        length, at = _lz4_length(chunk, at, token & 15)
+        start = len(found) - back
+        for index in range(start, start + length + 4):
+            found.append(found[index])
+    return bytes(found)
+
+
+def _lz4_length(chunk: bytes, at: int, length: int) -> tuple[int, int]:
+    if length == 15:
+        while True:
+            byte, at = chunk[at], at + 1
+            length += byte
+            if byte != 0xFF:
+                break
+    return length, at
+
+
+@lru_cache(maxsize=64)
+def rules_of(zone: str) -> bytes | str:
+    """What two names of one zone have in common: the rules of the system's time zone database, else the name."""
+    if zone in _UTC:
+        return "UTC"
+    parts = zone.split("/")
+    if zone and all(part and part not in (".", "..") for part in parts):
+        for folder in TZPATH:
+            path = Path(folder, *parts)
+            if path.is_file():
+                return path.read_bytes()
+    return zone

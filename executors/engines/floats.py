@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Floating-point chunks that hold values on whose order readers and Parquet's format disagree.
+
+pyarrow leaves NaN out of the smallest and the largest value of a chunk, as the format says. Spark holds NaN greater
+than any number and skips by these bounds, so that ``d > 100`` would miss it. 0.0 and -0.0 are equal for every reader's
+rows, but a dictionary and a Bloom filter hold one of the two, and parquet-java skips a chunk that lacks the one it asks
+for.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+
+@dataclass(slots=True)
+class Odd:
+    """The leaf columns, by number, that have such values in some rows."""
+
+    nan: set[int] = field(default_factory=set)
+    zero: set[int] = field(default_factory=set)
+
+    def merge(self, other: "Odd") -> None:
+        """Count the columns of ``other`` in."""
+        self.nan |= other.nan
+        self.zero |= other.zero
+
+
+class OddFloats:
+    """Which leaf columns of a file that is being written have NaN or a zero, row group by row group."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        counts = [_leaf_count(kind) for kind in schema.types]
+        starts = [sum(counts[:index]) for index in range(len(counts))]
+        self._columns = [
+            (index, start)
+            for index, (kind, start) in enumerate(zip(schema.types, starts, strict=True))
+            if _has_floats(kind)
+        ]
+        #: where each write began, in rows of the file, and what it had
+        self._written: list[tuple[int, int, Odd]] = []
+        self._rows = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Look at rows that are written next."""
+        odd = Odd()
+        for index, start in self._columns:
+            for chunk in rows.column(index).chunks:
+                for leaf, values in enumerate(_leaves(chunk), start):
+                    if values is not None:
+                        _look(values, leaf, odd)
+        self._written.append((self._rows, self._rows + rows.num_rows, odd))
+        self._rows += rows.num_rows
+
+    def of_row_groups(self, counts: Sequence[int]) -> list[Odd]:
+        """What row groups with so many rows hold, which need not begin where a write began."""
+        found, begin = [], 0
+        for count in counts:
+            group = Odd()
+            for first, last, odd in self._written:
+                if first < begin + count and last > begin:
+                    group.merge(odd)
+            found.append(group)
+            begin += count
+        return found
+
+
+def _look(array: pa.Array, leaf: int, odd: Odd) -> None:
+    values = np.asarray(array.drop_null())
+    if leaf not in odd.nan and np.isnan(values).any():
+        odd.nan.add(leaf)
+    if leaf not in odd.zero and (values == 0).any():
+        odd.zero.add(leaf)
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    return pat.is_floating(kind) or any(_has_floats(child.type) for child in _children(kind))
+
+
+def _leaf_count(kind: pa.DataType) -> int:
+    children = _children(kind)
+    return sum(_leaf_count(child.type) for child in children) if children else 1
+
+
+def _children(kind: pa.DataType) -> Sequence[pa.Field]:
+    if pat.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    if pat.is_struct(kind):
+        return list(kind)
+    if _is_list(kind):
+        return [kind.value_field]
+    return []
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    kinds: Sequence[Callable[[pa.DataType], bool]] = (pat.is_list, pat.is_large_list, pat.is_fixed_size_list)
+    return any(check(kind) for check in kinds)
+
+
+def _leaves(array: pa.Array) -> Iterator[pa.Array | None]:
+    """Each leaf column at any depth in the order of a file's columns: its values where they are floating-point."""
+    kind = array.type
+    if pat.is_struct(kind):
+        for child in array.flatten():
+            yield from _leaves(child)
+    elif pat.is_map(kind):
+        entries = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        yield from _leaves(entries.flatten())
+    elif _is_list(kind):
+        yield from _leaves(array.flatten())
+    else:
+        yield array if pat.is_floating(kind) else None

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine ``stitch``: the stripes of ORC files copied as bytes, one file after the other, under one new footer.
+
+ORC's own library does so in Spark's driver (``OrcFile.mergeFiles``), as Hive's CONCATENATE does. No value is decoded,
+so that everything stays that depends on a writer: the time zone and calendar of timestamps, nanoseconds, padding,
+positional names, types that Spark does not know. Stripes stay as small as they are: this engine therefore comes last.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from executors.datafiles.orc_tail import OrcTail, read_tail
+from executors.engines.concat import reading
+from lake.engines import Task, Written
+from lake.errors import CancelRequested, Conflict, Transient, one_line
+from lake.filesystems import filesystem_of
+from lake.locations import uri_of
+from lake.plan import LeftOut, Progress, RewriteOptions
+from lake.ports import SparkProvider
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_TAILS_AT_ONCE = 8
+
+
+class StitchEngine:
+    """Rewrites groups of ORC files of one schema in the JVM of the session that ``spark`` gives; keeps their order."""
+
+    name = "stitch"
+
+    def __init__(self, spark: SparkProvider) -> None:
+        self._spark = spark
+
+    def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
+        """See ``lake.engines.Engine``."""
+        if options.sort_columns:
+            return f"it copies stripes and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
+        if options.compression is not None:
+            return "it copies stripes as they are compressed; unset compression"
+        if len(task.outputs) > len(task.inputs):
+            return "it writes no more files than it reads"
+        tails = tails_of(task.inputs)
+        if len(tails) == len(task.inputs):
+            return differing(tails)
+        return "only ORC files have stripes that it can copy"
+
+    def rewrite(
+        self,
+        tasks: Sequence[Task],
+        options: RewriteOptions,
+        report: Callable[[Progress], None],
+        cancelled: threading.Event,
+    ) -> Iterator[Written]:
+        """See ``lake.engines.Engine``. All groups with inputs that can't be read are told at once."""
+        spark = self._spark()
+        left_out: list[LeftOut] = []
+        total, done, rows = sum(task.bytes for task in tasks), 0, 0
+        for task in tasks:
+            try:
+                written = [_stitched(spark, task, *one, cancelled) for one in _shared(task)]
+            except Conflict as error:
+                left_out += error.args[1]
+                continue
+            done += task.bytes
+            rows += sum(file.rows for file in written)
+            report(Progress(bytes_done=done, bytes_total=total, rows_done=rows))
+            yield from written
+        if left_out:
+            raise Conflict(left_out[0].reason, tuple(left_out))
+
+
+def tails_of(paths: Sequence[str]) -> Mapping[str, OrcTail]:
+    """The tails of those ``paths`` that are ORC files and can be read, in their order."""
+
+    def read(path: str) -> OrcTail | None:
+        filesystem, place = filesystem_of(path)
+        with suppress(OSError, pa.ArrowException), filesystem.open_input_file(place) as file:
+            return read_tail(file)
+        return None
+
+    with ThreadPoolExecutor(_MOST_TAILS_AT_ONCE, "tails") as pool:
+        return {path: tail for path, tail in zip(paths, pool.map(read, paths), strict=True) if tail is not None}
+
+
+def differing(tails: Mapping[str, OrcTail]) -> str | None:
+    """Why stripes of these files can't be in one file, in words; None where they can."""
+    (first, one), *others = tails.items()
+    if one.is_encrypted:
+        return f"{first} is encrypted"
+    for path, other in others:
+        if other.columns != one.columns:
+            return f"{path} has another schema than {first}"
+        if (other.written_as, other.writer) != (one.written_as, one.writer) or other.is_proleptic != one.is_proleptic:
+            return f"{path} and {first} differ in compression, calendar, version or index of the format"
+        if other.zones != one.zones and "" in other.zones | one.zones:
+            return f"only one of {path} and {first} names the time zone of its timestamps"
+        key = next((key for key, value in other.metadata.items() if one.metadata.get(key, value) != value), None)
+        if key is not None:
+            return f"{path} and {first} differ in metadata {key}"
+    return None
+
+
+def _shared(task: Task) -> Iterator[tuple[Sequence[str], str]]:
+    """The inputs of each output, neighbours, so that outputs have as many bytes as whole inputs allow."""
+    sizes = []
+    for path in task.inputs:
+        filesystem, place = filesystem_of(path)
+        sizes.append(max(1, filesystem.get_file_info(place).size or 1))
+    total, outputs, at, before = sum(sizes), len(task.outputs), 0, 0
+    for number, output in enumerate(task.outputs):
+        most = len(task.inputs) - (outputs - number - 1)
+        begun = at
+        while at < most and (at == begun or (before + sizes[at] / 2) * outputs < (number + 1) * total):
+            before += sizes[at]
+            at += 1
+        if number == outputs - 1:
+            at = len(task.inputs)
+        yield task.inputs[begun:at], output
+
+
+def _stitched(
+    spark: "SparkSession", task: Task, inputs: Sequence[str], output: str, cancelled: threading.Event
+) -> Written:
+    """One output. Raises Conflict with the group left out where an input can't be read or has changed."""
+    if cancelled.is_set():
+        raise CancelRequested("cancelled during the rewrite")
+    for path in inputs:
+        filesystem, place = filesystem_of(path)
+        with reading(task, path), filesystem.open_input_file(place) as file:
+            tail = read_tail(file)
+    filesystem, place = filesystem_of(output)
+    folder, _, name = place.rpartition("/")
+    # A call that was given up may still be writing.
+    hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
+    location = output.removesuffix(place) + hidden
+    try:
+        merged = _merge(spark, inputs, location, is_proleptic=tail.is_proleptic)
+        if merged != len(inputs):
+            changed = LeftOut(group=task.group, reason=f"{len(inputs) - merged} of its ORC files can't be stitched")
+            raise Conflict(changed.reason, (changed,))
+        filesystem.move(hidden, place)
+        with filesystem.open_input_file(place) as file:
+            rows = read_tail(file).rows
+        return Written(group=task.group, path=output, bytes=int(filesystem.get_file_info(place).size), rows=rows)
+    except Conflict:
+        raise
+    except Exception as error:
+        raise Transient(f"ORC files of group {task.group} could not be stitched: {one_line(error)[:300]}") from error
+    finally:
+        with suppress(OSError):
+            filesystem.delete_file(hidden)
+
+
+def _merge(spark: "SparkSession", inputs: Sequence[str], output: str, *, is_proleptic: bool) -> int:
+    """How many of ``inputs`` are in the new file ``output``."""
+    context: Any = spark.sparkContext
+    jvm = context._jvm
+    path = jvm.org.apache.hadoop.fs.Path
+    library = jvm.org.apache.orc.OrcFile
+    options = library.writerOptions(context._jsc.hadoopConfiguration()).setProlepticGregorian(is_proleptic)
+    return len(library.mergeFiles(path(uri_of(output)), options, [path(uri_of(one)) for one in inputs]))

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Floating-point columns of Parquet files that Spark must not write with a dictionary.
+
+0.0 and -0.0 are equal for every reader's rows. Spark skips a chunk whose values are all in a dictionary that holds only
+the one zero when it is asked for the other. Where the files of a group were not skipped so, the new file must not be.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow.parquet as pq
+
+
+def undictionaried_zeros(metadata: pq.FileMetaData) -> Iterator[str]:
+    """The paths, in lower case, of floating-point columns outside of lists that may hold a zero in a chunk of a file
+    whose values are not all in a dictionary."""
+    for number in range(metadata.num_columns):
+        column = metadata.schema.column(number)
+        if column.physical_type in ("FLOAT", "DOUBLE") and not column.max_repetition_level:
+            chunks = (metadata.row_group(group).column(number) for group in range(metadata.num_row_groups))
+            if any(_may_hold_zero(chunk) and not _is_all_in_dictionary(chunk) for chunk in chunks):
+                yield str(column.path).lower()
+
+
+def _may_hold_zero(chunk: pq.ColumnChunkMetaData) -> bool:
+    told = chunk.statistics
+    return told is None or not told.has_min_max or bool(told.min <= 0 <= told.max)
+
+
+def _is_all_in_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Whether it is as Spark writes such a chunk; that of another writer counts as not."""
+    return "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings
+
+
+def float_paths(schema: str) -> Iterator[str]:
+    """The paths of floating-point columns and fields of structs, at any depth, in ``schema``, Spark's JSON."""
+
+    def below(fields: list[Mapping[str, Any]], start: str) -> Iterator[str]:
+        for field in fields:
+            kind, path = field["type"], start + field["name"]
+            if kind in ("float", "double"):
+                yield path
+            elif isinstance(kind, dict) and kind["type"] == "struct":
+                yield from below(kind["fields"], path + ".")
+
+    return below(json.loads(schema)["fields"], "")

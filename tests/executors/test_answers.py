@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DuckDB and pyarrow answer the same over files that the engine ``arrow`` wrote as over all rows, none skipped."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from answer_cases import Batch, batch
+from answer_readers import files, in_duckdb, in_duckdb_unskipped, in_pyarrow, in_pyarrow_unskipped
+from answer_writers import written_by_duckdb, written_by_pyarrow
+from support import SOAK
+
+from executors.engines import concat
+from executors.engines.arrow import ArrowEngine
+from executors.engines.backends import InProcess
+from lake.engines import Task
+from lake.plan import RewriteOptions
+
+OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
+SEEDS = range(1_000 if SOAK else 40)
+
+
+def different(folder: Path, seed: int) -> Iterator[str]:
+    """Conditions of the batch of ``seed`` that a reader answers otherwise over new files, in words."""
+    drawn = batch(seed, tables=1, predicates=30)
+    random = Random(seed)
+    (tables,) = drawn.tables
+    folder.mkdir()
+    by_duckdb = random.random() < 0.4
+    paths = written_by_duckdb(folder, tables) if by_duckdb else written_by_pyarrow(random, folder, tables)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(concat, "_ROW_GROUP_BYTES", random.choice([1, 8 << 20]))
+        new = rewritten(folder, paths, random.choice([1, 2]))
+    yield from compared(drawn, new, f"seed {seed}, written by {'DuckDB' if by_duckdb else 'pyarrow'}")
+
+
+def rewritten(folder: Path, paths: Sequence[str], count: int) -> list[str]:
+    names = tuple(str(folder / f"new-{number}.parquet") for number in range(count))
+    task = Task(group=0, inputs=tuple(paths), outputs=names, bytes=1)
+    engine = ArrowEngine(InProcess(1))
+    assert engine.obstacle(task, OPTIONS) is None
+    return [file.path for file in engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())]
+
+
+def compared(drawn: Batch, new: Sequence[str], told: str) -> Iterator[str]:
+    asked, of_pyarrow = drawn.predicates, [one for one in drawn.predicates if not one.names_nan]
+    found = {
+        "DuckDB": (asked, in_duckdb_unskipped(drawn.rows, asked), in_duckdb(new, asked)),
+        "pyarrow": (
+            of_pyarrow,
+            in_pyarrow_unskipped(drawn.rows, of_pyarrow),
+            in_pyarrow(files(new, drawn.rows.schema), of_pyarrow),
+        ),
+    }
+    for reader, answers in found.items():
+        for one, before, after in zip(*answers, strict=True):
+            if before != after:
+                yield f"{told}, {reader}: {one.duckdb}: {sorted(after)} instead of {sorted(before)}"
+
+
+@pytest.mark.slow
+def test_duckdb_and_pyarrow_answer_over_new_files_as_they_do_where_nothing_is_skipped(tmp_path: Path):
+    assert [line for seed in SEEDS for line in different(tmp_path / str(seed), seed)] == []
