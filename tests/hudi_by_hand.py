@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -145,8 +145,10 @@ def without_java(table: ByHand) -> Any:
     return SimpleNamespace(
         table=table.ref,
         storage=storage,
+        zones=SimpleNamespace(now=lambda: datetime.now(UTC)),
         bundle=SimpleNamespace(check_serves_others=lambda *_: None),
         timeline=lambda: Timeline(storage),
+        follow=lambda *_, **__: None,
         locked=lambda *_, **__: nullcontext(),
         confirm_lock=lambda _: None,
         has_lost=lambda _: False,

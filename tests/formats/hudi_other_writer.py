@@ -43,7 +43,8 @@ class OtherWriters:
 class OtherWriter:
     """The writer's process. Its answers come in the order of the writes."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, environment: Mapping[str, str] | None = None) -> None:
+        """``environment`` has the variables in which the process differs from this one."""
         self._orders = self._answered = 0
         self._is_stopped = False
         tests = Path(__file__).parent
@@ -51,7 +52,7 @@ class OtherWriter:
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, __file__],
-                env=os.environ | {"PYTHONPATH": path},
+                env=os.environ | {"PYTHONPATH": path} | dict(environment or {}),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -36,6 +36,8 @@ INDEXES = STATISTICS | {
 LOCK = FS_LOCK | {"hoodie.client.heartbeat.interval_in_ms": "60000"}
 """A writer counts as alive for as long as a test takes."""
 QUICK_LOCK = LOCK | {"hoodie.write.lock.client.num_retries": "3", "hoodie.write.lock.num_retries": "3"}
+NO_CLEANER = {"hoodie.clean.automatic": "false"}
+"""What ``hudi_tables.write`` says where a test does not say otherwise."""
 Build = Callable[[Any, Path], None]
 
 
@@ -100,7 +102,7 @@ class Table:
             location=str(self.base),
             concurrency=Concurrency.OCC if occ else Concurrency.SINGLE_WRITER,
             on_conflict=self.on_conflict,
-            write_options=SMALL_BLOOM | self.options,
+            write_options=SMALL_BLOOM | NO_CLEANER | self.options,
         )
 
     def writer(self) -> HudiWriter:

@@ -189,7 +189,7 @@ def test_a_clustering_that_somebody_else_has_begun_is_left_to_him(scheduled: Sch
     table, plan = scheduled()
     requested = timeline_file(table.base, "*.clustering.requested")
     requested.with_name(requested.name.replace(".requested", ".inflight")).write_bytes(b"")
-    with table.writer() as writer, pytest.raises(Transient, match=r"somebody else has begun clustering .* rollback"):
+    with table.writer() as writer, pytest.raises(Transient, match=r"another process has begun clustering .* rollback"):
         writer.prepare(plan, 1)
     (entry,) = FORMAT.unfinished(table.ref)
     assert entry.begun

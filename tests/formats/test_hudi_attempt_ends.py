@@ -114,7 +114,7 @@ def test_a_commit_whose_end_nobody_saw_is_unknown(table: NewTable, monkeypatch: 
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         monkeypatch.setattr(type(bundle_of(trips.spark)), "commit_clustering", dead)
-        with pytest.raises(CommitUnknown, match="Java process ended while committing"):
+        with pytest.raises(CommitUnknown, match="Java process did not answer while committing"):
             writer.commit(rewrite)
         monkeypatch.undo()
         assert writer.discard(plan.plan_id, None) == 1

@@ -34,7 +34,8 @@ def table(hdfs: HadoopCluster, monkeypatch: pytest.MonkeyPatch) -> TableRef:
 def lock(table: TableRef, pid: int = 1) -> HdfsExclusion:
     """The lock as a Java process would hold it, in a Python process of its own."""
     handle = SimpleNamespace(current=lambda: SimpleNamespace(pid=lambda: pid))
-    jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=handle)))
+    thread = SimpleNamespace(currentThread=lambda: SimpleNamespace(getId=lambda: 1))
+    jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=handle, Thread=thread)))
     made = HdfsExclusion(table, Storage(table.location), jvm)
     made._place = lambda: id(made)  # type: ignore[method-assign]  # not the threads of one process
     return made

@@ -52,9 +52,9 @@ def process() -> Iterator["subprocess.Popen[bytes]"]:
 def lock(pid: int) -> ObjectExclusion:
     """The lock as the Java process ``pid`` would hold it, in a Python process of its own."""
     handle = SimpleNamespace(current=lambda: SimpleNamespace(pid=lambda: pid))
-    found = ObjectExclusion(
-        TRIPS, "lake/trips", SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=handle)))
-    )
+    thread = SimpleNamespace(currentThread=lambda: SimpleNamespace(getId=lambda: 1))
+    lang = SimpleNamespace(ProcessHandle=handle, Thread=thread)
+    found = ObjectExclusion(TRIPS, "lake/trips", SimpleNamespace(java=SimpleNamespace(lang=lang)))
     found._place = lambda: (pid, "lake/trips")  # type: ignore[method-assign]  # not the threads of one process
     return found
 
@@ -139,6 +139,33 @@ def test_f2_a_lock_that_could_not_be_given_back_on_s3_is_ours_to_take_again(empt
     again = lock(process.pid)
     again.take("cleaning")
     again.give_back()
+
+
+def test_h8_a_lock_on_s3_is_kept_while_a_java_process_that_does_not_answer_lives_and_free_when_it_was_killed(
+    emptied, process, monkeypatch
+):
+    monkeypatch.setattr(exclusion, "_END_POLL_SECONDS", 0.01)
+    ours, theirs = lock(process.pid), lock(1)
+    ours.take("committing")
+
+    def no_answer() -> Any:
+        raise ConnectionResetError("Connection reset by peer")
+
+    ours._jvm.java.lang.Thread.currentThread = no_answer
+    ended = threading.Event()
+    ours.when_idle(ended.set)
+    ours.give_back()
+    with pytest.raises(Transient, match=rf"process {process.pid} of host .* has been committing since"):
+        theirs.take("x")
+    with pytest.raises(Transient):
+        ours.take("again")  # nor does another attempt of the same process
+    assert not ended.is_set()
+    process.kill()
+    process.wait()
+    assert ended.wait(30)
+    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(seconds=30))
+    theirs.take("cleaning")
+    theirs.give_back()
 
 
 def test_f2_a_write_whose_answer_was_lost_is_found_to_be_ours(emptied, process):

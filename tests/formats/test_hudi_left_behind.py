@@ -21,7 +21,8 @@ from executors.outcome import Result
 from executors.rescue import rescue_one, sweep
 from executors.run import run_plan
 from lake.errors import Conflict, Transient
-from lake.formats.hudi.pending.attempts import DIRECTORY
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.pending.attempts import DIRECTORY, OpenAttempt
 from lake.identity import Process
 from lake.plan import Claim, Plan
 from service.config.loader import load
@@ -108,8 +109,11 @@ def test_f3_what_a_cancelled_compaction_had_to_leave_is_executed_by_a_later_plan
     def adopted() -> list[Plan]:
         return adopt(store, table, FORMAT.unfinished(six.ref), snapshot="", actor="scan")
 
-    assert adopted() == [], "its executor may only be asleep"
-    silent(six)
+    sleeper = OpenAttempt(
+        Storage(str(six.base)), six.timeline(), instant, claim.plan.plan_id, claim.epoch, Process.of(os.getpid())
+    )
+    assert adopted() == [], "an executor that has signed may only be asleep"
+    sleeper.end()
     (plan,) = adopted()
     assert (plan.adopted, len(plan.groups)) == (instant, 2)
     assert adopted() == []

@@ -5,11 +5,14 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
+from hive_metastore import MetastoreServer
 from hudi_other_writer import OtherWriter
 from hudi_writing import LOCK, NewTable, Table, ignore
 from py4j.protocol import Py4JJavaError
@@ -184,6 +187,104 @@ def test_lakefold_and_a_writer_exclude_each_other_through_zookeeper(
     assert len(rows) == len(rows_before) + 50
     assert set(rows_before) < set(rows)
     assert contenders() == 0
+
+
+def test_h5_a_lock_whose_zookeeper_session_ended_is_lost_though_another_thread_of_the_process_has_it(
+    table: NewTable, zookeeper: int
+) -> None:
+    lock = {
+        "hoodie.write.lock.provider": f"{PROVIDERS}ZookeeperBasedLockProvider",
+        "hoodie.write.lock.zookeeper.url": f"127.0.0.1:{zookeeper}",
+        "hoodie.write.lock.zookeeper.base_path": "/hudi",
+        "hoodie.write.lock.zookeeper.lock_key": "trips",
+    }
+    trips = table(**lock)
+    rows, plan = trips.rows(), trips.plan()
+    other = HudiClient(trips.ref, trips.spark)
+    manager = other._guard.getTableServiceClient().getTransactionManager()
+
+    def lose_session(client: HudiClient) -> None:
+        """End the session as the server does when it has not heard of it for long, and give the lock to a writer."""
+        provider = client.bundle.lock_provider(client._guard)
+        curator = client.bundle.hidden_field(provider, "curatorFrameworkClient")
+        session = curator.getZookeeperClient().getZooKeeper()
+        kind = client.jvm.org.apache.zookeeper.ZooKeeper
+        same = kind(f"127.0.0.1:{zookeeper}", 10_000, None, session.getSessionId(), session.getSessionPasswd())
+        wait_for(lambda: same.getState().isConnected(), "a second connection of the session")
+        same.close()
+        manager.beginStateChange(other.absent, other.absent)
+
+    client = HudiClient(trips.ref, trips.spark)
+    with client.locked("testing"):
+        client.confirm_lock("testing")
+        lose_session(client)
+        with pytest.raises(
+            Transient, match=r"lock was lost while testing: its node /hudi/trips/\S+ on ZooKeeper is gone"
+        ):
+            client.confirm_lock("testing")
+    client.close()
+    manager.endStateChange(other.absent)
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        writer.fence = lambda: lose_session(writer._open())
+        with pytest.raises(Transient, match="lock was lost while committing"):
+            writer.commit(rewrite)
+        manager.endStateChange(other.absent)
+        writer.fence = lambda: None
+        writer.commit(rewrite)
+    other.close()
+    assert trips.rows() == rows
+
+
+@pytest.fixture
+def locking(spark: Any) -> Iterator[MetastoreServer]:
+    """A Hive metastore with the tables that its locks are in."""
+    server, java = MetastoreServer(), spark.sparkContext._jvm
+    url, conf = f"jdbc:derby:;databaseName={server.home}/derby", java.org.apache.hadoop.hive.conf.HiveConf()
+    conf.set("javax.jdo.option.ConnectionURL", f"{url};create=true")
+    java.org.apache.hadoop.hive.metastore.txn.TxnDbUtil.prepDb(conf)
+    with suppress(Py4JJavaError):  # as Derby says that a database is closed, which only one process may have open
+        java.org.apache.derby.jdbc.EmbeddedDriver().connect(f"{url};shutdown=true", java.java.util.Properties())
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+def test_h5_a_lock_that_the_metastore_has_let_expire_is_lost_and_ends_the_commit(
+    table: NewTable, locking: MetastoreServer
+) -> None:
+    lock = {
+        "hoodie.write.lock.provider": "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
+        "hoodie.write.lock.hivemetastore.database": "default",
+        "hoodie.write.lock.hivemetastore.table": "trips",
+        "hoodie.write.lock.hivemetastore.uris": locking.uri,
+        "hoodie.write.lock.wait_time_ms": "20000",
+        "hoodie.write.lock.client.num_retries": "1",
+    }
+    trips = table(**lock)
+    rows, plan = trips.rows(), trips.plan()
+    other = HudiClient(trips.ref, trips.spark)
+    manager = other._guard.getTableServiceClient().getTransactionManager()
+
+    def lose(client: HudiClient) -> None:
+        """Free the lock as the metastore does when it has not heard of it for long, and give it to a writer."""
+        provider = client.bundle.lock_provider(client._guard)
+        provider.getHiveClient().unlock(provider.getLock().getLockid())
+        manager.beginStateChange(other.absent, other.absent)
+
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        writer.fence = lambda: lose(writer._open())
+        reason = r"lock was lost while committing: the metastore does not know lock \d+ any more"
+        with pytest.raises(Transient, match=reason):
+            writer.commit(rewrite)
+        manager.endStateChange(other.absent)
+        writer.fence = lambda: None
+        writer.commit(rewrite)
+    other.close()
+    assert trips.rows() == rows
 
 
 @pytest.mark.shown_by(

@@ -148,6 +148,8 @@ def test_optimistic_concurrency_needs_the_writers_lock_provider(templates: Templ
     assert "single_writer" in text
     in_process = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
     assert "one JVM" in refusal(ref(base, concurrency=Concurrency.OCC, write_options={PROVIDER: in_process}))
+    none = {PROVIDER: "org.apache.hudi.client.transaction.lock.NoopLockProvider"}
+    assert "NoopLockProvider locks nothing" in refusal(ref(base, concurrency=Concurrency.OCC, write_options=none))
     single = FS_LOCK | {"hoodie.write.concurrency.mode": "single_writer"}
     assert "contradicts" in refusal(ref(base, concurrency=Concurrency.OCC, write_options=single))
     FORMAT.check(ref(base, concurrency=Concurrency.OCC, write_options=FS_LOCK))

@@ -4,17 +4,19 @@
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_tables import run_service
-from hudi_writing import ARCHIVING, FORMAT, Table, ignore, insert, make_table
+from hudi_tables import METADATA, run_service
+from hudi_writing import ARCHIVING, FORMAT, LOCK, Table, ignore, insert, make_table
 
 from lake.errors import Conflict, LakefoldError, Transient
 from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.pending.late_files import find_late
 from lake.formats.hudi.rewrite import execute
 from lake.formats.hudi.timeline.timeline import write_stats
 
@@ -225,3 +227,66 @@ def test_what_a_writer_executes_of_a_plan_that_ended_is_not_withdrawn_and_its_co
     commit = FORMAT.committed(trips.ref, plan.plan_id)
     assert commit is not None
     assert commit.instant == prepared.instant
+
+
+def waits_to_take_back(trips: Table) -> bool:
+    """Whether a thread of the JVM waits for the table's lock, to take an inflight clustering back."""
+    dump = trips.spark._jvm.java.lang.management.ManagementFactory.getThreadMXBean().dumpAllThreads(False, False)
+    stacks = ({frame.getMethodName() for frame in thread.getStackTrace()} for thread in dump)
+    return any({"rollbackInflightInstant", "lock"} <= names for names in stacks)
+
+
+@pytest.mark.slow
+def test_plus_a_writer_that_waits_for_the_lock_to_take_a_plan_back_does_not_take_its_commit_back(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Hudi looks at the instant before it waits for the lock and not after it."""
+    patience = dict.fromkeys(("hoodie.write.lock.client.num_retries", "hoodie.write.lock.num_retries"), "600")
+    patience |= {
+        "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
+        "hoodie.write.lock.wait_time_ms_between_retry": "100",
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.clean.failed.writes.policy": "LAZY",
+    }
+    trips = make_table(spark, tmp_path, "metadata", LOCK)
+    options = LOCK | patience
+    before = trips.rows(), trips.other_rows()
+    with ThreadPoolExecutor() as pool, trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
+        others: list[Future[None]] = []
+
+        def fence() -> None:
+            if not others:
+                others.append(pool.submit(run_service, spark, "run_clustering", Path(trips.base), "execute", **options))
+                while not (others[0].done() or waits_to_take_back(trips)):
+                    time.sleep(0.05)
+
+        writer.fence = fence
+        commit = writer.commit(rewrite)
+        assert "Error rolling back using marker files" in str(others[0].exception())
+    assert (trips.rows(), trips.other_rows()) == before
+    FORMAT.check(trips.ref)
+    assert find_late(Storage(str(trips.base)), trips.timeline()) == []
+    insert(trips, 6, **ARCHIVING | METADATA | {"hoodie.clean.automatic": "true"})
+    assert trips.timeline().find(commit.instant) is None, "the archiver has been at work"
+    assert trips.temporary() == []
+    assert len(trips.rows()) == len(before[0]) + 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("act", ["rollback", "restore"])
+def test_plus_an_owner_can_take_back_a_commit_that_is_guarded(spark: Any, tmp_path: Path, act: str) -> None:
+    trips = make_table(spark, tmp_path, "metadata", LOCK)
+    before = trips.rows(), trips.other_rows()
+    with trips.writer() as owner:
+        owner._open().worker.savepoint("owner", "before a change")
+    commit = trips.run(trips.plan())
+    assert trips.temporary() != []
+    with trips.writer() as owner:
+        java = owner._open().worker
+        if act == "rollback":
+            java.rollback(commit.instant)
+        else:
+            java.restoreToSavepoint(*trips.timeline().savepoints())
+    assert trips.files_of(commit.instant) == set()
+    assert (trips.rows(), trips.other_rows()) == before

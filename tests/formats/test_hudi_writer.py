@@ -142,9 +142,9 @@ def test_a_group_that_went_stale_is_left_out_and_the_others_commit(table: NewTab
 def _pending_commit(trips: Table, partition: str, operation: str = "UPSERT") -> None:
     """Leave the timeline as a writer does that is working on ``partition``."""
     directory = trips.base / ".hoodie/timeline"
-    (directory / "29991231235959000.commit.requested").touch()
+    (directory / "20260101000000000.commit.requested").touch()
     stat = f'{{"fileId": "f", "path": null, "partitionPath": "{partition}"}}'
-    (directory / "29991231235959000.inflight").write_text(
+    (directory / "20260101000000000.inflight").write_text(
         f'{{"partitionToWriteStats": {{"{partition}": [{stat}]}}, "operationType": "{operation}"}}'
     )
 
@@ -157,9 +157,9 @@ def test_a_plan_waits_for_a_writer_that_is_inflight_on_its_partitions_only(
     plan = trips.plan(partitions=["dt=2026-01-01"])
     _pending_commit(trips, "dt=2026-01-01")
     with trips.writer() as writer:
-        with pytest.raises(Conflict, match=r"a writer is inflight \(commit 29991231235959000 on partition 'dt=2026"):
+        with pytest.raises(Conflict, match=r"a writer is inflight \(commit 20260101000000000 on partition 'dt=2026"):
             writer.prepare(plan, 1)
-        (trips.base / ".hoodie/timeline/29991231235959000.inflight").unlink()
+        (trips.base / ".hoodie/timeline/20260101000000000.inflight").unlink()
         with pytest.raises(Conflict, match="partitions it does not name yet"):
             writer.prepare(plan, 1)
         _pending_commit(trips, "dt=2026-01-02")
@@ -174,8 +174,8 @@ def test_a_plan_takes_the_gap_that_a_writer_leaves(table: NewTable) -> None:
     timeline = trips.base / ".hoodie/timeline"
 
     def end_the_write() -> None:
-        (timeline / "29991231235959000.inflight").unlink()
-        (timeline / "29991231235959000.commit.requested").unlink()
+        (timeline / "20260101000000000.inflight").unlink()
+        (timeline / "20260101000000000.commit.requested").unlink()
 
     writing = threading.Timer(1.5, end_the_write)
     writing.start()
@@ -195,13 +195,13 @@ def test_a_dead_writer_of_an_optimistic_table_does_not_hold_a_plan_up(
     _pending_commit(trips, "dt=2026-01-01")
     heartbeats = trips.base / ".hoodie/.heartbeat"
     heartbeats.mkdir(exist_ok=True)
-    (heartbeats / "29991231235959000").touch()
+    (heartbeats / "20260101000000000").touch()
     with trips.writer() as writer, pytest.raises(Conflict, match="a writer is inflight"):
         writer.prepare(plan, 1)
-    (heartbeats / "29991231235959000").unlink()
+    (heartbeats / "20260101000000000").unlink()
     trips.run(plan)
     assert trips.rows() == rows
-    assert trips.timeline().pending[0].time == "29991231235959000", "rolling it back is its owner's business"
+    assert trips.timeline().pending[0].time == "20260101000000000", "rolling it back is its owner's business"
 
 
 def test_only_the_writer_that_wrote_the_files_can_commit_them(table: NewTable) -> None:

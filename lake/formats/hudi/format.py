@@ -17,6 +17,8 @@ from lake.formats.hudi.pending.late_files import find_late
 from lake.formats.hudi.pending.unfinished import unfinished
 from lake.formats.hudi.read.commits import find_commit, landed, pending_plan_ids, reasons_to_close, reasons_to_keep
 from lake.formats.hudi.read.describe import describe_table
+from lake.formats.hudi.read.live_writes import holds_nothing
+from lake.formats.hudi.read.lost_writes import refuse_lost_writes
 from lake.formats.hudi.read.overlaps import overlaps
 from lake.formats.hudi.read.past import past
 from lake.formats.hudi.read.refusals import check_table
@@ -25,13 +27,16 @@ from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.history import Check, History, go_on
 from lake.locations import canonical_location
-from lake.model import Snapshot, TableRef
+from lake.model import Snapshot, TableRef, Unsearched
 from lake.optional import Resurrected, Unfinished
 from lake.plan import Commit, SupersededVersion
 from lake.ports import Capability, SparkProvider, TableWriter, Verification
 
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+
+#: what ext file systems have at their root for fsck, readable by root alone
+_LOST_FILES = "lost+found"
 
 SEARCH_DEPTH = 4
 """How many directory levels below a location are searched for tables."""
@@ -49,33 +54,21 @@ class HudiFormat:
     services = ("clean", "archive", "rollback")
     session = SESSION
 
-    def discover(self, location: str) -> Iterator[TableRef]:
+    def discover(self, location: str) -> Iterator[TableRef | Unsearched]:
         """See ``TableFormat``. Searches four levels, never inside a table.
 
-        Raises Rejected when there is no such directory, and after the last table where directories that may hold some
-        can't be read or have lost their ``hoodie.properties``.
+        ``Unsearched`` are directories that can't be read, or that have lost their ``hoodie.properties``.
         """
         top = Storage(location)
         if top.info("").type != pafs.FileType.Directory:
             raise Rejected(f"{location}: no such directory; give a Hudi table or a directory that holds some")
         location = location.rstrip("/") if location.startswith("file:") else canonical_location(location)
-        seen = everything = [_look_at(location)]
-        problems: list[str] = []
-
-        def look_below(child: str) -> tuple[TableRef | None, list[str]]:
-            try:
-                return _look_at(child)
-            except Rejected as error:
-                problems.append(str(error))
-                return None, []
-
+        seen = [_look_at(location)]
+        everything = [found for found, _ in seen]
         for _ in range(SEARCH_DEPTH):
-            seen = top.each(look_below, [child for _, children in seen for child in children])
-            everything = everything + seen
-        yield from sorted((table for table, _ in everything if table is not None), key=lambda table: table.location)
-        if problems:
-            more = f" (and {len(problems) - 1} more directories)" if len(problems) > 1 else ""
-            raise Rejected(f"{min(problems)}{more}")
+            seen = top.each(_look_below, [child for _, children in seen for child in children])
+            everything += [found for found, _ in seen]
+        yield from sorted((found for found in everything if found is not None), key=lambda found: found.location)
 
     def check(self, table: TableRef) -> None:
         """See ``TableFormat``."""
@@ -90,7 +83,11 @@ class HudiFormat:
 
         def look_up() -> Commit | None:
             storage = Storage(table.location)
-            return find_commit(storage, Timeline(storage), plan_id)
+            timeline = Timeline(storage)
+            found = find_commit(storage, timeline, plan_id)
+            if found is not None:
+                refuse_lost_writes(table.name, timeline, found.instant)
+            return found
 
         return _twice(table, look_up)
 
@@ -99,7 +96,11 @@ class HudiFormat:
 
         def look_up() -> Mapping[str, Commit]:
             storage = Storage(table.location)
-            return landed(storage, Timeline(storage), plan_ids)
+            timeline = Timeline(storage)
+            found = landed(storage, timeline, plan_ids)
+            for commit in found.values():
+                refuse_lost_writes(table.name, timeline, commit.instant)
+            return found
 
         return _twice(table, look_up)
 
@@ -121,7 +122,7 @@ class HudiFormat:
 
         def ask() -> Mapping[str, str | None]:
             storage = Storage(table.location)
-            return reasons_to_keep(storage, Timeline(storage), versions)
+            return reasons_to_keep(storage, Timeline(storage), versions, table.write_options)
 
         return _twice(table, ask)
 
@@ -184,7 +185,17 @@ class HudiFormat:
         return HudiWriter(table, spark)
 
 
-def _look_at(location: str) -> tuple[TableRef | None, list[str]]:
+def _look_below(location: str) -> tuple[TableRef | Unsearched | None, list[str]]:
+    """``_look_at``, with an error as what was found there."""
+    try:
+        return _look_at(location)
+    except (Rejected, Transient) as error:
+        return Unsearched(location=location, reason=str(error)), []
+    except FileNotFoundError:  # removed meanwhile
+        return None, []
+
+
+def _look_at(location: str) -> tuple[TableRef | Unsearched | None, list[str]]:
     """The table at ``location``, or without one the directories there that may hold some."""
     storage = Storage(location)
     if storage.is_file(PROPERTIES):
@@ -197,7 +208,7 @@ def _look_at(location: str) -> tuple[TableRef | None, list[str]]:
             f"{location} has a directory .hoodie and no {PROPERTIES}, so that nobody can read it as a Hudi table; put "
             "that file back from a backup, or remove what is left of the table"
         )
-    return None, [f"{location}/{name}" for name in names if not name.startswith((".", "_"))]
+    return None, [f"{location}/{name}" for name in names if not name.startswith((".", "_")) and name != _LOST_FILES]
 
 
 def _table_at(storage: Storage, location: str) -> TableRef:
@@ -211,14 +222,16 @@ def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
     storage = Storage(table.location)
     found = look(storage, partitions)
     timeline = found.timeline
+    busy = busy_groups(timeline, lambda instant: holds_nothing(table, storage, timeline, instant))
     return Snapshot(
         table=table,
         instant=timeline.newest,
         taken_at=found.taken_at,
-        slices=slices_table([*found.slices, *found.unseen], timeline, busy_groups(timeline)),
+        slices=slices_table([*found.slices, *found.unseen], timeline, busy),
         uncompacted_commits=delta_commits(timeline),
         damaged=first_of_each_group(found.damage),
         overlaps=overlaps(timeline),
+        foreign_files=found.on_disk.foreign,
     )
 
 

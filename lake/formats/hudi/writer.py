@@ -64,6 +64,8 @@ class HudiWriter:
         self._attempt: OpenAttempt | None = None
         #: see ``lake.optional.Fenced``
         self.fence: Callable[[], None] = lambda: None
+        #: see ``lake.optional.Retains``
+        self.retention = timedelta()
         #: see ``TableWriter``
         self.journal: Journal = lambda staged: None
 
@@ -140,8 +142,12 @@ class HudiWriter:
 
     def _end_attempt(self) -> None:
         attempt, self._attempt = self._attempt, None
-        if attempt is not None:
+        if attempt is None:
+            return
+        if self._client is None:
             attempt.end()
+        else:
+            self._client.when_idle(attempt.end)
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         """See ``TableWriter``; CancelRequested after ``cancel``."""
@@ -207,7 +213,7 @@ class HudiWriter:
         """See ``TableWriter``."""
         with outcomes(self.table, "cleaning"):
             self._check_contents()
-            return deletion.delete(self._open(), versions, self.fence)
+            return deletion.delete(self._open(), versions, self.fence, self.retention)
 
     def remove_late_files(self, instants: Collection[str]) -> Sequence[str]:
         """See ``RemovesLateFiles``."""
@@ -220,7 +226,7 @@ class HudiWriter:
         with outcomes(self.table, "opening the table"):
             self._check_contents()
             client = self._open()
-        return services.maintain(client, wanted, retained)
+        return services.maintain(client, wanted, retained, self.retention)
 
     def roll_back(self, instant: str) -> str:
         """See ``TableWriter``."""

@@ -9,8 +9,9 @@ section of the guard. The split is a safeguard: where Hudi 1.2 fails to get the 
 
 import io
 import json
+import logging
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
@@ -20,14 +21,16 @@ import fastavro
 
 from lake.errors import Transient
 from lake.formats.hudi.client.table_lock import CONCURRENCY_MODE, TableLock, concurrency_options
-from lake.formats.hudi.client.write_options import index_options, key_options, plan_options
+from lake.formats.hudi.client.write_options import index_options, key_options, plan_options, skew_options
 from lake.formats.hudi.files.storage import Storage, table_properties
 from lake.formats.hudi.inputs.engine_choice import Engine, choose_engine, turned_to_text
 from lake.formats.hudi.jvm.bundle import bundle_of
 from lake.formats.hudi.jvm.class_cache import packages_of
 from lake.formats.hudi.jvm.outcomes import translate
+from lake.formats.hudi.jvm.zones import zones_of
 from lake.formats.hudi.locks.on_conflict import conflict_options
 from lake.formats.hudi.pending.begun import Begun
+from lake.formats.hudi.pending.heartbeats import is_expired
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.streaming_writers import streaming_writer
 from lake.formats.hudi.timeline.timeline import Timeline
@@ -38,6 +41,9 @@ from lake.units import format_duration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+#: properties that writers change at any time, and that the client follows
+_FOLLOWED = ("hoodie.table.metadata.partitions", "hoodie.table.checksum", "hoodie.table.index.defs.path")
 #: how long a commit or a clean waits for a gap between streaming writes
 STREAMING_WAIT = timedelta(seconds=60)
 _STREAMING_POLL_SECONDS = 0.5
@@ -64,26 +70,41 @@ class HudiClient:
             raise translate(error, table, "opening the table") from error
 
     def _open(self) -> None:
-        jvm = self.jvm
         self.bundle = bundle_of(self.spark)
-        java_context = self.spark.sparkContext._jsc
-        hudi = jvm.org.apache.hudi
-        conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(java_context.hadoopConfiguration())
-        builder = hudi.common.table.HoodieTableMetaClient.builder()
-        self.meta: Any = builder.setConf(conf).setBasePath(self.storage.uri).build()
-        config = self.meta.getTableConfig()
-        version = config.getTableVersion().versionCode()
-        self.bundle.check_table_version(self.table.name, version)
-        self.base: str = self.meta.getBasePath().toString()
-        # Without it Hudi could not even withdraw what is pending.
-        self.has_metadata_table: bool = config.isMetadataTableAvailable() and metadata_table.is_there(self.storage)
+        self.zones = zones_of(self.spark)
+        self._read_table()
         sql = self._session()._jsparkSession.sqlContext()
-        self.context: Any = hudi.client.common.HoodieSparkEngineContext(java_context, sql)
+        context = self.jvm.org.apache.hudi.client.common.HoodieSparkEngineContext
+        self.context: Any = context(self.spark.sparkContext._jsc, sql)
         self.schema: Any = self.bundle.table_schema(self.meta, meta_columns=False)
         #: with the meta columns, if the table has them
         self.reader_schema: Any = self.bundle.table_schema(self.meta, meta_columns=True)
+        fixed = self._fixed_options()
+        self._guard = self._client(
+            {**self.table.write_options, **conflict_options(self.table), **concurrency_options(self.table), **fixed}
+        )
+        self._lock = TableLock(self.table, self.spark, self._guard, self.bundle)
+        self._open_worker(fixed)
+
+    def _read_table(self) -> None:
+        """Take the table's properties as they are now."""
+        self.properties = table_properties(self.storage)
+        hudi = self.jvm.org.apache.hudi
+        conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(self.spark.sparkContext._jsc.hadoopConfiguration())
+        builder = hudi.common.table.HoodieTableMetaClient.builder()
+        self.meta: Any = builder.setConf(conf).setBasePath(self.storage.uri).build()
+        config = self.meta.getTableConfig()
+        self.bundle.check_table_version(self.table.name, config.getTableVersion().versionCode())
+        self.base: str = self.meta.getBasePath().toString()
+        # Without it Hudi could not even withdraw what is pending.
+        self.has_metadata_table: bool = config.isMetadataTableAvailable() and metadata_table.is_there(self.storage)
+
+    def _fixed_options(self) -> dict[str, str]:
+        """Write options that the table's properties, and the plan, leave no choice of."""
+        config = self.meta.getTableConfig()
+        version = config.getTableVersion().versionCode()
         indexes = index_options([str(name) for name in config.getMetadataPartitions()])
-        fixed = {
+        return {
             "hoodie.write.auto.upgrade": "false",
             "hoodie.write.table.version": str(version),
             "hoodie.metadata.enable": str(self.has_metadata_table).lower(),
@@ -97,17 +118,41 @@ class HudiClient:
             "hoodie.compact.inline": "false",
             "hoodie.clustering.inline": "false",
             **indexes,
-            **key_options(table_properties(self.storage)),
+            **key_options(self.properties),
             **self._plan_options(),
         }
-        self._guard = self._client(
-            {**self.table.write_options, **conflict_options(self.table), **concurrency_options(self.table), **fixed}
-        )
-        self._lock = TableLock(self.table, self.spark, self._guard, self.bundle)
+
+    def _open_worker(self, fixed: Mapping[str, str]) -> None:
         unlocked = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
-        self._unlocked = {**unlocked, **fixed, CONCURRENCY_MODE: "SINGLE_WRITER"}
+        # Without a lock provider Hudi would take its clock for the only one.
+        self._unlocked = {**unlocked, **fixed, **skew_options(self.table), CONCURRENCY_MODE: "SINGLE_WRITER"}
         self.worker_config = self._config({**self._unlocked, "hoodie.clean.failed.writes.policy": "NEVER"})
-        self.worker: Any = hudi.client.SparkRDDWriteClient(self.context, self.worker_config)
+        self.worker: Any = self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self.worker_config)
+
+    def follow(self, now: Mapping[str, str], *, has_metadata_table: bool, doing: str) -> None:
+        """Follow what changed of the table since the client was opened; call it under the lock.
+
+        ``now`` are the table's properties, ``has_metadata_table`` whether there is a metadata table that they may name.
+        Writers switch the metadata table and its indexes on and off. With stale settings a commit would be missing in
+        the one, so that readers do not see its files, or would make the other again. Raises Transient where other
+        properties changed: the table has to be looked at from the beginning.
+        """
+        differing = sorted(key for key in {*now, *self.properties} if now.get(key) != self.properties.get(key))
+        changed = [key for key in differing if not key.startswith(_FOLLOWED)]
+        if changed:
+            key = changed[0]
+            raise Transient(
+                f"{self.table.name}: {key} was {self.properties.get(key, 'unset')} when the table was opened and is "
+                f"{now.get(key, 'unset')} while {doing}; the plan is tried again with the table as it is now"
+            )
+        has_metadata_table = has_metadata_table and "files" in metadata_table.indexes(now)
+        if not differing and has_metadata_table == self.has_metadata_table:
+            return
+        log.info("%s: its metadata table was changed, which is followed while %s", self.table.name, doing)
+        self._read_table()
+        with suppress(Exception):
+            self.worker.close()
+        self._open_worker(self._fixed_options())
 
     def _plan_options(self) -> dict[str, str]:
         if self.plan is None:
@@ -188,13 +233,20 @@ class HudiClient:
         lock is, or which writer is in the way.
         """
         held = self.absent if owner is None else self.present(owner)
+        nested = self._lock.is_held
         deadline = time.monotonic() + STREAMING_WAIT.total_seconds()
         while True:
             with self._lock.held(doing, held):
                 writer = self._streaming_writer() if metadata and self.optimistic else None
                 if writer is None:
+                    if nested:
+                        yield
+                        return
+                    has_metadata_table = metadata_table.is_there(self.storage)
+                    self.follow(table_properties(self.storage), has_metadata_table=has_metadata_table, doing=doing)
                     self.meta.reloadActiveTimeline()
-                    yield
+                    with self.zones.set_to(self.table.name, self.timeline().timezone):
+                        yield
                     return
             if time.monotonic() >= deadline:
                 raise Transient(
@@ -210,8 +262,12 @@ class HudiClient:
             yield
 
     def confirm_lock(self, doing: str) -> None:
-        """Raise Transient where the lock of ``locked`` was taken away by another process."""
+        """Raise Transient where the lock of ``locked`` is not proved to have been held since it was taken."""
         self._lock.confirm(doing)
+
+    def lock_loss(self) -> str | None:
+        """How the lock of ``locked`` that the writers share was lost; None where it is proved to be held."""
+        return self._lock.loss()
 
     def _streaming_writer(self) -> str | None:
         return streaming_writer(self.storage, self.timeline(), self.heartbeat_expired)
@@ -219,6 +275,12 @@ class HudiClient:
     def new_instant(self) -> str:
         """A new instant time; call it inside ``locked``."""
         return str(self.worker.createNewInstantTime(False))
+
+    def run_clean(self, instant: str) -> None:
+        """Run the requested clean ``instant`` and no other pending one; call it inside ``locked``."""
+        table = self.jvm.org.apache.hudi.table.HoodieSparkTable.create(self.worker_config, self.context)
+        requested = self.meta.getInstantGenerator().getCleanRequestedInstant(instant)
+        self.bundle.run_clean(self.context, self.worker_config, table, requested)
 
     def avro(self, name: str, record: Mapping[str, Any]) -> Any:
         """The Java object of ``org.apache.hudi.avro.model.NAME`` for a dict, in one call."""
@@ -294,10 +356,17 @@ class HudiClient:
 
     def heartbeat_expired(self, instant: str) -> bool:
         """Whether the writer of a pending instant is dead by Hudi's own rule (optimistic writers only)."""
-        return bool(self._guard.getHeartbeatClient().isHeartbeatExpired(instant))
+        return is_expired(self.table, self.storage, instant)
+
+    def when_idle(self, act: Callable[[], None]) -> None:
+        """Call ``act`` when no call that was made under the table's lock still runs, from another thread if need be."""
+        self._lock.when_idle(act)
 
     def close(self) -> None:
-        """Close both Java clients; never raises."""
+        """Close both Java clients, once no call that was made under the table's lock still runs; never raises."""
+        self.when_idle(self._close)
+
+    def _close(self) -> None:
         with suppress(Exception):
             self.worker.close()
         self._lock.close()

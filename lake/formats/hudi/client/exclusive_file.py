@@ -19,7 +19,8 @@ from typing import Any
 
 from lake.errors import Rejected
 from lake.formats.hudi.client.exclusion import FILE, Exclusion
-from lake.formats.hudi.jvm.outcomes import cause_chain, is_jvm_gone, root_line
+from lake.formats.hudi.jvm.java_thread import JavaThread
+from lake.formats.hudi.jvm.outcomes import cause_chain, got_no_answer, root_line
 from lake.formats.hudi.locks.mounts import missing_locks, unshared_locks
 from lake.model import TableRef
 
@@ -72,7 +73,7 @@ class FileExclusion(Exclusion):
             # A network file system that has lost our lock answers a write with an error.
             return None if self._is_named() else f"{self._path} was deleted or replaced"
         except Exception as error:
-            if is_jvm_gone(error):
+            if got_no_answer(error):
                 raise
             return root_line(error, cause_chain(error))
 
@@ -89,13 +90,16 @@ class FileExclusion(Exclusion):
         except FileNotFoundError:
             return False
 
+    def _is_kept(self, worker: JavaThread) -> None:
+        """The file stays open, so that the kernel keeps the lock until the Java process ends or closes it."""
+
     def _unlock(self) -> None:
         file, self._file = self._file, None
         try:
             if file is not None:
                 file.close()
         except Exception as error:
-            if not is_jvm_gone(error):  # which gave it back by ending
+            if not got_no_answer(error):  # the process has ended and so gave it back
                 raise
 
     def _read(self) -> bytes:

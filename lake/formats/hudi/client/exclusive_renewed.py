@@ -23,6 +23,7 @@ from datetime import timedelta
 from typing import Any
 
 from lake.formats.hudi.client.exclusion import Exclusion
+from lake.formats.hudi.jvm.java_thread import JavaThread
 from lake.identity import Process
 from lake.model import TableRef
 from lake.units import format_duration
@@ -116,6 +117,12 @@ class RenewedExclusion(Exclusion):
             if self._tag is not None:
                 self._tag = self._put(self._claimed | {"renewal": uuid.uuid4().hex}, self._tag)
             return None if self._tag is not None else f"{self._shown()} was taken over or replaced"
+
+    def _is_kept(self, worker: JavaThread) -> None:
+        # Renewed until the Java process has ended, whatever becomes of its connection; where that can't be seen the
+        # note expires.
+        if worker.process is None:
+            self._stopped.set()
 
     def _unlock(self) -> None:
         self._stopped.set()

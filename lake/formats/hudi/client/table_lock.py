@@ -2,8 +2,10 @@
 """The locks under which lakefold changes a table: its own, then the one that the table's writers share."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lake.errors import Rejected, Transient
@@ -11,10 +13,11 @@ from lake.formats.hudi.client.exclusion import Exclusion
 from lake.formats.hudi.client.exclusive_file import FileExclusion
 from lake.formats.hudi.client.exclusive_hdfs import HdfsExclusion
 from lake.formats.hudi.client.exclusive_object import ObjectExclusion
+from lake.formats.hudi.client.held_lock import HeldLock, held_lock
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.jvm.bundle import Bundle
 from lake.formats.hudi.jvm.class_cache import packages_of
-from lake.formats.hudi.jvm.outcomes import is_jvm_gone, translate
+from lake.formats.hudi.jvm.outcomes import got_no_answer, translate
 from lake.formats.hudi.locks.journal import Journal, OpenEntry
 from lake.formats.hudi.locks.providers import LOCK_PROVIDER, is_lock_file, lock_file
 from lake.identity import Process
@@ -73,9 +76,15 @@ class TableLock:
         path = lock_file(table)
         self._journal = None if path is None else Journal(self._storage.base, path)
         self._exclusion = exclusion_of(table, self._storage, self._jvm)
-        self._entry: OpenEntry | None = None
+        #: the acquisition of the writers' lock; None while there is none, or where there is no such lock
+        self._acquired: HeldLock | None = None
         self._is_held = False
         self._was_busy = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds both locks."""
+        return self._is_held
 
     @contextmanager
     def held(self, doing: str, owner: Any) -> Iterator[None]:
@@ -90,27 +99,55 @@ class TableLock:
         self._refuse_a_full_disk(doing)
         with self.alone(doing):
             self._remove_orphan()
+            begun = time.monotonic()
             try:
                 entry = self._begin(owner, doing)
             except Exception as error:
                 if not self._remove_orphan():
                     raise translate(error, self.table, doing) from error
+                begun = time.monotonic()
                 try:
                     entry = self._begin(owner, doing)
                 except Exception as again:
                     raise translate(again, self.table, doing) from again
-            self._entry, self._is_held = entry, True
+            self._is_held = True
             try:
-                yield
+                self._acquired = self._acquisition(entry, begun, doing)
+                with nullcontext() if self._acquired is None else self._acquired.renewed():
+                    yield
             finally:
-                self._entry, self._is_held = None, False
-                if entry is not None and not entry.is_held:
-                    self._was_busy = True  # Hudi would delete the file of whoever has the lock now
-                else:
-                    self._bundle.end_lock(self._guard, owner)
-                # Not where that failed: the journal says whose lock was left behind.
-                if entry is not None:
-                    entry.close()
+                acquired, self._acquired, self._is_held = self._acquired, None, False
+                self._exclusion.when_idle(partial(self._end, owner, entry, acquired))
+
+    def _acquisition(self, entry: OpenEntry | None, begun: float, doing: str) -> HeldLock | None:
+        """What tells whether the writers' lock, which has just been taken, is still held."""
+        if self.table.concurrency is Concurrency.SINGLE_WRITER:
+            return None
+        configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
+        try:
+            return held_lock(self._bundle, self._guard, configuration, entry, begun)
+        except Exception as error:
+            raise translate(error, self.table, doing) from error
+
+    def _end(self, owner: Any, entry: OpenEntry | None, acquired: HeldLock | None) -> None:
+        """Give the lock that the writers share back."""
+        lost = is_lock_file(self.table) and acquired is not None and acquired.loss() is not None
+        if lost or (entry is not None and not entry.is_held):
+            self._was_busy = True  # Hudi would delete the file of whoever has the lock now
+        else:
+            try:
+                self._bundle.end_lock(self._guard, owner)
+            except Exception:
+                # Some of Hudi's locks are given back by the thread alone that took them, and it may have ended.
+                if acquired is None or not acquired.abandon():
+                    raise
+        # Not where that failed: the journal says whose lock was left behind.
+        if entry is not None:
+            entry.close()
+
+    def when_idle(self, act: Callable[[], None]) -> None:
+        """Call ``act`` when no call of the JVM that was made under these locks still runs; see ``Exclusion``."""
+        self._exclusion.when_idle(act)
 
     @contextmanager
     def alone(self, doing: str) -> Iterator[None]:
@@ -131,16 +168,21 @@ class TableLock:
             self._exclusion.give_back()
 
     def confirm(self, doing: str) -> None:
-        """Raise Transient where a lock is not ours any more: the last look before something irrevocable.
-
-        A writer of Hudi 1.2 that gives up waiting inside its own commit deletes the lock file of the holder.
-        """
+        """Raise Transient where a lock is not ours any more: the last look before something irrevocable."""
         self._exclusion.confirm(doing)
-        if self._entry is not None and not self._entry.is_held:
-            raise Transient(
-                f"{self.table.name}: the table's lock file was taken away by another process while {doing}; let the "
-                "writers wait longer for the lock (hoodie.write.lock.num_retries)"
-            )
+        reason = self.loss()
+        if reason is not None:
+            raise Transient(f"{self.table.name}: the table's lock was lost while {doing}: {reason}; {self._advice()}")
+
+    def loss(self) -> str | None:
+        """How the lock that the writers share was lost; None where it is proved to have been held without a gap."""
+        return None if self._acquired is None else self._acquired.loss()
+
+    def _advice(self) -> str:
+        if is_lock_file(self.table):
+            # A writer of Hudi 1.2 that gives up waiting inside its own commit deletes the lock file of the holder.
+            return "let the writers wait longer for the lock (hoodie.write.lock.num_retries)"
+        return "nothing was changed, and the plan is tried again"
 
     def _begin(self, owner: Any, doing: str) -> OpenEntry | None:
         entry = self._open_entry(doing)
@@ -148,7 +190,7 @@ class TableLock:
             self._bundle.begin_lock(self._guard, owner, self._jvm.org.apache.hudi.common.util.Option.empty())
         except Exception as error:
             self._was_busy = True
-            if entry is not None and not is_jvm_gone(error):
+            if entry is not None and not got_no_answer(error):
                 entry.close()
             raise
         if entry is not None and self._journal is not None:

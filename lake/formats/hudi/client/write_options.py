@@ -7,7 +7,9 @@ from typing import Any
 
 from lake.errors import Rejected
 from lake.formats.hudi.inputs.engine_choice import COPY_STRATEGY, Engine
+from lake.formats.hudi.timeline.clocks import MAX_SKEW, max_skew_milliseconds
 from lake.formats.hudi.timeline.timeline import SORT_COLUMNS
+from lake.model import Concurrency, TableRef
 from lake.plan import Plan, PlanKind
 
 
@@ -26,6 +28,17 @@ def index_options(partitions: Collection[str]) -> dict[str, str]:
     if any(name.startswith("expr_index_") for name in have):
         options["hoodie.metadata.index.expression.enable"] = "true"
     return options
+
+
+def skew_options(table: TableRef) -> dict[str, str]:
+    """How long Hudi waits after it has taken a time, so that no clock of another writer is behind that time.
+
+    Hudi waits for a millisecond only where it is told of no lock that processes share, which a writer beside others
+    must not do.
+    """
+    if table.concurrency is Concurrency.OCC:
+        return {MAX_SKEW: str(max_skew_milliseconds(table))}
+    return {}
 
 
 def key_options(properties: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from lake.model import FileSlice
 
 _BASE = re.compile(r"(?P<file_id>.+)_[^_]+_(?P<instant>\d+)\.parquet")
+#: a text file, or since Hudi 0.11 one in the format of base files with its extension
+PARTITION_MARKER = ".hoodie_partition_metadata"
 _LOG = re.compile(r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_[\d-]+?)?(?P<cdc>[.-]cdc)?")
 
 
@@ -53,6 +55,12 @@ def data_file(path: str) -> DataFile | None:
     if match is None:
         return None
     return DataFile(partition=partition, name=name, file_id=match["file_id"], instant=match["instant"], is_log=False)
+
+
+def is_foreign(path: str) -> bool:
+    """Whether ``path`` ends as a base file does and its name is none of Hudi's, so that the file is of others."""
+    name = path.rpartition("/")[2]
+    return name.endswith(".parquet") and not name.startswith(PARTITION_MARKER) and data_file(path) is None
 
 
 def log_order(name: str) -> tuple[str, int, str]:

@@ -19,11 +19,10 @@ from pyarrow import fs as pafs
 from lake import s3
 from lake.errors import Rejected, TableGone, Transient
 from lake.filesystems import filesystem_of
+from lake.formats.hudi.files.names import PARTITION_MARKER, is_foreign
 from lake.locations import canonical_location, file_system_of, is_hdfs, is_local, is_s3
 
 PROPERTIES = ".hoodie/hoodie.properties"
-#: a text file, or since Hudi 0.11 one in the format of base files with its extension
-_PARTITION_MARKER = ".hoodie_partition_metadata"
 _REQUESTS_AT_ONCE = 16
 _KEYS = f"check {s3.PREFIX}access.key and secret.key, or where else the process has its credentials from"
 #: what pyarrow's S3 says where trying again does not help, with what does
@@ -55,6 +54,12 @@ class OnDisk:
 
     sizes: Mapping[str, int]
     partitions: frozenset[str]
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """Paths of files of others in partitions that end as base files do, sorted."""
+        found = (path for path in self.sizes if is_foreign(path))
+        return tuple(sorted(path for path in found if path.rpartition("/")[0] in self.partitions))
 
 
 class Storage:
@@ -247,7 +252,7 @@ class Storage:
             for info in found:
                 path = self.relative(info.path)
                 directory, _, name = path.rpartition("/")
-                if name.startswith(_PARTITION_MARKER):
+                if name.startswith(PARTITION_MARKER):
                     marked.add(directory)
                 elif not name.endswith(".crc"):
                     sizes[path] = info.size

@@ -28,7 +28,6 @@ _COMMON: Mapping[str, tuple[str, ...]] = {
         "clean",
         "createNewInstantTime",
         "getTableServiceClient",
-        "getHeartbeatClient",
         "preWrite",
         "close",
     ),
@@ -37,7 +36,6 @@ _COMMON: Mapping[str, tuple[str, ...]] = {
     "client.clustering.run.strategy.MultipleSparkJobExecutionStrategy": ("readRecordsForGroupAsRow",),
     "client.common.HoodieSparkEngineContext": (),
     "client.transaction.ConflictResolutionStrategy": ("isPreCommitRequired",),
-    "client.heartbeat.HoodieHeartbeatClient": ("isHeartbeatExpired",),
     "config.HoodieWriteConfig": ("newBuilder",),
     "common.config.HoodieMetadataConfig": ("newBuilder",),
     "common.table.HoodieTableMetaClient": ("builder", "reloadActiveTimeline", "getInstantGenerator", "getBasePath"),
@@ -59,6 +57,7 @@ _COMMON: Mapping[str, tuple[str, ...]] = {
     "common.table.timeline.TimelineMetadataUtils": ("deserializeAvroMetadata",),
     "common.table.view.FileSystemViewManager": ("createInMemoryFileSystemView",),
     "common.table.view.HoodieTableFileSystemView": ("loadPartitions", "getLatestFileSlices", "close"),
+    "storage.HoodieStorage": ("listDirectEntries", "getPathInfo"),
     "common.util.ClusteringUtils": ("createClusteringPlan",),
     "common.util.Option": ("of", "empty"),
     "common.model.HoodieCommitMetadata": ("addMetadata",),
@@ -68,6 +67,7 @@ _COMMON: Mapping[str, tuple[str, ...]] = {
     "avro.model.HoodieClusteringGroup": ("getSchema",),
     "avro.model.HoodieCompactionPlan": ("getSchema",),
     "hadoop.fs.HadoopFSUtils": ("getStorageConfWithCopy",),
+    "table.action.clean.CleanActionExecutor": ("runPendingClean",),
     "table.HoodieSparkTable": ("create", "rollbackInflightClustering", "rollbackInflightCompaction"),
 }
 _SINCE_1_1: Mapping[str, tuple[str, ...]] = {
@@ -119,6 +119,8 @@ class Bundle:
         self.spark = spark
         self.jvm: Any = packages_of(spark)
         self.version = version
+        #: methods that ``call_hidden`` has found, by class, name and number of arguments
+        self._methods: dict[tuple[str, str, int], Any] = {}
 
     def check_table_version(self, table: str, version: int) -> None:
         """Raise Rejected where this bundle can't serve tables of ``version``."""
@@ -151,11 +153,18 @@ class Bundle:
 
     def begin_lock(self, client: Any, owner: Any, nobody: Any) -> None:
         """Take the table's lock that a write client's settings name, for the instant in the Option ``owner``."""
-        client.getTableServiceClient().getTransactionManager().beginStateChange(owner, nobody)
+        self._transactions(client).beginStateChange(owner, nobody)
 
     def end_lock(self, client: Any, owner: Any) -> None:
         """Give the table's lock back."""
-        client.getTableServiceClient().getTransactionManager().endStateChange(owner)
+        self._transactions(client).endStateChange(owner)
+
+    def lock_provider(self, client: Any) -> Any:
+        """What holds the table's lock that ``begin_lock`` took: one object for each acquisition."""
+        return self.hidden_field(self._transactions(client), "lockManager").getLockProvider()
+
+    def _transactions(self, client: Any) -> Any:
+        return client.getTableServiceClient().getTransactionManager()
 
     def resolve_conflicts(self, client: Any, metadata: Any) -> None:
         """Let Hudi compare a clustering's commit metadata with what was committed meanwhile; needs its lock."""
@@ -185,6 +194,10 @@ class Bundle:
         """Commit a clustering whose statistics were taken."""
         self.call_hidden(client.getTableServiceClient(), "commitClustering", java, table, instant)
 
+    def prepare_commit(self, client: Any) -> None:
+        """Look up what ``commit_clustering`` calls, so that nothing but the commit is left to be done."""
+        self._hidden_method(client.getTableServiceClient(), "commitClustering", 3)
+
     def begin_compaction(self, client: Any, instant: str) -> Any:
         """Make a requested compaction inflight; Hudi's write of it as a job that has not run yet."""
         return client.compact(instant, False)
@@ -198,9 +211,12 @@ class Bundle:
         """Call ``method``, a table's rollback of an inflight rewrite, for a table service client ``service``."""
         method(inflight, known, service.getTransactionManager())
 
-    def run_pending_cleans(self, client: Any) -> None:
-        """Run the clean plans on the timeline; schedules none."""
-        client.clean(False)
+    def run_clean(self, context: Any, config: Any, table: Any, requested: Any) -> None:
+        """Run the clean plan of the Java instant ``requested`` and no other pending one."""
+        executor = self.jvm.org.apache.hudi.table.action.clean.CleanActionExecutor(
+            context, config, table, requested.requestedTime()
+        )
+        self.call_hidden(executor, "runPendingClean", table, requested)
 
     def requested_clustering(self, meta: Any, instant: str) -> Any:
         """The Java instant of a requested clustering; in layout 1 it is a replacecommit from the start."""
@@ -225,19 +241,39 @@ class Bundle:
 
     def call_hidden(self, target: Any, method: str, *arguments: Any) -> Any:
         """Call a private or protected method of ``target`` by its name and number of arguments."""
+        found = self._hidden_method(target, method, len(arguments))
+        return found.invoke(target, self.array(self.jvm.java.lang.Object, list(arguments)))
+
+    def _hidden_method(self, target: Any, method: str, count: int) -> Any:
+        """The method itself; the search asks the JVM for each method of the class and takes a while."""
         java_class = target.getClass()
-        while java_class is not None:
+        key = str(java_class.getName()), method, count
+        while key not in self._methods and java_class is not None:
             for candidate in java_class.getDeclaredMethods():
                 # Erased generics leave bridge methods beside the real ones; those would recurse.
                 if (
                     candidate.getName() == method
-                    and candidate.getParameterCount() == len(arguments)
+                    and candidate.getParameterCount() == count
                     and not candidate.isBridge()
                 ):
                     candidate.setAccessible(True)
-                    return candidate.invoke(target, self.array(self.jvm.java.lang.Object, list(arguments)))
+                    self._methods[key] = candidate
+                    break
             java_class = java_class.getSuperclass()
-        raise Rejected(f"Hudi bundle {self.version} has no {method} with {len(arguments)} arguments")
+        if key not in self._methods:
+            raise Rejected(f"Hudi bundle {self.version} has no {method} with {count} arguments")
+        return self._methods[key]
+
+    def hidden_field(self, target: Any, name: str) -> Any:
+        """The value of a private or protected field of ``target``."""
+        java_class = target.getClass()
+        while java_class is not None:
+            for candidate in java_class.getDeclaredFields():
+                if candidate.getName() == name:
+                    candidate.setAccessible(True)
+                    return candidate.get(target)
+            java_class = java_class.getSuperclass()
+        raise Rejected(f"Hudi bundle {self.version} has no field {name} in {target.getClass().getName()}")
 
 
 class Bundle11(Bundle):
@@ -286,13 +322,7 @@ class Bundle10(Bundle11):
 
     def _transactions(self, client: Any) -> Any:
         """The client's own manager, which Hudi's conflict resolution asks for the owner of the lock."""
-        service = client.getTableServiceClient()
-        java_class = service.getClass()
-        while not java_class.getName().endswith(".BaseHoodieClient"):
-            java_class = java_class.getSuperclass()
-        field = java_class.getDeclaredField("txnManager")
-        field.setAccessible(True)
-        return field.get(service)
+        return self.hidden_field(client.getTableServiceClient(), "txnManager")
 
     def write_stats(self, client: Any, java: Any) -> list[Any]:
         return list(java.getCommitMetadata().get().getWriteStats())
@@ -300,6 +330,9 @@ class Bundle10(Bundle11):
     def commit_clustering(self, client: Any, java: Any, table: Any, instant: str) -> None:
         metadata = java.getCommitMetadata().get()
         self.call_hidden(client.getTableServiceClient(), "completeClustering", metadata, table, instant)
+
+    def prepare_commit(self, client: Any) -> None:
+        self._hidden_method(client.getTableServiceClient(), "completeClustering", 3)
 
     def begin_compaction(self, client: Any, instant: str) -> Any:
         return self.call_hidden(client, "compact", instant, False)
@@ -310,10 +343,6 @@ class Bundle10(Bundle11):
 
     def roll_back(self, service: Any, method: Any, inflight: Any, known: Any) -> None:
         method(inflight, known)
-
-    def run_pending_cleans(self, client: Any) -> None:
-        # Here clean(False) schedules a clean of Hudi's own policy: the flag is not looked at.
-        client.clean(client.createNewInstantTime(False), False, False)
 
 
 LINES: tuple[type[Bundle], ...] = (Bundle, Bundle11, Bundle10)

@@ -3,11 +3,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from lake import s3
-from lake.errors import CommitUnknown, Conflict, Integrity, LakefoldError, Rejected, Transient
+from lake.errors import CommitUnknown, Conflict, Integrity, LakefoldError, Rejected, SessionSpoiled, Transient
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.locks.journal import Journal
 from lake.formats.hudi.locks.providers import lock_file, provider_note
@@ -24,6 +24,14 @@ _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 _SPARK_GONE = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
 _NO_CLASS = ("java.lang.ClassNotFoundException", "java.lang.NoClassDefFoundError")
 _NO_BUCKET = "org.apache.hadoop.fs.s3a.UnknownStoreException"
+#: what Hudi's listing of a directory says of a base file without a file id in its name
+_NO_FILE_ID = "element cannot be mapped to a null key"
+_OUT_OF_BOUNDS = "java.lang.ArrayIndexOutOfBoundsException"
+#: where a record of the metadata table is made, by a schema that is compared by its identity
+_METADATA_RECORD = "org.apache.hudi.metadata.HoodieMetadataPayload.getInsertValue("
+_METADATA_TABLE = "at org.apache.hudi.metadata."
+#: a Java exception of which a hot method has left out message and frames
+_WITHOUT_FRAMES = re.compile(rf"{re.escape(_OUT_OF_BOUNDS)}\s*(\n(?!\s*at )|\Z)")
 _MAX_DEPTH = 20
 #: the frames of a Java stack in which an instant of a timeline completes
 _COMPLETING = re.compile(r"ActiveTimeline\w*\.\w*[cC]omplete\w*\(")
@@ -54,16 +62,46 @@ def root_line(error: BaseException, chain: Sequence[Cause]) -> str:
     return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
 
 
-def is_jvm_gone(error: BaseException) -> bool:
-    """Whether the Java process did not answer."""
+def got_no_answer(error: BaseException) -> bool:
+    """Whether the Java process did not answer a call. The call may still run: see ``jvm.java_thread``."""
     from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
     if isinstance(error, (Py4JNetworkError, ConnectionError, EOFError)):
         return True
-    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
-        text = str(error)
-        return "Answer from Java side is empty" in text or "while sending" in text or "while receiving" in text
-    return False
+    # What a call raised in the JVM has a Java exception or a trace; py4j says nothing more where no answer came.
+    return (
+        isinstance(error, Py4JError)
+        and not isinstance(error, Py4JJavaError)
+        and str(error).startswith("An error occurred while calling")
+        and "Trace:" not in str(error)
+    )
+
+
+def stack_trace(error: BaseException) -> str:
+    """The Java stack of ``error`` with those of its causes and of failed tasks; '' where there is none."""
+    # PySpark turns some Java exceptions into its own, which keep what they are made of.
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    from py4j.java_gateway import JavaObject
+    from pyspark import SparkContext
+
+    if not isinstance(java, JavaObject):
+        return ""
+    context = SparkContext._active_spark_context
+    if context is None:
+        return ""
+    return str(context._jvm.org.apache.commons.lang3.exception.ExceptionUtils.getStackTrace(java))
+
+
+def is_spoiled(trace: str) -> bool:
+    """Whether a Java stack is that of a JVM in which no record of a metadata table can be made any more.
+
+    Hudi takes the offsets of such a record's fields from one schema and compares schemas by identity. In a JVM in which
+    another object for the same schema got there first every write to a metadata table fails, until the JVM ends. After
+    many failures Java leaves out message and frames; then the frames around it have to tell.
+    """
+    if _OUT_OF_BOUNDS not in trace:
+        return False
+    return _METADATA_RECORD in trace or (_METADATA_TABLE in trace and _WITHOUT_FRAMES.search(trace) is not None)
 
 
 def commit_had_begun(error: BaseException) -> bool:
@@ -103,8 +141,8 @@ def translate(error: BaseException, table: TableRef, doing: str, *, committing: 
     if isinstance(error, LakefoldError):
         return error
     unclear = CommitUnknown if committing else Transient
-    if is_jvm_gone(error):
-        return unclear(f"{table.name}: Spark's Java process ended while {doing}")
+    if got_no_answer(error):
+        return unclear(f"{table.name}: Spark's Java process did not answer while {doing}")
     chain = cause_chain(error)
     names = [name for name, _ in chain]
     messages = " ".join([*(message for _, message in chain), str(error) if not chain else ""])
@@ -132,7 +170,25 @@ def translate(error: BaseException, table: TableRef, doing: str, *, committing: 
         return refused(
             f"{table.name}: permission denied while {doing} ({line}); give lakefold write access to the table"
         )
+    if is_spoiled(stack_trace(error)):
+        spoiled = CommitUnknown if committing else SessionSpoiled
+        return spoiled(
+            f"{table.name}: Hudi can't make records of the metadata table in this JVM any more while {doing} ({line}, "
+            "in HoodieMetadataPayload.getInsertValue); Spark's session is started anew"
+        )
+    if _NO_FILE_ID in messages and (path := _first_foreign(table)) is not None:
+        return unclear(
+            f"{table.name}: Hudi can't list a partition while {doing}, since {path} in it is not a file of Hudi's; "
+            "move it out of the table"
+        )
     return unclear(f"{table.name}: failed while {doing} ({line})")
+
+
+def _first_foreign(table: TableRef) -> str | None:
+    """The first of the foreign files in partitions of the table; None where there is none, or it can't be listed."""
+    with suppress(LakefoldError, OSError):
+        return next(iter(Storage(table.location).on_disk().foreign), None)
+    return None
 
 
 @contextmanager

@@ -17,6 +17,7 @@ in the milliseconds before it was noted, or while it waited) proves nothing, sin
 import fcntl
 import json
 import os
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -32,7 +33,10 @@ DIRECTORY = ".hoodie/.lakefold/locks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One lock of ours. ``inode`` and ``mtime_ns`` are the lock file's, null until the lock is held."""
+    """One lock of ours. ``inode`` and ``mtime_ns`` are the lock file's, null until the lock is held.
+
+    ``next_mtime_ns`` is its time once the renewal that has been begun is done.
+    """
 
     lock: str
     doing: str
@@ -40,10 +44,11 @@ class Entry:
     process: Process
     inode: int | None = None
     mtime_ns: int | None = None
+    next_mtime_ns: int | None = None
 
     def is_of(self, status: os.stat_result) -> bool:
         """Whether the lock file with this status is the one the entry was written for."""
-        return (self.inode, self.mtime_ns) == (status.st_ino, status.st_mtime_ns)
+        return self.inode == status.st_ino and status.st_mtime_ns in (self.mtime_ns, self.next_mtime_ns)
 
 
 class Journal:
@@ -129,17 +134,26 @@ class Journal:
 
 
 class OpenEntry:
-    """The entry of a lock that is being asked for or held."""
+    """The entry of a lock that is being asked for or held.
+
+    While the lock is held its file is kept open: until then the file system gives its inode to no other file.
+    """
 
     def __init__(self, path: Path, entry: Entry) -> None:
         self._path = path
         self._entry = entry
+        self._file: int | None = None
+        self._taken: tuple[int, float] = (0, 0.0)
+        #: renewals come from two threads
+        self._renewing = threading.Lock()
         self._write()
 
     def held(self) -> None:
         """Note the identity of the lock file, which is this entry's now."""
-        status = _stat(Path(self._entry.lock))
-        if status is not None:
+        with suppress(FileNotFoundError):
+            self._file = os.open(self._entry.lock, os.O_RDONLY)
+            status = os.fstat(self._file)
+            self._taken = status.st_mtime_ns, time.monotonic()
             self._entry = replace(self._entry, inode=status.st_ino, mtime_ns=status.st_mtime_ns)
             self._write()
 
@@ -147,11 +161,36 @@ class OpenEntry:
     def is_held(self) -> bool:
         """Whether the lock file is still the one that was noted."""
         status = _stat(Path(self._entry.lock))
-        return status is not None and self._entry.is_of(status)
+        if status is None or self._file is None:
+            return False
+        own = os.fstat(self._file)
+        return (own.st_dev, own.st_ino) == (status.st_dev, status.st_ino)
+
+    def renew(self) -> bool:
+        """Make the lock file as young as one that is taken now; whether it still was, and is, the one that was noted.
+
+        Its time goes on from the one that its file system gave it, by what has passed since on this host.
+        """
+        with self._renewing:
+            if self._file is None or not self.is_held:
+                return False
+            taken_ns, begun = self._taken
+            now_ns = taken_ns + round((time.monotonic() - begun) * 1e9)
+            # Noted before and after: whenever the process dies the file is known to be its own.
+            self._entry = replace(self._entry, next_mtime_ns=now_ns)
+            self._write()
+            os.utime(self._file, ns=(now_ns, now_ns))
+            self._entry = replace(self._entry, mtime_ns=os.fstat(self._file).st_mtime_ns, next_mtime_ns=None)
+            self._write()
+            return self.is_held
 
     def close(self) -> None:
         """The lock has been given back or was not to be had."""
-        self._path.unlink(missing_ok=True)
+        with self._renewing:
+            file, self._file = self._file, None
+            if file is not None:
+                os.close(file)
+            self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:
         # Replaced as a whole: a reader never sees half of one.

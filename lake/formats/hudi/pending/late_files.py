@@ -23,12 +23,12 @@ from pyarrow import fs as pafs
 from lake.errors import LakefoldError
 from lake.formats.hudi.files.names import data_file, join
 from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.pending.completed_guard import has_markers
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline, write_stats
 from lake.plan import WATCHED_FOR
 
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/instants"
-MARKERS = ".hoodie/.temp"
 #: the first looks are so far apart, later ones a quarter of the time since then: some fifty in all
 _FIRST_LOOKS = timedelta(seconds=24)
 _GROWTH = 1.25
@@ -120,7 +120,7 @@ def find_late(storage: Storage, timeline: Timeline) -> list[str]:
         if time in pending or age > WATCHED_FOR or not _is_due(key, noted_at, age):
             continue
         known = read(storage, time)
-        if known is not None and (late_files(storage, timeline, known) or _has_markers(storage, time)):
+        if known is not None and (late_files(storage, timeline, known) or has_markers(storage, time)):
             found.append(time)  # looked at again until there are none
             continue
         if len(_looked) >= _MOST_LOOKED:
@@ -178,10 +178,6 @@ def _noted(storage: Storage) -> Iterator[tuple[str, datetime]]:
     for info in storage.children(DIRECTORY):
         if info.type == pafs.FileType.File and info.base_name.endswith(".json"):
             yield info.base_name.removesuffix(".json"), info.mtime
-
-
-def _has_markers(storage: Storage, instant: str) -> bool:
-    return bool(storage.children(f"{MARKERS}/{instant}"))
 
 
 def _begun_at(storage: Storage, timeline: Timeline, instant: str) -> str | None:

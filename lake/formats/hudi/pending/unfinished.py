@@ -9,7 +9,9 @@ from lake.formats.hudi.files.names import data_file, join
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.pending.attempts import SILENCE as ATTEMPT_SILENCE
 from lake.formats.hudi.pending.attempts import Signed, attempts
-from lake.formats.hudi.pending.late_files import MARKERS, is_begun_by_others
+from lake.formats.hudi.pending.completed_guard import MARKERS
+from lake.formats.hudi.pending.heartbeats import last_heartbeat, tolerance
+from lake.formats.hudi.pending.late_files import is_begun_by_others
 from lake.formats.hudi.timeline.timeline import (
     PLAN_KEY,
     SORT_COLUMNS,
@@ -25,10 +27,6 @@ from lake.model import FileSlice, TableRef
 from lake.optional import Unfinished
 from lake.plan import ClusteringGroup, PlanKind
 
-HEARTBEATS = ".hoodie/.heartbeat"
-"""Where writers that clean failed writes lazily show that they live."""
-_INTERVAL = "hoodie.client.heartbeat.interval_in_ms"
-_MISSES = "hoodie.client.heartbeat.tolerable.misses"
 #: without a heartbeat, which clusterings and single writers have none of, files tell; a task may be long at one
 SILENCE = timedelta(minutes=10)
 
@@ -68,6 +66,7 @@ def _entry(
         groups=groups,
         sort_columns=_sort_columns(plan),
         refusal=_refusal(plan, groups) if plan is not None and kind is not None else None,
+        attended=any(signed.is_alive for signed in at_work),
         stays=plan_id is not None and must_stay(storage, timeline, instant, partitions),
     )
 
@@ -121,15 +120,13 @@ def _life(
     if at_work and not others:
         return max(signed.last_sign for signed in at_work), any(signed.is_alive for signed in at_work)
     limit = ATTEMPT_SILENCE if ours and not others else SILENCE
-    heartbeat = storage.newest(f"{HEARTBEATS}/{instant.time}")
+    heartbeat = last_heartbeat(storage, instant.time)
     files = [name for name in (instant.inflight_file, instant.requested_file) if name is not None]
     signs = [storage.newest(f"{timeline.directory}/{name}") for name in files]
     signs += [heartbeat, storage.newest(f"{MARKERS}/{instant.time}")]
     last = max((sign for sign in signs if sign is not None), default=instant_datetime(instant.time, timeline.timezone))
     if heartbeat is not None:
-        options = table.write_options
-        interval = timedelta(milliseconds=float(options.get(_INTERVAL, 60_000)))
-        last, limit = heartbeat, interval * int(options.get(_MISSES, 2))
+        last, limit = heartbeat, tolerance(table.write_options)
     return last, datetime.now(UTC) - last <= limit
 
 

@@ -28,6 +28,7 @@ from lake.formats.hudi.pending.late_files import note, note_begun, written_by
 from lake.formats.hudi.pending.unfinished import in_other_hands, plan_kind
 from lake.formats.hudi.plans.compaction import check_inputs
 from lake.formats.hudi.plans.freshness import live_slices, stale_reason, still_there
+from lake.formats.hudi.plans.last_look import last_look, still
 from lake.formats.hudi.plans.rollback import roll_back
 from lake.formats.hudi.plans.withdrawal import others_work
 from lake.formats.hudi.timeline.timeline import Instant, InstantState, planned_slices
@@ -36,6 +37,9 @@ from lake.ports import Prepared, Rewrite
 
 #: what a rewrite's commit is on the timeline
 ACTIONS = {PlanKind.CLUSTERING: "replacecommit", PlanKind.COMPACTION: "commit"}
+
+_BEGINNING = "beginning a plan of another process"
+_TAKING_BACK = "taking back a plan"
 
 
 def begin(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[], None]) -> tuple[Prepared, Any]:
@@ -46,20 +50,26 @@ def begin(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[], None])
     """
     assert plan.adopted is not None
     client.bundle.check_serves_others(client.table.name, "executing a plan of another process")
-    with client.locked("beginning a plan of another process"):
-        if _pending(client, plan).state is not InstantState.REQUESTED:
-            raise Transient(
-                f"{plan.table.name}: somebody else has begun {plan.kind} {plan.adopted}; if that process is dead: "
-                f"lakefold tables rollback {plan.table.name} {plan.adopted}"
-            )
+    with client.locked(_BEGINNING):
         refuse_living(client.storage, plan.table.name, plan.adopted)
-        _check_inputs(client, plan)
-        fence()
+        last_look(
+            client, _BEGINNING, completes=plan.adopted, check=lambda _: _check_requested(client, plan), fence=fence
+        )
         note(client.storage, client.timeline(), plan.adopted, plan.partitions)
         java = client.begin_rewrite(plan.kind, plan.adopted)
         note_begun(client.storage, client.timeline(), plan.adopted)
     groups = tuple(range(len(plan.groups)))
     return Prepared(plan=plan, epoch=epoch, instant=plan.adopted, groups=groups), java
+
+
+def _check_requested(client: HudiClient, plan: Plan) -> None:
+    """Raise Transient where an adopted plan was begun by another process, Conflict where it can't be executed."""
+    if _pending(client, plan).state is not InstantState.REQUESTED:
+        raise Transient(
+            f"{plan.table.name}: another process has begun {plan.kind} {plan.adopted}; if that process is dead: "
+            f"lakefold tables rollback {plan.table.name} {plan.adopted}"
+        )
+    _check_inputs(client, plan)
 
 
 def still_ours(client: HudiClient, rewrite: Rewrite) -> None:
@@ -114,7 +124,7 @@ def take_back(
     the work of ``plan_id``, the plan that adopted it (``others_work``). Without a plan whatever is there is taken back.
     """
     client.bundle.check_serves_others(client.table.name, "taking back a plan of another process")
-    with outcomes(client.table, "taking back a plan"), client.locked("taking back a plan"):
+    with outcomes(client.table, _TAKING_BACK), client.locked(_TAKING_BACK):
         timeline = client.timeline()
         for instant, plan in timeline.pending_plans():
             kind = plan_kind(instant, plan)
@@ -125,7 +135,7 @@ def take_back(
             begun = instant.state is InstantState.INFLIGHT
             if client.has_lost(time) or in_other_hands(client.table, client.storage, timeline, instant):
                 return 0
-            client.confirm_lock("taking back a plan")
+            last_look(client, _TAKING_BACK, withdraws=True, check=still(client, instant, _TAKING_BACK))
             partitions = {entry.partition for entry in planned_slices(plan)}
             if begun:
                 roll_back(client, time, kind)

@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From where on a clean says that replaced files may still exist, and what it passes on to the next cleaner.
+"""What a clean of lakefold's says: from where on older states can be read, and what it passes on to other cleaners.
 
-Two of Hudi's services read the newest completed clean. The archiver holds back the first replacement from that start
-on; an older one may leave the active timeline, and where its files still exist they are live again, every row of theirs
-twice. The incremental cleaner looks only at partitions that were written to from that start on. So the start is never
-later than a replacement whose files exist or that is still pending, and it never moves past what the table's own
-cleaner has not looked at, unless that cleaner is told to look at the whole table once.
+Three parts of Hudi read the newest completed clean.
+
+- Readers: from its earliest retained instant on, queries ``as.of.instant`` are answered and savepoints are taken. So
+  that instant is never older than the commit that superseded a deleted file: Hudi would answer without its rows.
+- The archiver holds back the first replacement from that instant on. An older one may leave the active timeline, and
+  where its files still exist they are live again, every row of theirs twice. Where a replacement from before that
+  instant has to be held back, it is listed as a savepoint that the clean knew (``promises.archiver_apart``): from the
+  oldest of these on the archiver holds back what was replaced.
+- The incremental cleaner looks only at partitions that were written to from that instant on. Where that is later than
+  where the table's own cleaner has to go on, the clean lists a savepoint that does not exist, and the cleaner looks at
+  the whole table once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from lake.formats.hudi.files.names import data_file, join
 from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.read.promises import REPLACING, archiver_apart
+from lake.formats.hudi.read.superseded import replaced_files
 from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata
 from lake.model import TableRef
 
@@ -21,17 +28,17 @@ START_KEY = "lakefold.clean.start"
 """Where the table's own cleaner has to go on, '' where it has to look at the whole table."""
 NATIVE_KEY = "lakefold.clean.after"
 """The table's own clean that says so, '' where there is none."""
+DELETED_KEY = "lakefold.clean.deleted"
+"""The newest commit some of whose superseded files lakefold has deleted: no state before it can be read."""
 KEEP_MAX, KEEP_MAX_DEFAULT = "hoodie.keep.max.commits", 30
 """How many commits the archiver lets come together before it archives."""
 
 SAVEPOINTS_KEY = "savepointed_timestamps"
 #: A savepoint that does not exist: where the newest clean names one, Hudi's cleaner looks at the whole table once.
-#: It is later than every instant, so that the archiver does not take it for one that holds it back.
+#: It is later than every instant, so that the archiver does not take it for one from which on it holds back.
 _LOOK_AT_ALL = "99991231235959999"
-_FIRST = "0" * 17
 #: How long an instant's time may be taken before its file is on the timeline: a writer takes the time first.
 UNSEEN = timedelta(minutes=10)
-_REPLACING = frozenset({"clustering", "replacecommit"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,43 +64,26 @@ class CleanStart:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
-def oldest_replacement_on_disk(storage: Storage, timeline: Timeline, without: frozenset[str] = frozenset()) -> str:
-    """The oldest completed replacecommit some of whose replaced files exist, not counting ``without``; '' if none."""
-    files: dict[str, dict[str, set[str]]] = {}
-    for instant in timeline.completed:  # by time
-        if instant.action != "replacecommit":
-            continue
-        record = timeline.metadata(instant) or {}
-        for partition, file_ids in (record.get("partitionToReplaceFileIds") or {}).items():
-            if partition not in files:
-                files[partition] = _paths_by_file_id(storage, partition)
-            if any(files[partition].get(file_id, frozenset()) - without for file_id in file_ids):
-                return instant.time
-    return ""
-
-
-def _paths_by_file_id(storage: Storage, partition: str) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for name in storage.names(partition):
-        path = join(partition, name)
-        file = data_file(path)
-        if file is not None:
-            found.setdefault(file.file_id, set()).add(path)
-    return found
-
-
 def newest_clean(timeline: Timeline) -> Instant | None:
     """The completed clean that the archiver and the incremental cleaner read."""
     return next((instant for instant in reversed(timeline.completed) if instant.action == "clean"), None)
 
 
-def held_from(timeline: Timeline) -> str:
-    """The time from which on the newest clean holds replacements back from the archiver; '' where all are held."""
+def held_from(timeline: Timeline, options: Mapping[str, str]) -> str:
+    """The time from which on the newest clean holds replacements back from the archiver; '' where all are held.
+
+    ``options`` are the table's ``write_options``.
+    """
     clean = newest_clean(timeline)
     if clean is None:
         return ""
+    plan = timeline.plan(clean) or {}
     # Without a start, as with KEEP_LATEST_FILE_VERSIONS, everything replaced before the clean is taken as gone.
-    return str(((timeline.plan(clean) or {}).get("earliestInstantToRetain") or {}).get("timestamp") or clean.time)
+    earliest = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or clean.time)
+    if not archiver_apart(timeline, options):
+        return earliest
+    listed = filter(None, (extra_metadata(plan).get(SAVEPOINTS_KEY) or "").split(","))
+    return min([earliest, *listed])
 
 
 def native_progress(timeline: Timeline) -> Progress:
@@ -122,27 +112,68 @@ def clean_start(
     timeline: Timeline,
     clean: str,
     progress: Progress,
-    without: frozenset[str] = frozenset(),
+    *,
+    without: Collection[str] = (),
+    superseded_by: str = "",
 ) -> CleanStart:
-    """What the clean of instant ``clean`` says, which deletes ``without``; call it under the table's lock."""
-    candidates = [instant.time for instant in timeline.pending if instant.kind in _REPLACING]
-    candidates += [_before(clean), oldest_replacement_on_disk(storage, timeline, without)]
-    safe = min(time for time in candidates if time)
-    start, savepoints = progress.start, list(progress.savepoints)
-    most = int(table.write_options.get(KEEP_MAX, KEEP_MAX_DEFAULT))
-    # A cleaner that is at work moves on with each of its cleans; one that was switched off would stop the archiver.
-    silent = sum(instant.time > progress.clean for instant in timeline.commits) > most
-    if start and (start >= safe or not silent):
-        earliest = min(start, safe)
-    elif timeline.layout != 1:
-        start, earliest = "", safe
-        savepoints.append(_LOOK_AT_ALL)
-    else:  # cleaners before Hudi 1.0 fail at a savepoint that they don't find
-        start, earliest = "", safe if silent else _FIRST
-    extra = {CLEAN_KEY: clean, START_KEY: start, NATIVE_KEY: progress.clean}
+    """What the clean of instant ``clean`` says, which deletes ``without``; call it under the table's lock.
+
+    ``superseded_by`` is the newest commit that superseded one of these files, '' where the clean deletes none.
+    """
+    replaced = replaced_files(storage, timeline, without)
+    deleted = max(superseded_by, replaced.deleted, _deleted_before(timeline))
+    pending = [instant.time for instant in timeline.pending if instant.kind in REPLACING]
+    held = min(time for time in (_before(clean), replaced.oldest, *pending) if time)
+    passed = deleted <= progress.start  # the table's own cleaner says so anyway
+    readable = max(deleted if passed else _after(timeline, deleted), _stated(timeline))
+    apart, savepoints = archiver_apart(timeline, table.write_options), list(progress.savepoints)
+    earliest = max(readable, progress.start) or held
+    if not apart:
+        # Deletions keep to the order of the commits, so that only a clean of another process may have gone too far.
+        # The rows of the newest state come first then.
+        earliest = min(earliest, held) if superseded_by <= held else readable
+    elif held < earliest:
+        savepoints.append(held)
+    start = progress.start
+    if start < earliest:
+        start = ""
+        if timeline.layout != 1:  # cleaners before Hudi 1.0 fail at a savepoint that they don't find
+            savepoints.append(_LOOK_AT_ALL)
+    extra = {CLEAN_KEY: clean, START_KEY: start, NATIVE_KEY: progress.clean, DELETED_KEY: deleted}
     if savepoints:
-        extra[SAVEPOINTS_KEY] = ",".join(savepoints)
+        extra[SAVEPOINTS_KEY] = ",".join(sorted(set(savepoints)))
     return CleanStart(earliest=earliest, commit=progress.commit, extra=extra)
+
+
+def _stated(timeline: Timeline) -> str:
+    """The earliest retained instant of the newest clean, '' where it has none."""
+    clean = newest_clean(timeline)
+    return str(((timeline.metadata(clean) if clean else None) or {}).get("earliestCommitToRetain") or "").strip()
+
+
+def _deleted_before(timeline: Timeline) -> str:
+    """What the newest clean of lakefold's notes under ``DELETED_KEY``."""
+    for instant in reversed(timeline.completed):
+        if instant.action == "clean":
+            extra = extra_metadata(timeline.metadata(instant))
+            if CLEAN_KEY in extra:
+                return extra.get(DELETED_KEY, "")
+    return ""
+
+
+def _after(timeline: Timeline, deleted: str) -> str:
+    """The earliest instant that says that nothing before ``deleted`` can be read, and lets that commit be archived.
+
+    That is a millisecond later, or ``deleted`` itself as long as it is the newest commit: queries of the newest commit
+    and savepoints of it must not be refused.
+    """
+    if not deleted or timeline.newest <= deleted:
+        return deleted
+    try:
+        then = datetime.strptime(f"{deleted:0<17}"[:17] + "000", "%Y%m%d%H%M%S%f") + timedelta(milliseconds=1)
+    except ValueError:  # no time, such as an instant of Hudi's bootstrap
+        return deleted
+    return f"{then:%Y%m%d%H%M%S%f}"[:17]
 
 
 def _before(instant: str) -> str:

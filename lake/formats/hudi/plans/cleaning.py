@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cleans of ours: exactly the named files, deleted through Hudi's clean action.
+"""Cleans of lakefold's: exactly the named files, deleted through Hudi's clean action.
 
-Every clean plan says from which instant on replaced files may still exist (``clean_start``). Without it Hudi's archiver
+Every clean plan says from which instant on older states can be read (``clean_start``). Without it Hudi's archiver
 takes everything replaced before the clean as gone, archives the commits that replaced files which are still there, and
 those files become live again: every row of theirs twice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.plans.clean_start import CleanStart, Progress, clean_start, held_from, native_progress
+from lake.formats.hudi.plans.clean_start import (
+    DELETED_KEY,
+    CleanStart,
+    Progress,
+    clean_start,
+    held_from,
+    native_progress,
+)
+from lake.formats.hudi.plans.last_look import last_look, unmoved
+from lake.formats.hudi.plans.pending_cleans import deleted_by, pending_cleans, withdraw
 from lake.formats.hudi.timeline.timeline import Timeline
 
+_CLEANING = "cleaning"
 #: files of one clean plan: the table's lock is held while they are deleted
 MAX_FILES_PER_CLEAN = 1000
 
@@ -22,17 +32,40 @@ def run_clean(
     paths: Mapping[str, Sequence[str]],
     progress: Progress,
     *,
+    superseded_by: str,
     partitions: Sequence[str] = (),
+    fence: Callable[[], None] = lambda: None,
 ) -> None:
     """Clean these ``paths`` by partition, and whole ``partitions``; call it under the lock.
 
-    ``progress`` is how far the table's own cleaner is when this clean is done.
+    ``timeline`` is the one on which they were chosen; Transient is raised where it has moved since. ``progress`` is how
+    far the table's own cleaner is when this clean is done, ``superseded_by`` the newest commit that superseded one of
+    the files, '' where no file is deleted. ``fence`` is the last look at whose deletion it is.
     """
     instant = client.new_instant()
     gone = frozenset(path for files in paths.values() for path in files)
-    start = clean_start(client.table, client.storage, timeline, instant, progress, gone)
-    publish_clean(client, timeline, instant, paths, start, partitions=partitions)
-    client.bundle.run_pending_cleans(client.worker)
+    start = clean_start(
+        client.table, client.storage, timeline, instant, progress, without=gone, superseded_by=superseded_by
+    )
+    publish_clean(client, timeline, instant, paths, start, partitions=partitions, fence=fence)
+    client.run_clean(instant)
+
+
+def withdraw_left(client: HudiClient, timeline: Timeline) -> bool:
+    """Withdraw the cleans that a killed lakefold left; whether there were any. Call it under the lock.
+
+    A clean of lakefold's runs under the lock from its first byte to its last, so that one that is pending now has no
+    process any more. Of one that had begun the deleted files are told to the metadata table by a clean of their own.
+    """
+    left = pending_cleans(timeline)
+    for clean in left:
+        deleted = deleted_by(client, clean)
+        withdraw(client, timeline, clean)
+        if deleted:
+            now = client.timeline()
+            newest = clean.extra.get(DELETED_KEY, "")
+            run_clean(client, now, deleted, native_progress(now), superseded_by=newest)
+    return bool(left)
 
 
 def hold_back(client: HudiClient, timeline: Timeline, instant: str, partition: str) -> None:
@@ -41,8 +74,8 @@ def hold_back(client: HudiClient, timeline: Timeline, instant: str, partition: s
     A clean by another process may have passed it while it was pending, as those by hours and by file versions do. Then
     a clean of no file, in ``partition``, corrects that. Call it under the lock.
     """
-    if held_from(timeline) > instant:
-        run_clean(client, timeline, {partition: ()}, native_progress(timeline))
+    if held_from(timeline, client.table.write_options) > instant:
+        run_clean(client, timeline, {partition: ()}, native_progress(timeline), superseded_by="")
 
 
 def publish_clean(
@@ -53,6 +86,7 @@ def publish_clean(
     start: CleanStart,
     *,
     partitions: Sequence[str] = (),
+    fence: Callable[[], None] = lambda: None,
 ) -> None:
     """Write the requested clean ``instant``; call it under the lock."""
     kept = timeline.find(start.earliest)
@@ -75,5 +109,5 @@ def publish_clean(
     }
     requested = client.meta.getInstantGenerator().getCleanRequestedInstant(instant)
     plan = client.avro("HoodieCleanerPlan", record)
-    client.confirm_lock("cleaning")
+    last_look(client, _CLEANING, instant=instant, check=unmoved(client, timeline, _CLEANING), fence=fence)
     client.meta.getActiveTimeline().saveToCleanRequested(requested, client.present(plan))

@@ -16,6 +16,7 @@ from lake.formats.hudi.plans.freshness import (
     still_pending,
     still_there,
 )
+from lake.formats.hudi.plans.last_look import PUBLISHING, last_look, unmoved
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, SORT_COLUMNS, Timeline
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, LeftOut, Plan
@@ -110,7 +111,7 @@ def make_known(
     stage(instant)
     requested = client.bundle.requested_clustering(client.meta, instant)
     note(client.storage, timeline, instant, plan.partitions)
-    client.confirm_lock("publishing a plan")
+    last_look(client, PUBLISHING, instant=instant, check=unmoved(client, timeline, PUBLISHING))
     client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
     return Prepared(plan=plan, epoch=epoch, instant=instant, groups=kept, left_out=left_out)
 

@@ -26,6 +26,7 @@ from lake.formats.hudi.plans.freshness import (
     still_pending,
     still_there,
 )
+from lake.formats.hudi.plans.last_look import PUBLISHING, last_look, unmoved
 from lake.formats.hudi.plans.rollback import roll_back
 from lake.formats.hudi.read.slices import replaced_groups
 from lake.formats.hudi.timeline.timeline import (
@@ -88,7 +89,7 @@ def make_known(
     stage(instant)
     requested = client.meta.getInstantGenerator().getCompactionRequestedInstant(instant)
     note(client.storage, timeline, instant, plan.partitions)
-    client.confirm_lock("publishing a plan")
+    last_look(client, PUBLISHING, instant=instant, check=unmoved(client, timeline, PUBLISHING))
     client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
     current = replace(plan, groups=tuple(groups))
     return Prepared(plan=current, epoch=epoch, instant=instant, groups=tuple(kept), left_out=tuple(left_out))

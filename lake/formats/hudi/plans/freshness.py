@@ -8,11 +8,12 @@ makes the table unreadable.
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lake.errors import Conflict
 from lake.formats.hudi.audit.damage import damage_of, is_current
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import Group
+from lake.formats.hudi.files.names import Group, is_foreign, join
 from lake.formats.hudi.read.slices import Slice
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline, extra_metadata, planned_slices
 from lake.model import FileSlice
@@ -61,18 +62,10 @@ def _named(key: Group, now: LiveSlice | None) -> Slice | None:
 
 def _slices_of_view(client: HudiClient, partitions: Collection[str]) -> dict[Group, LiveSlice]:
     hudi = client.jvm.org.apache.hudi
-    metadata = hudi.common.config.HoodieMetadataConfig.newBuilder().enable(client.has_metadata_table).build()
-    view = hudi.common.table.view.FileSystemViewManager.createInMemoryFileSystemView(
-        client.context, client.meta, metadata
-    )
     collectors = client.jvm.java.util.stream.Collectors
     found: dict[Group, LiveSlice] = {}
+    view, ordered = _open_view(client, sorted(partitions))
     try:
-        ordered = sorted(partitions)
-        wanted = client.jvm.java.util.ArrayList()
-        for partition in ordered:
-            wanted.add(partition)
-        view.loadPartitions(wanted)
         lists = [view.getLatestFileSlices(partition).collect(collectors.toList()) for partition in ordered]
         # A plan object renders all slices as JSON in one call; getters would cost milliseconds a slice, under the lock.
         rendered = hudi.common.util.ClusteringUtils.createClusteringPlan(
@@ -84,6 +77,46 @@ def _slices_of_view(client: HudiClient, partitions: Collection[str]) -> dict[Gro
     finally:
         view.close()
     return found
+
+
+def _open_view(client: HudiClient, partitions: list[str]) -> tuple[Any, list[str]]:
+    """Hudi's view of these partitions, and those of them that have slices; the caller closes it.
+
+    Without a metadata table Hudi lists the directories, and can't list one with a foreign file whose name has no file
+    id. The view is then made of what lakefold lists, without the foreign files.
+    """
+    hudi, java = client.jvm.org.apache.hudi, client.jvm.java
+    foreign = () if client.has_metadata_table else client.storage.on_disk(partitions).foreign
+    if not foreign:
+        metadata = hudi.common.config.HoodieMetadataConfig.newBuilder().enable(client.has_metadata_table).build()
+        view = hudi.common.table.view.FileSystemViewManager.createInMemoryFileSystemView(
+            client.context, client.meta, metadata
+        )
+        wanted = java.util.ArrayList()
+        for partition in partitions:
+            wanted.add(partition)
+        view.loadPartitions(wanted)
+        return view, partitions
+    listed, filled = java.util.ArrayList(), []
+    for partition in partitions:
+        files = _without_foreign(client, partition)
+        listed.addAll(files)
+        if not files.isEmpty():
+            filled.append(partition)
+    timeline = client.meta.getActiveTimeline().filterCompletedAndCompactionInstants()
+    return hudi.common.table.view.HoodieTableFileSystemView(client.meta, timeline, listed), filled
+
+
+def _without_foreign(client: HudiClient, partition: str) -> Any:
+    """What is in the directory of ``partition`` but for foreign files, as a Java list."""
+    storage, path_of = client.meta.getStorage(), client.jvm.org.apache.hudi.storage.StoragePath
+    others = client.jvm.java.util.ArrayList()
+    for info in client.storage.children(partition):
+        if is_foreign(info.base_name):
+            others.add(storage.getPathInfo(path_of(f"{client.base}/{join(partition, info.base_name)}")))
+    files = client.jvm.java.util.ArrayList(storage.listDirectEntries(path_of(f"{client.base}/{partition}".rstrip("/"))))
+    files.removeAll(others)
+    return files
 
 
 def pending_groups(timeline: Timeline) -> dict[Group, str]:

@@ -8,7 +8,8 @@ from datetime import timedelta
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import user
-from lake.formats.hudi.locks.on_conflict import writer_wins
+from lake.formats.hudi.plans.last_look import PUBLISHING, last_look
+from lake.formats.hudi.read.live_writes import holds_nothing
 from lake.formats.hudi.timeline.timeline import Timeline, write_stats
 from lake.plan import Plan
 from lake.ports import Prepared
@@ -30,8 +31,7 @@ def inflight_ingest(client: HudiClient, timeline: Timeline, partitions: Collecti
             continue
         if instant.kind == "replacecommit" and (timeline.plan(instant) or {}).get("clusteringPlan"):
             continue
-        # Hudi aborts the commit of such a writer by itself. Its own check for writers that win counts it all the same.
-        if client.optimistic and not writer_wins(client.table) and client.heartbeat_expired(instant.time):
+        if holds_nothing(client.table, client.storage, timeline, instant):
             continue
         try:
             workload = timeline.inflight(instant)
@@ -73,11 +73,10 @@ def publish(
         # The look without the lock is what waiting costs; the one that counts is under it.
         busy = inflight_ingest(client, client.timeline(), plan.partitions)
         if busy is None:
-            with client.locked("publishing a plan", metadata=False):
-                timeline = client.timeline()
-                busy = inflight_ingest(client, timeline, plan.partitions)
+            with client.locked(PUBLISHING, metadata=False):
+                busy = inflight_ingest(client, client.timeline(), plan.partitions)
                 if busy is None:
-                    fence()
+                    timeline = last_look(client, PUBLISHING, fence=fence)
                     prepared = make_known(client, timeline, plan, epoch)
                     _refuse_unseen(client, prepared)
                     return prepared

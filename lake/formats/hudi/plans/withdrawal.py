@@ -8,9 +8,11 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.jvm.outcomes import outcomes
 from lake.formats.hudi.pending.attempts import OpenAttempt, attempts, forget_ended
-from lake.formats.hudi.pending.late_files import MARKERS, late_files, note_withdrawal, read, written_by
+from lake.formats.hudi.pending.completed_guard import MARKERS
+from lake.formats.hudi.pending.late_files import late_files, note_withdrawal, read, written_by
 from lake.formats.hudi.pending.unfinished import in_other_hands
 from lake.formats.hudi.plans import compaction
+from lake.formats.hudi.plans.last_look import last_look, still
 from lake.formats.hudi.timeline.timeline import (
     PLAN_KEY,
     Instant,
@@ -19,6 +21,9 @@ from lake.formats.hudi.timeline.timeline import (
     extra_metadata,
     planned_slices,
 )
+
+_WITHDRAWING = "withdrawing a plan"
+_TOO_LATE = "deleting what was written too late"
 
 
 def _of_plan(timeline: Timeline, plan_id: str) -> list[tuple[Instant, frozenset[str]]]:
@@ -44,7 +49,7 @@ def discard(
     Idempotent.
     """
     withdrawn = 0
-    with outcomes(client.table, "withdrawing a plan"), client.locked("withdrawing a plan"):
+    with outcomes(client.table, _WITHDRAWING), client.locked(_WITHDRAWING):
         timeline = client.timeline()
         for instant, partitions in _of_plan(timeline, plan_id):
             if instants is not None and instant.time not in instants:
@@ -53,8 +58,8 @@ def discard(
                 continue
             if in_other_hands(client.table, client.storage, timeline, instant):
                 continue
-            client.confirm_lock("withdrawing a plan")
             # Under the lock a process that woke up can't commit between our look at the timeline and the rollback.
+            last_look(client, _WITHDRAWING, withdraws=True, check=still(client, instant, _WITHDRAWING))
             if instant.kind == "compaction":
                 withdrawn += compaction.withdraw(client, instant, partitions)
             else:
@@ -73,8 +78,7 @@ def remove_late(client: HudiClient, instants: Collection[str]) -> list[str]:
 
     No rollback knows of such files, see ``pending.late_files``.
     """
-    what = "deleting what was written too late"
-    with outcomes(client.table, what), client.locked(what, metadata=False):
+    with outcomes(client.table, _TOO_LATE), client.locked(_TOO_LATE, metadata=False):
         timeline = client.timeline()
         return [path for time in sorted(instants) for path in _remove_late_files(client, timeline, time)]
 
@@ -119,7 +123,14 @@ def _remove_late_files(client: HudiClient, timeline: Timeline, time: str) -> lis
     if known is None or (instant is not None and instant.pending):
         return []
     paths = late_files(client.storage, timeline, known)
-    client.confirm_lock("deleting what was written too late")
+    if paths:
+
+        def check(now: Timeline) -> None:
+            if now.find(time) != instant:
+                raise Transient(f"{client.table.name}: instant {time} changed while {_TOO_LATE}")
+
+        last_look(client, _TOO_LATE, withdraws=True, check=check)
+    client.confirm_lock(_TOO_LATE)
     for path in paths:
         client.remove_file(path)
     client.remove_directory(f"{MARKERS}/{time}")

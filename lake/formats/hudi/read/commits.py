@@ -8,6 +8,7 @@ from lake.formats.hudi.files.names import join
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.pending.attempts import attempts
 from lake.formats.hudi.pending.unfinished import planned_by
+from lake.formats.hudi.read.promises import reasons_to_wait
 from lake.formats.hudi.read.slices import committed_times, latest_slices, lists_by_metadata
 from lake.formats.hudi.timeline.history import Kept
 from lake.formats.hudi.timeline.timeline import (
@@ -40,7 +41,7 @@ def find_commit(storage: Storage, timeline: Timeline, plan_id: str) -> Commit | 
     if active is not None:
         return active
     for archived in timeline.archived({"replacecommit", "commit"}, containing=plan_id.encode()):
-        if _named(archived.plan, archived.metadata) == plan_id:
+        if named_plan(archived.plan, archived.metadata) == plan_id:
             return _commit(storage, plan_id, archived.time, archived.plan, archived.metadata)
     return None
 
@@ -64,7 +65,7 @@ def plan_of(timeline: Timeline, instant: Instant) -> str | None:
     if key in _names:
         return _names[key]
     metadata = timeline.metadata(instant)
-    name = _named(timeline.plan(instant), metadata)
+    name = named_plan(timeline.plan(instant), metadata)
     if metadata is not None:  # an empty file may be one that is being written
         if len(_names) >= _MOST_NAMES:
             _names.clear()
@@ -72,7 +73,7 @@ def plan_of(timeline: Timeline, instant: Instant) -> str | None:
     return name
 
 
-def _named(plan: Mapping[str, Any] | None, metadata: Mapping[str, Any] | None) -> str | None:
+def named_plan(plan: Mapping[str, Any] | None, metadata: Mapping[str, Any] | None) -> str | None:
     """The plan of ours that a completed rewrite belongs to.
 
     A commit of ours names the plan that made it, which need not be the one that wrote the request: plans are adopted.
@@ -123,9 +124,12 @@ def pending_plan_ids(timeline: Timeline) -> dict[str, str]:
 
 
 def reasons_to_keep(
-    storage: Storage, timeline: Timeline, versions: Sequence[SupersededVersion]
+    storage: Storage,
+    timeline: Timeline,
+    versions: Sequence[SupersededVersion],
+    options: Mapping[str, str],
 ) -> dict[str, str | None]:
-    """For each version's path why it must stay, None when it may go."""
+    """For each version's path why it must stay, None when it may go; ``options`` are the table's ``write_options``."""
     if not versions:
         return {}
     completed = _completed(timeline, versions)
@@ -148,7 +152,9 @@ def reasons_to_keep(
             return "live: it is in a latest file slice"
         return needed.get(version.path)
 
-    return {version.path: reason(version) for version in versions}
+    reasons = {version.path: reason(version) for version in versions}
+    free = [version for version in versions if reasons[version.path] is None]
+    return reasons | reasons_to_wait(storage, timeline, options, free)
 
 
 def _completed(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set[str]:

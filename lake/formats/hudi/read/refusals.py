@@ -178,6 +178,8 @@ def _concurrency(table: TableRef) -> Iterator[str]:
             f'concurrency = "occ" needs the lock that the writers use: set write_options {LOCK_PROVIDER} (and its '
             'settings) as they do, or concurrency = "single_writer" when nobody else writes meanwhile'
         )
+    elif provider.rpartition(".")[2] == "NoopLockProvider":
+        yield f"write_options {LOCK_PROVIDER} = {provider} locks nothing; use the provider that all writers share"
     elif provider.rpartition(".")[2] == "InProcessLockProvider":
         yield (
             f"write_options {LOCK_PROVIDER} = {provider} locks within one JVM only, no other writer sees it; use the "

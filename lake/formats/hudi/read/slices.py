@@ -23,9 +23,11 @@ from lake.errors import Rejected, Transient
 from lake.formats.hudi.files.names import DataFile, Group, data_file, join, log_order
 from lake.formats.hudi.files.storage import OnDisk, Storage
 from lake.formats.hudi.read.hudi_rs import open_table
+from lake.formats.hudi.timeline.history import Kept
 from lake.formats.hudi.timeline.timeline import (
     COMMIT_ACTIONS,
     PLANNED_KINDS,
+    Instant,
     InstantState,
     Timeline,
     instant_datetime,
@@ -37,6 +39,8 @@ from lake.model import SLICES_SCHEMA, DeltaKind
 _KEY_GENERATORS = ("hoodie.table.keygenerator.class", "hoodie.table.keygenerator.type")
 #: hudi-rs compares every partition with every value; for more than so many the whole listing is as fast
 _MOST_FILTERED = 100
+#: by table, when archived commits completed
+_completions: Kept[Mapping[str, str]] = Kept(300_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +233,8 @@ def _slices_in_storage(
         if is_committed(file) or (timeline.layout == 1 and file.is_log):
             files[file.group].append((file, size))
     gone = replaced_groups(timeline) if files else ()
+    if timeline.layout != 1:
+        completed = {**archived_completions(timeline, _archived_before_base(files.values(), completed)), **completed}
     for (partition, file_id), found in sorted(files.items()):
         # A log file of layout 1 names the first commit of its slice, later ones the compaction pending meanwhile.
         if (partition, file_id) in gone or not any(is_committed(file) for file, _ in found):
@@ -252,13 +258,46 @@ def _slices_in_storage(
         )
 
 
+def _archived_before_base(
+    groups: Iterable[Sequence[tuple[DataFile, int]]], completed: Collection[str]
+) -> frozenset[str]:
+    """Instants of logs whose slice only the archived timeline tells.
+
+    These are instants older than the newest base file of the log's group, so that the log belongs to that base file
+    only if its commit completed later. A log with a newer instant belongs to it in any case.
+    """
+    found: set[str] = set()
+    for files in groups:
+        newest = max((file.instant for file, _ in files if not file.is_log), default="")
+        found.update(file.instant for file, _ in files if file.is_log and file.instant < newest)
+    return frozenset(found.difference(completed))
+
+
+def archived_completions(timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
+    """When the archived commits of these ``times`` completed; nothing for a time that the archive does not know.
+
+    Each is read once a process, since it never changes. Raises ArchiveUnreadable where a file of the archive is
+    damaged.
+    """
+    location = timeline.storage.location
+    known = _completions.get(location) or {}
+    if missing := set(times) - known.keys():
+        archived = timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False, times=missing)
+        known = {**known, **{entry.time: entry.completed_at for entry in archived}}
+        _completions.put(location, known, 1 + len(known))
+    return {time: known[time] for time in times if time in known}
+
+
 def committed_times(timeline: Timeline) -> frozenset[str]:
     """Times of the completed instants of the active timeline that changed data."""
     return frozenset(i.time for i in timeline.commits)
 
 
-def busy_groups(timeline: Timeline) -> Busy:
-    """File groups of every pending plan, whoever made it, and of inflight writes as far as they tell."""
+def busy_groups(timeline: Timeline, is_over: Callable[[Instant], bool] = lambda instant: False) -> Busy:
+    """File groups of every pending plan, whoever made it, and of inflight writes as far as they tell.
+
+    ``is_over`` says of a pending write whether it holds nothing any more.
+    """
     busy = Busy()
     planned = set()
     for instant, plan in timeline.pending_plans():
@@ -272,7 +311,7 @@ def busy_groups(timeline: Timeline) -> Busy:
             continue
         if instant.kind == "restore":
             busy.table = f"pending restore {instant.time}"
-        if instant.kind not in COMMIT_ACTIONS:
+        if instant.kind not in COMMIT_ACTIONS or is_over(instant):
             continue
         reason = f"inflight {instant.kind} {instant.time}"
         record = timeline.inflight(instant) if instant.state is InstantState.INFLIGHT else None

@@ -9,7 +9,7 @@ from pyarrow import fs as pafs
 
 from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.locks.providers import lock_path
-from lake.formats.hudi.pending.unfinished import HEARTBEATS
+from lake.formats.hudi.pending.heartbeats import HEARTBEATS
 from lake.formats.hudi.timeline.timeline import PLANNED_KINDS, Timeline, instant_datetime
 from lake.model import TableRef
 from lake.units import format_duration

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lake.formats.hudi.inputs.footers import Footer, read_footers
+from lake.formats.hudi.jvm.outcomes import got_no_answer
 from lake.plan import ClusteringGroup
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def write_from_batches(client: "HudiClient", instant: str, groups: Sequence[Clus
             if obstacle is None:
                 return _Job(client, footers).statuses(instant, groups)
         except Py4JError as error:
+            if got_no_answer(error):
+                raise
             # Spark's internals, which a vendor's build may have changed. Nothing is written yet.
             obstacle = f"this Spark does not let us ({' '.join(str(error).split())[:300]})"
     log.info("%s: inputs are not read in batches: %s", client.table.name, obstacle)

@@ -3,6 +3,8 @@
 
 ``write`` lets the client write the data files and takes their statistics; ``complete`` commits them. Between the
 two nothing but the data files and their markers exists, which no reader sees and a rollback removes.
+
+Failpoints: ``in_commit`` before the lock is confirmed, ``after_last_look`` between that and Hudi's commit.
 """
 
 import contextlib
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
@@ -19,17 +22,20 @@ from lake.failpoints import failpoint
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import join
 from lake.formats.hudi.inputs.unreadable import unreadable
-from lake.formats.hudi.jvm.outcomes import cause_chain, commit_had_begun, is_disk_full, is_jvm_gone, translate
+from lake.formats.hudi.jvm.outcomes import cause_chain, commit_had_begun, got_no_answer, is_disk_full, translate
+from lake.formats.hudi.pending.completed_guard import guard
 from lake.formats.hudi.pending.late_files import Note, late_files, note_begun, note_commit, read, written_by
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.adoption import ACTIONS, still_ours
 from lake.formats.hudi.plans.cleaning import hold_back
 from lake.formats.hudi.plans.clustering import unchanged
 from lake.formats.hudi.plans.freshness import still_pending
+from lake.formats.hudi.plans.last_look import last_look
+from lake.formats.hudi.plans.lost_lock import verify_commit
 from lake.formats.hudi.plans.withdrawal import remove_data_files
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
 from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged
-from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState
+from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, Timeline
 from lake.plan import ClusteringGroup, Commit, OutputFile, PlanKind, SupersededVersion
 from lake.ports import Prepared, Report, Rewrite
 
@@ -78,7 +84,7 @@ def write(
             rows = sum(stat.getNumWrites() for stat in stats)
             progress.finish(rows)
     except Exception as error:
-        if not is_jvm_gone(error):
+        if not got_no_answer(error):
             # Whoever withdraws the instant next lists its files: none may come after that.
             _wait_for_tasks(client)
             if is_disk_full(error) or client.has_lost(prepared.instant):
@@ -103,9 +109,13 @@ def _begin(client: HudiClient, prepared: Prepared, groups: Sequence[ClusteringGr
     """Make the plan inflight; Hudi's write of it, a job that has not run yet, with the faster reading where it fits."""
     action = ACTIONS[prepared.plan.kind]
     with client.locked("beginning a rewrite", metadata=False):
-        instant = still_pending(client, prepared, action).find(prepared.instant, action=action)
-        if instant is None or instant.state is not InstantState.REQUESTED:
-            raise _taken_over(prepared)
+
+        def check(_: Timeline) -> None:
+            instant = still_pending(client, prepared, action).find(prepared.instant, action=action)
+            if instant is None or instant.state is not InstantState.REQUESTED:
+                raise _taken_over(prepared)
+
+        last_look(client, "beginning a rewrite", completes=prepared.instant, check=check)
         java = client.begin_rewrite(prepared.plan.kind, prepared.instant)
         note_begun(client.storage, client.timeline(), prepared.instant)
     if prepared.plan.kind is PlanKind.CLUSTERING and not client.engine.copies:
@@ -213,7 +223,7 @@ def _blame(client: HudiClient, prepared: Prepared, error: Exception, cancelled: 
     if cancelled.is_set():
         return CancelRequested(f"{name}: cancelled during the rewrite")
     outcome = translate(error, client.table, "rewriting")
-    if not isinstance(outcome, Transient) or is_jvm_gone(error):
+    if not isinstance(outcome, Transient) or got_no_answer(error):
         return outcome
     complaint = " ".join([str(error), *(message for _, message in cause_chain(error))])
     left_out = unreadable(client.storage, prepared.plan, prepared.groups, complaint)
@@ -225,8 +235,8 @@ def _blame(client: HudiClient, prepared: Prepared, error: Exception, cancelled: 
 def complete(client: HudiClient, written: Written, fence: Callable[[], None] = lambda: None) -> Commit:
     """Commit what ``write`` wrote, with plan id and epoch in the commit's metadata.
 
-    The table's lock is held from the last look at the inputs to the end of the commit. ``fence`` is the last look at
-    whose plan it is.
+    The table's lock is held from the last look at the inputs to the end of the commit, which is proved afterwards.
+    ``fence`` is the last look at whose plan it is.
     """
     prepared = written.rewrite.prepared
     plan, instant = prepared.plan, prepared.instant
@@ -244,38 +254,40 @@ def complete(client: HudiClient, written: Written, fence: Callable[[], None] = l
         if compacts
         else client.bundle.inflight_clustering(client.meta, instant)
     )
-    called = False
+    called = is_proved = False
     try:
         with client.locked("committing", owner=inflight):
             _refuse_taken_over(client, prepared)
-            if plan.adopted is not None:
-                still_ours(client, written.rewrite)
-            elif compacts:
-                compaction.unchanged(client, written.rewrite)
-            else:
-                unchanged(client, written.rewrite)
             metadata = written.java.getCommitMetadata().get()
             metadata.addMetadata(PLAN_KEY, plan.plan_id)
             metadata.addMetadata(EPOCH_KEY, str(prepared.epoch))
-            if client.engine.copies:
-                # Hudi's copy leaves no markers, by which a commit else finds what a task wrote that had to be repeated.
-                written_paths = {output.path for output in commit.outputs}
-                remove_data_files(client, instant, plan.partitions, keep=written_paths)
-            if not compacts:
-                client.resolve_conflicts(_replaced(prepared))
-                hold_back(client, client.timeline(), instant, min(plan.partitions))
-            table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
-            fence()
-            failpoint("in_commit")
-            client.confirm_lock("committing")
-            _refuse_taken_over(client, prepared)
+
+            def fenced() -> None:
+                fence()
+                _make_way(client, written.rewrite)
+                failpoint("in_commit")
+
+            table: Any = None
+
+            def ready() -> None:
+                nonlocal table
+                table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+                client.bundle.prepare_commit(client.worker)
+                _refuse_taken_over(client, prepared)
+
+            check = partial(_check_commit, client, written.rewrite)
+            last_look(client, "committing", completes=instant, check=check, ready=ready, fence=fenced)
+            failpoint("after_last_look")
             called = True
             if compacts:
                 client.bundle.commit_compaction(client.worker, written.java, table, instant)
             else:
                 client.bundle.commit_clustering(client.worker, written.java, table, instant)
+            is_proved = client.lock_loss() is None
+            if client.optimistic and client.has_metadata_table:
+                guard(client.storage, instant)
     except Exception as error:
-        lost = not called and not is_jvm_gone(error) and client.has_lost(instant)
+        lost = not called and not got_no_answer(error) and client.has_lost(instant)
         if lost and client.storage.sizes([output.path for output in commit.outputs]):
             _leave_now(client, prepared)  # of what another process still executes the sweep deletes it
         outcome = translate(error, plan.table, "committing", committing=called and commit_had_begun(error))
@@ -283,8 +295,37 @@ def complete(client: HudiClient, written: Written, fence: Callable[[], None] = l
             log.warning("%s: commit %s landed although Hudi reported: %s", plan.table.name, instant, outcome)
         else:
             raise outcome from error
+    if not is_proved and client.optimistic:
+        verify_commit(client, prepared, ACTIONS[plan.kind])
     note_commit(client.storage, instant)
     return commit
+
+
+def _check_commit(client: HudiClient, rewrite: Rewrite, _: Timeline) -> None:
+    """Raise Conflict where ``rewrite`` can't be committed on the table as it is now."""
+    prepared = rewrite.prepared
+    plan = prepared.plan
+    compacts = plan.kind is PlanKind.COMPACTION
+    if plan.adopted is not None:
+        still_ours(client, rewrite)
+    elif compacts:
+        compaction.unchanged(client, rewrite)
+    else:
+        unchanged(client, rewrite)
+    if not compacts:
+        client.resolve_conflicts(_replaced(prepared))
+
+
+def _make_way(client: HudiClient, rewrite: Rewrite) -> None:
+    """What has to be done to the table before the commit of ``rewrite``, once that is known to be this executor's."""
+    prepared = rewrite.prepared
+    plan = prepared.plan
+    client.confirm_lock("committing")
+    if client.engine.copies:
+        # Hudi's copy leaves no markers, by which a commit else finds what a task wrote that had to be repeated.
+        remove_data_files(client, prepared.instant, plan.partitions, keep={output.path for output in rewrite.outputs})
+    if plan.kind is not PlanKind.COMPACTION:
+        hold_back(client, client.timeline(), prepared.instant, min(plan.partitions))
 
 
 def _replaced(prepared: Prepared) -> dict[str, list[str]]:

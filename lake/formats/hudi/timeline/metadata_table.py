@@ -47,13 +47,28 @@ def faults(storage: Storage, timeline: Timeline) -> Iterator[str]:
     missing = sorted(set(named) - {info.base_name for info in storage.children(DIRECTORY)})
     if missing:
         yield f"{_PARTITIONS} names {', '.join(missing)}, which {storage.path(DIRECTORY)} does not have; {_REBUILD}"
-    known = {instant.time for instant in Timeline(storage.below(DIRECTORY)).completed}
-    # A commit reaches the metadata table before it completes. What is older than the first one there was taken from
-    # storage when the metadata table was made, or has left its active timeline.
-    since = min((time for time in known if not time.startswith(_NO_TIME)), default=None)
-    late = [i.time for i in timeline.commits if since is not None and i.time > since and i.time not in known]
+    late = _late(timeline, Timeline(storage.below(DIRECTORY)))
     if late:
         yield (
             f"the metadata table lacks {len(late)} commits (first: {late[0]}), readers that list by it do not see "
             f"their files; {_REBUILD}"
         )
+
+
+def _late(timeline: Timeline, metadata: Timeline) -> list[str]:
+    """Times of the table's commits that the metadata table should have and lacks.
+
+    A commit reaches the metadata table before it completes. What is older than the first one there was taken from
+    storage when the metadata table was made, or has left its active timeline. So was a younger one that had completed
+    before the first one there did, such as a write that began and ended while a plan ran, before another built the
+    metadata table again.
+    """
+    known = [instant for instant in metadata.completed if not instant.time.startswith(_NO_TIME)]
+    if not known:
+        return []
+    times, since = {instant.time for instant in known}, min(instant.time for instant in known)
+    late = [instant for instant in timeline.commits if instant.time > since and instant.time not in times]
+    if timeline.layout != 1:  # the times of files, which these are in layout 1, do not survive copying a table
+        made = min(instant.completed_at or "" for instant in known)
+        late = [instant for instant in late if (instant.completed_at or "") > made]
+    return [instant.time for instant in late]

@@ -2,25 +2,31 @@
 """Deletes exactly the named superseded files, through Hudi's clean action."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 
 from lake.errors import Conflict, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.outcomes import outcomes
 from lake.formats.hudi.plans.clean_start import native_progress
-from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, run_clean
+from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, run_clean, withdraw_left
 from lake.formats.hudi.read.commits import reasons_to_keep
+from lake.formats.hudi.read.retained import retained_files
 from lake.plan import SupersededVersion
 from lake.ports import Deletion
 
 
 def delete(
-    client: HudiClient, versions: Sequence[SupersededVersion], fence: Callable[[], None] = lambda: None
+    client: HudiClient,
+    versions: Sequence[SupersededVersion],
+    fence: Callable[[], None] = lambda: None,
+    retention: timedelta = timedelta(),
 ) -> Deletion:
     """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size; what became of them.
 
-    ``fence`` is the last look at whose deletion it is. Files already gone free nothing, and one of another size than
-    was replaced stays; its time is not asked for, since Hudi uses no name twice and times do not survive a copy of the
-    table. Raises Conflict where a version is live, pending or kept by a savepoint (before anything of its batch is
+    What a rewrite of any lakefold replaced within ``retention`` stays, as the timeline tells it. ``fence`` is the last
+    look at whose deletion it is. Files already gone free nothing, and one of another size than was replaced stays; its
+    time is not asked for, since Hudi uses no name twice and times do not survive a copy of the table. Raises Conflict
+    where a version is live, pending, kept by a savepoint or has to wait for older ones (before anything of its batch is
     deleted), Transient where Hudi left a file behind.
     """
     freed, left = 0, dict[int, str]()
@@ -28,13 +34,16 @@ def delete(
     for start in range(0, len(ordered), MAX_FILES_PER_CLEAN):
         batch = dict(ordered[start : start + MAX_FILES_PER_CLEAN])
         with outcomes(client.table, "cleaning"), client.locked("cleaning"):
-            done = _delete_batch(client, batch, fence)
+            done = _delete_batch(client, batch, fence, retention)
         freed += done.bytes_freed
         left |= done.left
     return Deletion(bytes_freed=freed, left=left)
 
 
-def _delete_batch(client: HudiClient, batch: Mapping[int, SupersededVersion], fence: Callable[[], None]) -> Deletion:
+def _delete_batch(
+    client: HudiClient, batch: Mapping[int, SupersededVersion], fence: Callable[[], None], retention: timedelta
+) -> Deletion:
+    withdraw_left(client, client.timeline())
     timeline = client.timeline()
     sizes = client.storage.sizes([version.path for version in batch.values()])
     there = {index: version for index, version in batch.items() if version.path in sizes}
@@ -42,15 +51,17 @@ def _delete_batch(client: HudiClient, batch: Mapping[int, SupersededVersion], fe
     victims = [version for index, version in there.items() if index not in left]
     if not victims:
         return Deletion(left=left)
-    kept = {path: reason for path, reason in reasons_to_keep(client.storage, timeline, victims).items() if reason}
+    reasons = reasons_to_keep(client.storage, timeline, victims, client.table.write_options)
+    retained = retained_files(timeline, retention)
+    kept = {path: why for path, reason in reasons.items() if (why := reason or retained.get(path))}
     if kept:
         path, reason = next(iter(kept.items()))
         raise Conflict(f"{client.table.name}: {len(kept)} superseded files can't be deleted now; {path}: {reason}")
     by_partition: dict[str, list[str]] = {}
     for victim in victims:
         by_partition.setdefault(victim.partition, []).append(victim.path)
-    fence()
-    run_clean(client, timeline, by_partition, native_progress(timeline))
+    newest = max(victim.instant for victim in victims)
+    run_clean(client, timeline, by_partition, native_progress(timeline), superseded_by=newest, fence=fence)
     behind = client.storage.sizes([version.path for version in victims])
     if behind:
         raise Transient(f"{client.table.name}: Hudi's clean left {len(behind)} files behind, {sorted(behind)[0]} first")

@@ -9,7 +9,7 @@ from lake.formats.hudi.audit.resurrected import find_resurrected
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.outcomes import outcomes
 from lake.formats.hudi.plans.clean_start import native_progress
-from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, run_clean
+from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, run_clean, withdraw_left
 from lake.optional import Resurrected
 
 
@@ -18,6 +18,7 @@ def take_out(client: HudiClient) -> list[Resurrected]:
     done: list[Resurrected] = []
     while True:
         with outcomes(client.table, "repairing"), client.locked("repairing"):
+            withdraw_left(client, client.timeline())
             timeline = client.timeline()
             found = [group for group in find_resurrected(client.storage, timeline) if group.refusal is None]
             batch = list(_first(found))
@@ -26,7 +27,8 @@ def take_out(client: HudiClient) -> list[Resurrected]:
             paths: dict[str, list[str]] = defaultdict(list)
             for group in batch:
                 paths[group.partition] += group.files
-            run_clean(client, timeline, paths, native_progress(timeline))
+            newest = max(group.instant for group in batch)
+            run_clean(client, timeline, paths, native_progress(timeline), superseded_by=newest)
             left = client.storage.sizes([path for group in batch for path in group.files])
         if left:
             raise Transient(f"{client.table.name}: Hudi's clean left {len(left)} files behind, {sorted(left)[0]} first")

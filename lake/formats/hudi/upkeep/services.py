@@ -8,32 +8,46 @@ the active timeline while a file that it replaced exists; that file would become
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 
 from lake.errors import Conflict, Rejected
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import join
 from lake.formats.hudi.jvm.outcomes import outcomes
 from lake.formats.hudi.pending.attempts import SILENCE, attempts, forget_ended
 from lake.formats.hudi.pending.unfinished import unfinished
 from lake.formats.hudi.plans import adoption
-from lake.formats.hudi.plans.clean_start import KEEP_MAX, KEEP_MAX_DEFAULT, Progress, oldest_replacement_on_disk
-from lake.formats.hudi.plans.cleaning import run_clean
+from lake.formats.hudi.plans.clean_start import KEEP_MAX, KEEP_MAX_DEFAULT, Progress
+from lake.formats.hudi.plans.cleaning import run_clean, withdraw_left
+from lake.formats.hudi.plans.last_look import last_look, still, unmoved
+from lake.formats.hudi.plans.pending_cleans import files_of
 from lake.formats.hudi.plans.withdrawal import discard
+from lake.formats.hudi.read.promises import REPLACING, archiver_apart
+from lake.formats.hudi.read.retained import retained_files
+from lake.formats.hudi.read.superseded import replaced_files, superseded_at
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
 from lake.plan import SupersededVersion
 from lake.units import format_duration
 
+_ROLLING_BACK = "rolling back"
 _KEEP_MIN, _KEEP_MIN_DEFAULT = "hoodie.keep.min.commits", 20
 _BEYOND_SAVEPOINTS = "hoodie.archive.beyond.savepoint"
 
 
-def maintain(client: HudiClient, services: Collection[str], retained: Sequence[SupersededVersion]) -> list[str]:
-    """Run ``services`` (rollback, clean, archive) in that order, each under the table's lock; what each did."""
+def maintain(
+    client: HudiClient,
+    services: Collection[str],
+    retained: Sequence[SupersededVersion],
+    retention: timedelta = timedelta(),
+) -> list[str]:
+    """Run ``services`` (rollback, clean, archive) in that order, each under the table's lock; what each did.
+
+    ``retained`` stay, as does what a rewrite of any lakefold replaced within ``retention``, as the timeline tells it.
+    """
     client.bundle.check_serves_others(client.table.name, "running the table's own services")
     lines = []
     known: Mapping[str, Callable[[], str | None]] = {
         "rollback": lambda: _roll_back_failed(client),
-        "clean": lambda: _clean(client, retained),
+        "clean": lambda: _clean(client, retained, retention),
         "archive": lambda: _archive(client),
     }
     for service, run in known.items():
@@ -53,10 +67,9 @@ def _roll_back_failed(client: HudiClient) -> str | None:
     if not client.optimistic:
         # Single writers have no heartbeats, so that a living one could not be told from a dead one.
         return 'nothing is rolled back: only writers with concurrency = "occ" have heartbeats'
-    before = {instant.time for instant in client.timeline().pending}
+    before = {instant.time for instant in last_look(client, _ROLLING_BACK, withdraws=True).pending}
     java = client.unlocked({"hoodie.clean.failed.writes.policy": "LAZY"})
     try:
-        client.confirm_lock("rolling back")
         java.rollbackFailedWrites(client.meta)
     finally:
         java.close()
@@ -64,40 +77,64 @@ def _roll_back_failed(client: HudiClient) -> str | None:
     return f"rolled back {', '.join(gone)}, whose writers died" if gone else None
 
 
-def _clean(client: HudiClient, retained: Sequence[SupersededVersion]) -> str | None:
+def _clean(client: HudiClient, retained: Sequence[SupersededVersion], retention: timedelta) -> str | None:
     """What the table's clean policy would delete, without what lakefold retains, as one clean."""
+    withdraw_left(client, client.timeline())
+    timeline = client.timeline()
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
     found = table.createCleanerPlan(client.context, client.absent)
     if not found.isPresent():
         return None
     plan = json.loads(found.get().toString())
-    timeline = client.timeline()
-    on_disk = client.storage.sizes([version.path for version in retained])
-    kept = {version.path for version in retained if version.path in on_disk}
-    wanted = {
-        partition: [join(partition, str(entry["filePath"]).rsplit("/", 1)[-1]) for entry in entries]
-        for partition, entries in (plan.get("filePathsToBeDeletedPerPartition") or {}).items()
-    }
+    kept = {version.path for version in retained} | retained_files(timeline, retention).keys()
+    kept &= client.storage.sizes(list(kept)).keys()
+    wanted = files_of(plan)
     victims = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
-    victims = {partition: paths for partition, paths in victims.items() if paths}
+    start = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or "")
+    victims, superseded_by = _in_order(client, timeline, victims, start)
     saved = timeline.savepoints()
     # Hudi deletes the directory of a partition that was deleted, and in it what savepoints keep.
-    held = {version.partition for version in retained if version.path in kept}
-    held |= {path.rpartition("/")[0] for paths in saved.values() for path in paths}
+    spared = {path for paths in wanted.values() for path in paths} - {p for paths in victims.values() for p in paths}
+    held = {path.rpartition("/")[0] for paths in (kept, spared, *saved.values()) for path in paths}
     partitions = [name for name in plan.get("partitionsToBeDeleted") or () if name not in held]
     if not victims and not partitions:
         return None
     progress = Progress(
-        start=str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or ""),
+        start=start,
         commit=str(plan.get("lastCompletedCommitTimestamp") or ""),
         clean=timeline.newest,
         savepoints=tuple(sorted(saved)),
     )
-    run_clean(client, timeline, victims, progress, partitions=partitions)
+    run_clean(client, timeline, victims, progress, superseded_by=superseded_by, partitions=partitions)
     deleted = sum(len(paths) for paths in victims.values())
-    spared = sum(len(paths) for paths in wanted.values()) - deleted
-    spared_text = f", {spared} more are kept by lakefold's retention" if spared else ""
-    return f"the table's clean policy deleted {deleted} files{spared_text}"
+    waiting = len(spared - kept)
+    text = f"the table's clean policy deleted {deleted} files"
+    text += f", {len(spared) - waiting} more are kept by lakefold's retention" if len(spared) > waiting else ""
+    return text + (f", {waiting} more wait for older ones" if waiting else "")
+
+
+def _in_order(
+    client: HudiClient, timeline: Timeline, paths: Mapping[str, list[str]], start: str
+) -> tuple[dict[str, list[str]], str]:
+    """Those of ``paths`` that can be deleted in the order of commits, and the newest commit that superseded one.
+
+    ``start`` is from where on the table's policy keeps states readable, '' where it does not say. Where the archiver
+    can be told a bound of its own, all of them can.
+    """
+    found = {partition: files for partition, files in paths.items() if files}
+    if not found or (start and archiver_apart(timeline, client.table.write_options)):
+        return found, start if found else ""
+    gone_at = superseded_at(client.storage, timeline, found.keys())
+    without = {path for files in found.values() for path in files}
+    held = [i.time for i in timeline.pending if i.kind in REPLACING]
+    held.append(replaced_files(client.storage, timeline, without).oldest)
+    bound = min(filter(None, held), default="9" * 17)
+    found = {
+        partition: [path for path in files if path in gone_at and gone_at[path] <= bound]
+        for partition, files in found.items()
+    }
+    found = {partition: files for partition, files in found.items() if files}
+    return found, max((gone_at[path] for files in found.values() for path in files), default="")
 
 
 def _archive(client: HudiClient) -> str | None:
@@ -108,14 +145,14 @@ def _archive(client: HudiClient) -> str | None:
     timeline = client.timeline()
     minimum = int(client.table.write_options.get(_KEEP_MIN, _KEEP_MIN_DEFAULT))
     maximum = int(client.table.write_options.get(KEEP_MAX, KEEP_MAX_DEFAULT))
-    oldest = oldest_replacement_on_disk(client.storage, timeline)
+    oldest = replaced_files(client.storage, timeline).oldest
     if oldest:
         commits = [i for i in timeline.completed if i.action in COMMIT_ACTIONS and i.time >= oldest]
         minimum = max(minimum, len(commits))
         maximum = max(maximum, minimum + 1)
+    last_look(client, "archiving", check=unmoved(client, timeline, "archiving"))
     java = client.unlocked({_KEEP_MIN: str(minimum), KEEP_MAX: str(maximum), _BEYOND_SAVEPOINTS: "false"})
     try:
-        client.confirm_lock("archiving")
         java.archive()
     finally:
         java.close()
@@ -129,7 +166,7 @@ def roll_back(client: HudiClient, time: str) -> str:
     A clustering or compaction stays scheduled, but for a plan of lakefold's, which is withdrawn; a write is removed.
     Raises Conflict where the instant is not pending, or its owner is alive; Rejected for what Hudi ends by itself.
     """
-    with outcomes(client.table, "rolling back"), client.locked("rolling back"):
+    with outcomes(client.table, _ROLLING_BACK), client.locked(_ROLLING_BACK):
         timeline = client.timeline()
         instant = _abandoned(client, timeline, time)
         planned_by = extra_metadata(timeline.plan(instant)).get(PLAN_KEY)
@@ -143,7 +180,7 @@ def roll_back(client: HudiClient, time: str) -> str:
                 f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} at its "
                 "next one"
             )
-        client.confirm_lock("rolling back")
+        last_look(client, _ROLLING_BACK, withdraws=True, check=still(client, instant, _ROLLING_BACK))
         client.worker.rollback(time)
         return f"{instant.kind} {time} is rolled back: what was written of it is deleted"
 

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last look at a table before something irrevocable is done to it, under its lock, with the table as it is now.
+
+Publication, commit, clean, withdrawal and the table's services all come here, each right before it acts:
+
+- ``HudiClient.locked`` has taken the lock and has set the zone of Hudi's times (``jvm.zones``).
+- ``last_look`` follows the table's properties and its metadata table. It refuses while an action of others that
+  excludes ours is pending, where the metadata table is not what the properties say, and where the clock is wrong: what
+  is done now would be older than what is there, or newer than what comes.
+- ``check`` is what the caller itself has to find unchanged, ``ready`` what it makes for the act, and ``fence`` says
+  whether the plan is still its executor's. Where the table moved while they were asked all are asked again.
+- Last the lock is confirmed: it has been held without a gap since it was taken, so that nothing has come in between.
+
+A time is wrong in two ways. One that is earlier than a time on the timeline, or on that of the metadata table, makes a
+commit that counts as older than it is: readers that list by the metadata table miss its files. One that is later than
+what the writers form next hides their next updates of a file group that was compacted.
+"""
+
+import time
+from collections.abc import Callable, Collection, Hashable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from lake.errors import Rejected, Transient
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.timeline import metadata_table
+from lake.formats.hudi.timeline.clocks import (
+    MAX_SKEW,
+    WRITTEN_WITHIN,
+    Mark,
+    comes_again,
+    max_skew_milliseconds,
+    moment_of,
+    newest,
+    offset_at,
+    stamp,
+    writers_ahead,
+    zones_apart,
+)
+from lake.formats.hudi.timeline.timeline import Instant, Timeline
+
+PUBLISHING = "publishing a plan"
+_LOOKS = 5
+#: a file system's clock ticks in steps, and a stamp of the file and one of ours are not taken at once
+_LEAST_SKEW = timedelta(milliseconds=100)
+_CLOCK = ".hoodie/.lakefold/clock"
+
+
+def last_look(
+    client: HudiClient,
+    doing: str,
+    *,
+    instant: str | None = None,
+    completes: str | None = None,
+    check: Callable[[Timeline], None] = lambda timeline: None,
+    ready: Callable[[], None] = lambda: None,
+    fence: Callable[[], None] = lambda: None,
+    withdraws: bool = False,
+) -> Timeline:
+    """The timeline on which ``doing`` may happen now; call it inside ``client.locked`` and act right after it.
+
+    ``instant`` is the caller's own instant where it is made already but not on the timeline yet, ``completes`` the
+    pending instant that the caller is about to begin or to complete. ``check`` is given the timeline and raises where
+    the caller must not act on it, ``ready`` makes what the act needs, so that nothing but the act is left to be done.
+    ``withdraws`` says that only what is uncommitted is deleted, which goes on beside a pending savepoint and on a
+    damaged metadata table. Raises Transient for what passes or is mended outside of lakefold, Rejected where the
+    metadata table is damaged, and what ``check``, ``ready`` and ``fence`` raise.
+    """
+    for _ in range(_LOOKS):
+        look = _look(client)
+        client.follow(look.timeline.properties, has_metadata_table=look.metadata is not None, doing=doing)
+        _refuse_pending(client, look.timeline, doing, withdraws=withdraws, completes=completes)
+        if not withdraws:
+            _refuse_faults(client, look.timeline)
+        _refuse_clock(client, look, doing, instant)
+        check(look.timeline)
+        ready()
+        fence()
+        if _look(client).stamp == look.stamp:
+            client.confirm_lock(doing)
+            return look.timeline
+    raise Transient(f"{client.table.name}: the table's timeline moved {_LOOKS} times while {doing}")
+
+
+def unmoved(client: HudiClient, seen: Timeline, doing: str) -> Callable[[Timeline], None]:
+    """A check for ``last_look``: that nothing has completed since ``seen`` was listed, and that no plan was scheduled.
+
+    It raises Transient otherwise.
+    """
+
+    def check(timeline: Timeline) -> None:
+        completed = set(timeline.completed) - set(seen.completed)
+        if completed:
+            instant = min(completed, key=lambda entry: entry.time)
+            raise Transient(f"{client.table.name}: {instant.kind} {instant.time} completed while {doing}")
+        known = {(entry.time, entry.action) for entry in seen.pending}
+        for instant, _ in timeline.pending_plans():
+            if (instant.time, instant.action) not in known:
+                raise Transient(f"{client.table.name}: {instant.kind} {instant.time} was scheduled while {doing}")
+
+    return check
+
+
+def still(client: HudiClient, seen: Instant, doing: str) -> Callable[[Timeline], None]:
+    """A check for ``last_look``: that the pending instant ``seen`` is as it was seen, Transient otherwise."""
+
+    def check(timeline: Timeline) -> None:
+        now = timeline.find(seen.time, action=seen.action)
+        if now == seen:
+            return
+        became = "withdrawn" if now is None else "completed" if not now.pending else f"made {now.state}"
+        raise Transient(f"{client.table.name}: {seen.kind} {seen.time} was {became} while {doing}, by another process")
+
+    return check
+
+
+class _Look(NamedTuple):
+    timeline: Timeline
+    metadata: Timeline | None
+
+    @property
+    def timelines(self) -> Collection[Timeline]:
+        return (self.timeline,) if self.metadata is None else (self.timeline, self.metadata)
+
+    @property
+    def stamp(self) -> Hashable:
+        """What identifies all that was looked at."""
+        properties = tuple(sorted(self.timeline.properties.items()))
+        return properties, *(timeline.instants for timeline in self.timelines)
+
+
+def _look(client: HudiClient) -> _Look:
+    timeline = client.timeline()
+    there = metadata_table.is_there(client.storage)
+    return _Look(timeline, Timeline(client.storage.below(metadata_table.DIRECTORY)) if there else None)
+
+
+def _refuse_pending(
+    client: HudiClient, timeline: Timeline, doing: str, *, withdraws: bool, completes: str | None
+) -> None:
+    """Raise Transient where an action that excludes the caller's is pending."""
+    for instant in timeline.pending:
+        why = _excludes(timeline, instant, withdraws=withdraws, completes=completes)
+        if why is not None:
+            raise Transient(
+                f"{client.table.name}: {doing} waits for the pending {instant.kind} {instant.time}, {why}. If its "
+                f"process died, {_how_to_finish(timeline, instant)}"
+            )
+
+
+def _excludes(timeline: Timeline, instant: Instant, *, withdraws: bool, completes: str | None) -> str | None:
+    """Why nothing of ours may happen while ``instant`` is pending; None where it may."""
+    if instant.kind == "restore":
+        return "which takes the table back to an earlier state"
+    if instant.kind == "savepoint" and not withdraws:
+        return "which is about to say what must stay"
+    if instant.kind == "rollback":
+        plan = timeline.plan(instant)
+        if plan is None:
+            return None if withdraws else "which does not say yet what it takes back"
+        target = str((plan.get("instantToRollback") or {}).get("commitTime"))
+        if target == completes:
+            return f"which takes back {target}, the instant of this plan, and deletes its files"
+        found = timeline.find(target)
+        if found is not None and not found.pending:
+            return f"which takes back the completed {found.kind} {found.time}"
+    return None
+
+
+def _how_to_finish(timeline: Timeline, instant: Instant) -> str:
+    """How a pending action is ended whose process died, for a message."""
+    if instant.kind == "restore":
+        return "restore to the same savepoint again"
+    if instant.kind == "rollback":
+        return "the next write of the table's writer finishes it"
+    name = instant.inflight_file or instant.requested_file
+    return f"delete {timeline.storage.shown(f'{timeline.directory}/{name}')}"
+
+
+def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:
+    for fault in metadata_table.faults(client.storage, timeline):
+        raise Rejected(f"{client.table.name}: {fault}")
+
+
+def _refuse_clock(client: HudiClient, look: _Look, doing: str, instant: str | None) -> None:
+    """Raise Transient where what is done now would not be the newest on the table, or the clock is wrong."""
+    skew = max(timedelta(milliseconds=max_skew_milliseconds(client.table)), _LEAST_SKEW)
+    latest = newest(look.timelines)
+    if instant is not None and latest.time >= instant:
+        raise Transient(
+            f"{client.table.name}: {latest.what} is of {latest.time}, later than {instant}, the time that was taken "
+            f"for {doing}"
+        )
+    _refuse_storage_clock(client, doing, skew)
+    _refuse_repeated_hour(client, look.timeline, doing)
+    _refuse_writers_clock(client, look.timeline, doing, skew)
+    while (now := _now(client, look.timeline)) <= latest.time:
+        behind = moment_of(latest.time) - moment_of(now)
+        if behind > skew:
+            raise Transient(_behind(client, look.timeline, latest, now, doing, skew))
+        time.sleep(behind.total_seconds() + 0.001)
+
+
+def _now(client: HudiClient, timeline: Timeline) -> str:
+    now = client.zones.now()
+    return stamp(now + offset_at(timeline.timezone, now))
+
+
+def _behind(client: HudiClient, timeline: Timeline, latest: Mark, now: str, doing: str, skew: timedelta) -> str:
+    return (
+        f"{client.table.name}: {latest.what} is of {latest.time}, later than lakefold's now, {now} "
+        f"{_zone(client, timeline)}: what is done while {doing} would count as older. Set the clocks alike, or "
+        f"run lakefold in the writers' zone (TZ); up to {_milliseconds(skew)} ms are waited for ({MAX_SKEW})"
+    )
+
+
+def _zone(client: HudiClient, timeline: Timeline) -> str:
+    """How lakefold's times come about, for a message."""
+    offset = offset_at(timeline.timezone, client.zones.now())
+    return f"in {_shown(offset)}, its zone for hoodie.table.timeline.timezone = {timeline.timezone}"
+
+
+def _shown(offset: timedelta) -> str:
+    minutes = round(offset.total_seconds() / 60)
+    return f"UTC{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+
+
+def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, skew: timedelta) -> None:
+    """Raise Transient where writers stamp the table in another zone than lakefold does, or with a clock behind ours.
+
+    A clock ahead of ours is in the way only until ours has passed the times on the table.
+    """
+    found = writers_ahead(timeline)
+    if found is None:
+        return
+    ahead, what = found
+    if zones := zones_apart(ahead):
+        theirs = offset_at(timeline.timezone, client.zones.now()) + zones
+        remedy = (
+            "Have every writer honour that, or set LOCAL and run lakefold in the writers' zone (TZ)"
+            if timeline.timezone.upper() == "UTC"
+            else "Run lakefold in the writers' zone (TZ), or set UTC and have every writer honour that"
+        )
+        raise Transient(
+            f"{client.table.name}: its writers form times in {_shown(theirs)} ({what}, compared with when its files "
+            f"were written), and lakefold does {_zone(client, timeline)}, while {doing}. {remedy}"
+        )
+    if -ahead > skew + WRITTEN_WITHIN:
+        raise Transient(
+            f"{client.table.name}: the clock of its writers is {-ahead.total_seconds():.0f} s behind the storage's "
+            f"({what}, compared with when its files were written): what they write next would count as older "
+            f"than what is done while {doing}. Set the clocks alike; {_milliseconds(skew)} ms are allowed ({MAX_SKEW})"
+        )
+
+
+def _refuse_repeated_hour(client: HudiClient, timeline: Timeline, doing: str) -> None:
+    """Raise Transient where clocks are about to be set back, so that writers form the times of now once more."""
+    back = comes_again(timeline.timezone, client.zones.now())
+    if back:
+        minutes = round(back.total_seconds() / 60)
+        raise Transient(
+            f"{client.table.name}: clocks of lakefold's zone are set back by {minutes} minutes within that time, and "
+            f"hoodie.table.timeline.timezone = {timeline.timezone}: what writers write after that would count as "
+            f"older than what is done now while {doing}. lakefold goes on when the time of now has come again and is "
+            "over; with UTC no time comes again"
+        )
+
+
+def _refuse_storage_clock(client: HudiClient, doing: str, skew: timedelta) -> None:
+    """Raise Transient where the clock that forms our times is further from the storage's than the table's skew."""
+    before = client.zones.now()
+    client.storage.write(_CLOCK, f"{before.isoformat()}\n".encode())
+    after = client.zones.now()
+    there = client.storage.modified([_CLOCK]).get(_CLOCK)
+    if there is None:
+        raise Transient(f"{client.table.name}: {client.storage.shown(_CLOCK)} was deleted while {doing}")
+    there = there.astimezone(UTC)
+    step = timedelta(seconds=1) if there.microsecond == 0 else timedelta()
+    if there - skew <= after and before <= there + step + skew:
+        return
+    nearest = before if before > there else after
+    raise Transient(
+        f"{client.table.name}: the clock of lakefold's JVM says {_clock(nearest)} UTC, the storage's {_clock(there)} "
+        f"UTC (a file just written), while {doing}; set the clocks alike, allowed are {_milliseconds(skew)} ms "
+        f"({MAX_SKEW})"
+    )
+
+
+def _clock(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+
+
+def _milliseconds(skew: timedelta) -> int:
+    return round(skew.total_seconds() * 1000)

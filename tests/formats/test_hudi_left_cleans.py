@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clean plans that a killed process left, and files that stay though the database does not know their rewrite."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hudi_writing import NewTable, Table, delete
+from test_hudi_traps import _metadata_listing
+
+from lake.errors import Conflict
+from lake.plan import Commit
+
+pytestmark = pytest.mark.spark
+ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+def leave_a_clean(trips: Table, commit: Commit, monkeypatch: pytest.MonkeyPatch, *, inflight: bool = False) -> str:
+    """A cleaner that is killed when its plan for the inputs of ``commit`` is published, or begun; the clean's instant.
+
+    One that had begun has deleted the first of the files.
+    """
+    first, *_ = sorted(version.path for version in commit.superseded)
+
+    def killed(client: Any, instant: str) -> None:
+        if inflight:
+            timeline = client.meta.getActiveTimeline()
+            timeline.transitionCleanRequestedToInflight(
+                client.meta.getInstantGenerator().getCleanRequestedInstant(instant)
+            )
+            client.remove_file(first)
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lake.formats.hudi.client.client.HudiClient.run_clean", killed)
+        with pytest.raises(KilledError):
+            delete(trips, commit)
+    (left,) = trips.timeline().pending
+    assert (left.kind, left.inflight_file is not None) == ("clean", inflight)
+    return left.time
+
+
+@pytest.mark.parametrize("service", ["delete", "clean"])
+@pytest.mark.crossed(first="delete")
+def test_a_clean_that_a_killed_cleaner_left_is_withdrawn_after_its_owner_rolled_the_commit_back(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch, service: str
+) -> None:
+    trips = table(**{"hoodie.clean.commits.retained": "1"})
+    other = trips.run(trips.plan("0198-other", partitions=[TWO]))
+    rows = trips.rows()
+    commit = trips.run(trips.plan("0198-first", partitions=[ONE]))
+    left = leave_a_clean(trips, commit, monkeypatch)
+    with trips.writer() as writer:
+        writer._open().worker.rollback(commit.instant)
+    assert trips.rows() == rows
+    if service == "delete":
+        delete(trips, other)
+    else:
+        with trips.writer() as writer:
+            writer.maintain(["clean"], other.superseded)
+    assert trips.rows() == rows
+    assert {version.path for version in commit.superseded} <= trips.data_files().keys()
+    assert trips.timeline().find(left) is None
+
+
+def test_the_files_that_a_killed_cleaner_deleted_are_told_to_the_metadata_table_and_the_rest_is_planned_again(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = table("metadata")
+    commit = trips.run(trips.plan(partitions=[ONE]))
+    rows = trips.rows()
+    left = leave_a_clean(trips, commit, monkeypatch, inflight=True)
+    with trips.writer() as cleaner:
+        deletion = cleaner.delete(commit.superseded)
+    assert deletion.left == {}
+    timeline = trips.timeline()
+    assert (timeline.find(left), timeline.pending) == (None, ())
+    entries = [entry for _, record in timeline.cleans() for entry in record["partitionMetadata"].values()]
+    named = {path for entry in entries for path in entry["successDeleteFiles"]}
+    assert {version.path.rpartition("/")[2] for version in commit.superseded} <= named
+    assert trips.rows() == rows
+    assert _metadata_listing(trips) == set(trips.data_files()), "the metadata table lists what exists"
+
+
+def test_a_clean_that_another_process_left_is_not_executed(table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    trips = table()
+    other = trips.run(trips.plan("0198-other", partitions=[TWO]))
+    rows = trips.rows()
+    commit = trips.run(trips.plan("0198-first", partitions=[ONE]))
+    monkeypatch.setattr("lake.formats.hudi.plans.clean_start.CLEAN_KEY", "somebody.clean")
+    left = leave_a_clean(trips, commit, monkeypatch)
+    monkeypatch.undo()
+    with trips.writer() as writer:
+        writer._open().worker.rollback(commit.instant)
+    delete(trips, other)
+    assert trips.rows() == rows
+    assert trips.timeline().find(left) is not None, "its owner's matter"
+
+
+def test_files_of_a_rewrite_that_no_database_has_recorded_outlive_the_tables_clean_service_and_other_cleaners(
+    table: NewTable,
+) -> None:
+    trips = table(**{"hoodie.clean.commits.retained": "1"})
+    commit = trips.run(trips.plan())
+    trips.upsert(0, 60, 1)
+    paths = {version.path for version in commit.superseded}
+    with trips.writer() as writer:
+        writer.retention = timedelta(days=7)
+        assert writer.maintain(["clean"], ()) == []
+        with pytest.raises(Conflict, match=f"retained until .* UTC: plan 0198-plan replaced it at {commit.instant}"):
+            writer.delete(commit.superseded)
+    assert paths <= trips.data_files().keys()
+    with trips.writer() as writer:
+        (line,) = writer.maintain(["clean"], ())
+    assert line == f"the table's clean policy deleted {len(paths)} files"

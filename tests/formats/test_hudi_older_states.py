@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Older states of a table after cleans: Hudi answers them with all of their rows, or refuses; the archiver agrees."""
+
+import pytest
+from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, delete, insert
+
+from lake.errors import Conflict
+
+pytestmark = pytest.mark.spark
+ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
+REFUSED = "Cleaner cleaned up the timestamp of interest"
+
+
+def as_of(trips: Table, time: str) -> int:
+    """How many rows Spark reads of the table as it was at ``time``."""
+    return int(trips.spark.read.format("hudi").option("as.of.instant", time).load(str(trips.base)).count())
+
+
+def since(trips: Table, time: str) -> set[int]:
+    """The ids of an incremental read that begins after ``time``."""
+    options = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": time}
+    return {row.id for row in trips.spark.read.format("hudi").options(**options).load(str(trips.base)).collect()}
+
+
+def save(trips: Table, time: str) -> None:
+    with trips.writer() as writer:
+        writer._open().worker.savepoint(time, "somebody", "before an upgrade")
+
+
+def restore(trips: Table, time: str) -> None:
+    with trips.writer() as writer:
+        writer._open().worker.restoreToSavepoint(time)
+
+
+@pytest.mark.parametrize("kind", ["cow", "metadata"])
+@pytest.mark.crossed(first="cow")
+def test_a_state_whose_files_a_clean_deleted_is_refused_to_queries_and_savepoints(table: NewTable, kind: str) -> None:
+    trips = table(kind)
+    before = trips.timeline().commits[-1].time
+    commit = trips.run(trips.plan(partitions=[ONE]))
+    assert as_of(trips, before) == 180
+    told = {time: since(trips, time) for time in ("0", before)}
+    delete(trips, commit)
+    with pytest.raises(Exception, match=REFUSED):
+        as_of(trips, before)
+    with pytest.raises(Exception, match="beyond the lookup window"):
+        save(trips, before)
+    assert as_of(trips, commit.instant) == 180, "the newest commit is never refused"
+    assert {time: since(trips, time) for time in told} == told
+    found = trips.rows()
+    save(trips, commit.instant)
+    trips.upsert(0, 60, 9)
+    restore(trips, commit.instant)
+    assert trips.rows() == found
+
+
+def test_an_older_state_is_refused_after_a_compactions_inputs_were_deleted(table: NewTable) -> None:
+    trips = table("mor")
+    before = trips.timeline().commits[-1].time
+    expected = as_of(trips, before)
+    commit = trips.run(trips.compaction())
+    delete(trips, commit)
+    with pytest.raises(Exception, match=REFUSED):
+        as_of(trips, before)
+    assert as_of(trips, commit.instant) == expected
+
+
+@pytest.mark.usefixtures("nothing_unseen")
+def test_files_replaced_after_those_that_a_savepoint_keeps_are_deleted_and_neither_states_nor_rows_are_wrong(
+    table: NewTable,
+) -> None:
+    trips = table()
+    saved = trips.timeline().commits[-1].time
+    save(trips, saved)
+    kept = trips.timeline().savepoints()[saved]
+    first = trips.run(trips.plan("0198-first", partitions=[ONE]))
+    insert(trips, 2)
+    between = trips.timeline().commits[-1].time
+    second = trips.run(trips.plan("0198-second"))
+    others = [version for version in second.superseded if version.path not in kept]
+    insert(trips, 1, start=2000)
+    with trips.writer() as cleaner:
+        cleaner.delete(others)
+    with pytest.raises(Exception, match=REFUSED):
+        as_of(trips, between)
+    assert as_of(trips, trips.timeline().newest) == 180 + 6
+    with trips.writer() as writer:
+        writer._open().worker.deleteSavepoint(saved)
+    insert(trips, 6, start=3000, **ARCHIVING)
+    found = trips.rows()
+    assert len(found) == len({row[2] for row in found}) == 180 + 6 + 12, "no file that the savepoint kept is live again"
+    assert trips.timeline().find(first.instant) is not None, "its replaced files exist"
+
+
+@pytest.mark.usefixtures("nothing_unseen")
+def test_files_wait_as_long_as_the_tables_own_cleaner_promises_states_that_need_them(table: NewTable) -> None:
+    cleaning = {"hoodie.clean.automatic": "true", "hoodie.clean.commits.retained": "3"}
+    trips = table(**cleaning)
+    for version in (1, 2, 3):
+        trips.upsert(0, 60, version)
+    commit = trips.run(trips.plan(partitions=[ONE]))
+    with pytest.raises(Conflict, match="when the table's own cleaner deletes that, Hudi would answer queries of"):
+        delete(trips, commit)
+    for version in (4, 5, 6, 7):
+        trips.upsert(0, 60, version)
+        timeline = trips.timeline()
+        stated = timeline.cleans()[-1][1]["earliestCommitToRetain"]
+        for instant in timeline.commits:
+            if instant.time >= stated:
+                assert as_of(trips, instant.time) == 180
+    assert stated > commit.instant
+    delete(trips, commit)
+    assert not {version.path for version in commit.superseded} & trips.data_files().keys()
+    assert trips.timeline().cleans()[-1][1]["earliestCommitToRetain"] >= stated
+
+
+def test_no_writer_that_cleans_is_waited_for_where_none_is_declared(table: NewTable) -> None:
+    trips = table()
+    trips.upsert(0, 60, 1)
+    commit = trips.run(trips.plan(partitions=[ONE]))
+    assert set(FORMAT.superseded_deletable(trips.ref, commit.superseded).values()) == {None}
+    trips.options = {"hoodie.clean.automatic": "true"}
+    (reason,) = {str(why)[-90:] for why in FORMAT.superseded_deletable(trips.ref, commit.superseded).values()}
+    assert reason.endswith('If no writer cleans this table, set hoodie.clean.automatic = "false" in its write_options')

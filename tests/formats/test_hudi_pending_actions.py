@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pending actions of others lakefold waits for before it changes a Hudi table; tables made by hand, no JVM."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import fastavro
+import pytest
+from hudi_by_hand import T1, T2, T3, T4, ByHand, without_java
+
+from lake.errors import Transient
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.plans.last_look import last_look, still, unmoved
+from lake.formats.hudi.timeline.timeline import Timeline
+
+ROLLBACK = {
+    "type": "record",
+    "name": "rollback",
+    "fields": [
+        {
+            "name": "instantToRollback",
+            "type": {
+                "type": "record",
+                "name": "target",
+                "fields": [{"name": "commitTime", "type": "string"}, {"name": "action", "type": "string"}],
+            },
+        }
+    ],
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ByHand:
+    made = ByHand(tmp_path / "t")
+    made.complete(T1, "commit", made.base_file(T1))
+    return made
+
+
+def request(table: ByHand, kind: str, time: str = T4) -> None:
+    (table.base / f".hoodie/{time}.{kind}.requested").touch()
+
+
+def request_rollback(table: ByHand, target: str) -> None:
+    buffer = io.BytesIO()
+    record = {"instantToRollback": {"commitTime": target, "action": "commit"}}
+    fastavro.writer(buffer, fastavro.parse_schema(ROLLBACK), [record])
+    (table.base / f".hoodie/{T4}.rollback.requested").write_bytes(buffer.getvalue())
+
+
+def timeline(table: ByHand) -> Timeline:
+    return Timeline(Storage(str(table.base)))
+
+
+@pytest.mark.parametrize(
+    ("pending", "why", "withdrawal_goes_on"),
+    [
+        (lambda table: request(table, "restore"), "takes the table back to an earlier state", False),
+        (lambda table: request(table, "savepoint"), "is about to say what must stay", True),
+        (lambda table: request_rollback(table, T1), f"takes back the completed commit {T1}", False),
+        (lambda table: request_rollback(table, T3), f"takes back {T3}, the instant of this plan", True),
+        (lambda table: request(table, "rollback"), "does not say yet what it takes back", True),
+    ],
+    ids=["restore", "savepoint", "rollback of a commit", "rollback of the plan", "rollback without a plan"],
+)
+def test_an_action_that_excludes_a_commit_is_waited_for(
+    table: ByHand, pending: Callable[[ByHand], None], why: str, withdrawal_goes_on: bool
+) -> None:
+    pending(table)
+    client = without_java(table)
+    with pytest.raises(Transient, match=rf"committing waits for the pending .* {T4}, which {why}"):
+        last_look(client, "committing", completes=T3)
+    if withdrawal_goes_on:
+        last_look(client, "withdrawing a plan", withdraws=True)
+    else:
+        with pytest.raises(Transient, match=rf"withdrawing a plan waits for the pending .* {T4}, which {why}"):
+            last_look(client, "withdrawing a plan", withdraws=True)
+
+
+@pytest.mark.parametrize(
+    "pending",
+    [
+        lambda table: request(table, "clean"),
+        lambda table: request(table, "deltacommit"),
+        lambda table: request_rollback(table, T2),
+    ],
+    ids=["clean", "write", "rollback of a write that died"],
+)
+def test_what_takes_nothing_from_a_plan_is_not_waited_for(table: ByHand, pending: Callable[[ByHand], None]) -> None:
+    request(table, "deltacommit", T2)
+    pending(table)
+    assert last_look(without_java(table), "committing", completes=T3).instants == timeline(table).instants
+
+
+def test_what_comes_while_lakefold_asks_whose_the_plan_is_is_looked_at_once_more(table: ByHand) -> None:
+    with pytest.raises(Transient, match=r"waits for the pending restore"):
+        last_look(without_java(table), "committing", fence=lambda: request(table, "restore"))
+
+
+def test_a_table_whose_timeline_never_stands_still_is_tried_again_later(table: ByHand) -> None:
+    times = iter(range(int(T2), int(T3)))
+
+    def write() -> None:
+        request(table, "deltacommit", str(next(times)))
+
+    with pytest.raises(Transient, match="timeline moved 5 times while committing"):
+        last_look(without_java(table), "committing", fence=write)
+
+
+def test_nothing_is_done_by_a_timeline_on_which_something_completed_or_was_scheduled_since(table: ByHand) -> None:
+    seen = timeline(table)
+    check = unmoved(without_java(table), seen, "cleaning")
+    request(table, "deltacommit", T2)
+    check(timeline(table))
+    table.request_compaction(T3, table.base_file(T1), [])
+    with pytest.raises(Transient, match=f"compaction {T3} was scheduled while cleaning"):
+        check(timeline(table))
+    table.complete(T2, "deltacommit")
+    with pytest.raises(Transient, match=f"deltacommit {T2} completed while cleaning"):
+        check(timeline(table))
+
+
+def test_nothing_is_withdrawn_that_is_not_as_it_was_seen(table: ByHand) -> None:
+    table.request_compaction(T3, table.base_file(T1), [])
+    instant = timeline(table).find(T3)
+    assert instant is not None
+    check = still(without_java(table), instant, "withdrawing a plan")
+    check(timeline(table))
+    inflight = table.base / f".hoodie/{T3}.compaction.inflight"
+    inflight.touch()
+    with pytest.raises(Transient, match=f"compaction {T3} was made inflight while withdrawing a plan"):
+        check(timeline(table))
+    table.complete(T3, "commit")
+    with pytest.raises(Transient, match=f"compaction {T3} was completed while withdrawing a plan"):
+        check(timeline(table))
+    for path in (table.base / ".hoodie").glob(f"{T3}.*"):
+        path.unlink()
+    with pytest.raises(Transient, match=f"compaction {T3} was withdrawn while withdrawing a plan"):
+        check(timeline(table))

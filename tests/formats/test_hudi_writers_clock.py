@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the names and the times of a timeline's files tell of the writers' clock, without Spark."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.timeline.clocks import comes_again, stamp, writers_ahead, zones_apart
+from lake.formats.hudi.timeline.timeline import Timeline
+
+NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+Zone = Callable[[str], None]
+
+
+@pytest.fixture(autouse=True)
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Zone]:
+    """Give this process another zone; without a call it is UTC."""
+
+    def change(name: str) -> None:
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    change("UTC")
+    yield change
+    monkeypatch.undo()
+    time.tzset()
+
+
+class Files:
+    """The timeline files of a table, each with the time that storage gave it."""
+
+    def __init__(self, base: Path, layout: int = 2) -> None:
+        self.base, self.layout = base, layout
+        self.directory = base / (".hoodie/timeline" if layout == 2 else ".hoodie")
+        self.directory.mkdir(parents=True)
+        (base / ".hoodie/hoodie.properties").write_text(
+            f"hoodie.table.name=t\nhoodie.timeline.layout.version={layout}\n"
+        )
+
+    def write(self, begun: datetime, ahead: timedelta = timedelta(), lag: timedelta = SECOND / 20) -> None:
+        """A commit of three seconds whose writer's times are ``ahead`` of UTC; storage has them ``lag`` later."""
+        ended = begun + 3 * SECOND
+        time, completed_at = stamp(begun + ahead), stamp(ended + ahead)
+        self.put(f"{time}.commit.requested", begun + lag)
+        self.put(f"{time}.inflight", begun + lag)
+        self.put(f"{time}_{completed_at}.commit" if self.layout == 2 else f"{time}.commit", ended + lag)
+
+    def put(self, name: str, at: datetime) -> None:
+        (self.directory / name).touch()
+        nanoseconds = round(at.timestamp() * 1000) * 1_000_000
+        os.utime(self.directory / name, ns=(nanoseconds, nanoseconds))
+
+    def copied(self, at: datetime, each: timedelta) -> None:
+        """As after a copy in the order of names that began at ``at`` and took ``each`` for each file."""
+        for number, name in enumerate(sorted(os.listdir(self.directory))):
+            self.put(name, at + number * each)
+
+    def ahead(self) -> timedelta | None:
+        found = writers_ahead(Timeline(Storage(str(self.base))))
+        return None if found is None else found[0]
+
+
+def minutes(files: Files, numbers: Sequence[int], ahead: timedelta = timedelta(), **lag: timedelta) -> None:
+    for minute in numbers:
+        files.write(NOON + minute * 60 * SECOND, ahead, **lag)
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+@pytest.mark.parametrize(
+    ("hours", "name"),
+    [(9.0, "Asia/Tokyo"), (-5.0, "America/New_York"), (5.75, "Asia/Kathmandu"), (-9.5, "Pacific/Marquesas")],
+)
+def test_writers_in_another_zone_are_found_out_and_those_in_ours_are_not(
+    tmp_path: Path, zone: Zone, layout: int, hours: float, name: str
+) -> None:
+    files = Files(tmp_path, layout)
+    minutes(files, range(5), HOUR * hours)
+    found = files.ahead()
+    assert found is not None
+    assert zones_apart(found) == HOUR * hours
+    zone(name)
+    assert not files.ahead() or not zones_apart(files.ahead() or HOUR)
+
+
+@pytest.mark.parametrize("seconds", [-60, 60, -600])
+def test_writers_whose_clock_is_off_are_found_out_and_have_our_zone(tmp_path: Path, seconds: int) -> None:
+    files = Files(tmp_path)
+    minutes(files, range(2), seconds * SECOND)
+    found = files.ahead()
+    assert found is not None
+    assert abs(found - seconds * SECOND) < SECOND
+    assert not zones_apart(found)
+
+
+def test_a_write_or_none_tells_nothing(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    assert files.ahead() is None
+    files.write(NOON, -9 * HOUR)
+    assert files.ahead() is None
+
+
+@pytest.mark.parametrize("lag", [0.0, 0.2, 0.999, 4.0])
+def test_a_storage_that_takes_its_time_is_no_other_clock(tmp_path: Path, lag: float) -> None:
+    files = Files(tmp_path)
+    minutes(files, range(6), lag=SECOND * lag)
+    found = files.ahead()
+    assert found is not None
+    assert timedelta(seconds=-5) < found <= timedelta()
+
+
+def test_an_object_store_that_keeps_whole_seconds_is_no_other_clock(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    for minute in range(6):
+        files.write(NOON + minute * 60 * SECOND + minute * SECOND / 7)
+    for path in files.directory.iterdir():
+        files.put(path.name, datetime.fromtimestamp(int(path.stat().st_mtime), UTC))
+    found = files.ahead()
+    assert found is not None
+    assert abs(found) <= SECOND
+    assert not zones_apart(found)
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+@pytest.mark.parametrize("after", [60 * SECOND, HOUR, 9 * HOUR, 10 * HOUR + 7 * SECOND, 100 * 24 * HOUR])
+@pytest.mark.parametrize("each", [0.001, 0.05, 0.5, 5.0])
+def test_a_copied_table_and_one_restored_from_a_backup_tell_nothing(
+    tmp_path: Path, layout: int, after: timedelta, each: float
+) -> None:
+    files = Files(tmp_path, layout)
+    minutes(files, range(12))
+    files.copied(NOON + after, each * SECOND)
+    assert files.ahead() is None
+    files.write(NOON + after + 600 * SECOND)
+    assert files.ahead() is None, "nor with the first write after it"
+    for minute in range(20, 25):
+        files.write(NOON + after + minute * 60 * SECOND)
+    found = files.ahead()
+    assert layout == 1 or found is not None
+    assert found is None or abs(found) < SECOND, "five writes later its clock is known, and right"
+
+
+def test_a_small_table_that_was_copied_at_a_whole_hour_tells_nothing(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    minutes(files, range(2))
+    files.copied(NOON + 9 * HOUR, SECOND / 100)
+    assert files.ahead() is None
+
+
+def test_writers_that_disagree_tell_nothing(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    minutes(files, range(0, 6, 2))
+    minutes(files, range(1, 6, 2), -90 * SECOND)
+    assert files.ahead() is None
+
+
+def test_what_is_not_a_writers_tells_nothing(tmp_path: Path) -> None:
+    """Compactions, clusterings and cleans may be lakefold's own, and some names are no times."""
+    files = Files(tmp_path)
+    for minute in range(6):
+        at = NOON + minute * 60 * SECOND
+        time, completed_at = stamp(at - 9 * HOUR), stamp(at + 3 * SECOND - 9 * HOUR)
+        files.put(f"{time}.compaction.requested", at)
+        files.put(f"{time}_{completed_at}.commit", at + 3 * SECOND)
+    files.put("20269999999999999.commit.requested", NOON)
+    files.put("00000000000000000_20260304030000000.deltacommit", NOON)
+    files.put("00000000000000001_20260304030001000.deltacommit", NOON + SECOND)
+    assert files.ahead() is None
+
+
+def test_writers_in_our_zone_are_in_it_through_the_year(tmp_path: Path, zone: Zone) -> None:
+    """Clocks of New York were set back on 1 November 2026 at 06:00 UTC, between two of the last writes."""
+    zone("America/New_York")
+    files = Files(tmp_path)
+    for minute in range(-3, 3):
+        begun = datetime(2026, 11, 1, 6, tzinfo=UTC) + minute * 60 * SECOND
+        files.write(begun, begun.astimezone().utcoffset() or timedelta())
+    assert files.ahead() is None or not zones_apart(files.ahead() or HOUR)
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "minutes"),
+    [
+        ("America/New_York", "2026-11-01T04:59:59", 0),
+        ("America/New_York", "2026-11-01T05:00:00", 60),
+        ("America/New_York", "2026-11-01T05:59:59", 60),
+        ("America/New_York", "2026-11-01T06:00:00", 0),
+        ("America/New_York", "2026-03-08T06:59:59", 0),
+        ("Australia/Lord_Howe", "2026-04-04T14:29:59", 0),
+        ("Australia/Lord_Howe", "2026-04-04T14:30:00", 30),
+        ("Australia/Lord_Howe", "2026-04-04T14:59:59", 30),
+        ("Australia/Lord_Howe", "2026-04-04T15:00:00", 0),
+        ("UTC", "2026-11-01T05:30:00", 0),
+    ],
+)
+def test_an_hour_that_comes_again_is_known_while_it_is_there_for_the_first_time(
+    zone: Zone, name: str, at: str, minutes: int
+) -> None:
+    zone(name)
+    moment = datetime.fromisoformat(f"{at}+00:00")
+    assert comes_again("LOCAL", moment) == timedelta(minutes=minutes)
+    assert comes_again("UTC", moment) == timedelta()
