@@ -20,8 +20,8 @@ from executors.observer import Observer
 from executors.rescue import Formats
 from lake.errors import Conflict, LeaseLost, one_line
 from lake.formats import load_format
-from lake.model import TableRef
-from lake.optional import Clocked, Fenced, LeavesPlaces, identified, made_anew
+from lake.model import TableRef, words_of
+from lake.optional import Clocked, Fenced, LeavesPlaces, Retains, identified, made_anew
 from lake.plan import KeeperKind, SupersededVersion
 from lake.plan_store import Due, PlanStore
 from lake.ports import Capability, Deletion, SparkProvider, TableFormat
@@ -164,6 +164,7 @@ class _Round:
             if not due:
                 break
             reasons = self._format.superseded_deletable(self._table, [d.version for d in due])
+            reasons = {**reasons, **self._halted(due)}
             deletable = [d for d in due if reasons[d.version.path] is None]
             for d in due:
                 self._keep(d, reasons[d.version.path])
@@ -172,7 +173,7 @@ class _Round:
                 self._deleted += [d.version for d in deletable]
                 self._bytes_freed += sum(d.version.bytes for d in deletable)
             elif deletable:
-                error = self._delete(deletable)
+                error = self._delete(deletable, retention)
         return CleanReport(
             table=self._table.name,
             dry_run=self._dry_run,
@@ -182,6 +183,15 @@ class _Round:
             closed=tuple(self._closed),
             error=one_line(error) if error else None,
         )
+
+    def _halted(self, due: Sequence[Due]) -> Mapping[str, str]:
+        """Why versions of halted partitions stay, by path: a person may yet say that they hold the rows."""
+        halted = self._store.halted_partitions(self._table) if isinstance(self._format, LeavesPlaces) else {}
+        return {
+            d.version.path: f"{words_of(d.version.partition)} is halted: {halted[d.version.partition]}"
+            for d in due
+            if d.version.partition in halted
+        }
 
     def _close(self) -> None:
         """End the wait of versions, due or not, that are not lakefold's to delete any more."""
@@ -231,12 +241,14 @@ class _Round:
             self._seen.add(due.row_id)
             self._kept.append(Kept(version=due.version, reason=reason))
 
-    def _delete(self, deletable: Sequence[Due]) -> Exception | None:
+    def _delete(self, deletable: Sequence[Due], retention: timedelta) -> Exception | None:
         """Delete what was superseded first first, several plans' in one go; the error that ended it early."""
         try:
             with self._format.writer(self._table, self._spark) as writer:
                 if isinstance(writer, Clocked):
                     writer.clock = self._store.clock
+                if isinstance(writer, Retains):
+                    writer.retention = retention
                 batches = deque(_batches(deletable))
                 while batches:
                     batch = batches.popleft()

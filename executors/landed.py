@@ -2,17 +2,33 @@
 """Late records: commits found in a table although their plans ended cancelled or failed."""
 
 import logging
+from collections.abc import Mapping
 from functools import partial
 
 from executors.outcome import figures_of
 from lake.errors import CommitLost, one_line
 from lake.model import TableRef
-from lake.optional import LeavesPlaces
-from lake.plan import PlanState
+from lake.optional import LeavesPlaces, TellsMoves, identified
+from lake.plan import Commit, PlanState
 from lake.plan_store import PlanStore
 from lake.ports import TableFormat
 
 log = logging.getLogger(__name__)
+
+
+def find_moves(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
+    """Record moves of the table that only the table itself tells of; of how many commits.
+
+    The database goes by the table's name, and the table may have had another one; or another database was told.
+    """
+    if not isinstance(format, TellsMoves):
+        return 0
+    table = identified(format, table)
+    found = format.moves_told(table, store.known_moves(table))
+    recorded = store.add_found(table, found) if found else 0
+    if recorded:
+        log.warning("table %s: %d commits were found that were not known under this name", table.name, recorded)
+    return recorded
 
 
 def record_late(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
@@ -20,23 +36,37 @@ def record_late(table: TableRef, *, format: TableFormat, store: PlanStore) -> in
 
     No run of this lakefold ends a plan so. An earlier one did, and so does an executor that commits without the
     database, from a copy of it or in spite of it. Unrecorded, what such a commit replaced would stay for ever.
-    Where the table says that what one did is gone, it is halted.
+    Where the table says that what one did is gone, the partitions that this concerns are halted.
     """
-    uncommitted = store.uncommitted(table)
-    try:
-        commits = format.landed(table, uncommitted) if uncommitted else {}
-    except CommitLost as lost:
-        log.error("table %s is halted: %s", table.name, one_line(lost))
-        store.halt_table(table, one_line(lost))
-        return 0
     recorded = 0
-    for plan_id, commit in commits.items():
+    for plan_id, commit in _landed(table, format, store).items():
         if store.complete_late(commit, partial(figures_of, commit=commit)):
             recorded += 1
             log.warning("plan %s of %s had ended, yet %s is its commit: recorded", plan_id, table.name, commit.instant)
     if isinstance(format, LeavesPlaces):
         recorded += _record_of_others(table, format, store)
     return recorded
+
+
+def _landed(table: TableRef, format_: TableFormat, store: PlanStore) -> Mapping[str, Commit]:
+    """The commits of plans that ended, by plan; those whose work is lost halt what they were about."""
+    uncommitted = set(store.uncommitted(table))
+    while uncommitted:
+        try:
+            return format_.landed(table, uncommitted)
+        except CommitLost as lost:
+            _halt(table, store, lost)
+            if lost.plan_id not in uncommitted:
+                break
+            uncommitted.remove(lost.plan_id)  # the other plans must not wait for it
+    return {}
+
+
+def _halt(table: TableRef, store: PlanStore, lost: CommitLost) -> None:
+    why = one_line(lost)
+    halted = [store.halt_partition(table, partition, why) for partition in lost.partitions]
+    if any(halted or [store.halt_table(table, why)]):
+        log.error("table %s: rewriting is halted: %s", table.name, why)
 
 
 def _record_of_others(table: TableRef, format_: LeavesPlaces, store: PlanStore) -> int:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sweeps the former places of moved partitions and brings late writers' files in."""
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
@@ -8,8 +9,9 @@ from typing import cast
 
 from executors.keeping import Keeping
 from executors.late_round import Decide, LateReport, MovesPartitions, PartitionRound
+from lake.errors import Transient, one_line
 from lake.model import TableRef, words_of
-from lake.moved import Moved, PartitionSeen
+from lake.moved import Moved, PartitionSeen, Unready
 from lake.optional import CarriesLateFiles, LeavesPlaces, identified, made_anew
 from lake.place_store import PlaceStore
 from lake.places import WRITER_GRACE, Action, Take, decide, go_home, left_behind, resolve
@@ -17,21 +19,29 @@ from lake.plan import KeeperKind
 from lake.plan_store import PlanStore
 from lake.ports import SparkProvider, TableFormat
 
+log = logging.getLogger(__name__)
+
+#: one directory that can't be listed costs fourteen among ten thousand partitions; without a metastore all fail
+_MOST_LOOKS_THAT_FAIL = 40
+
 
 def awaiting_sweep(
     table: TableRef, *, format: TableFormat, store: PlanStore, partitions: Collection[str]
 ) -> Mapping[str, str]:
     """Those of ``partitions`` that the sweep has to see to first, each with why.
 
-    Somebody has changed a former place, or a round has begun there. Nothing is planned, committed or deleted in them
-    before the sweep has been.
+    Somebody has changed a former place, or a round has begun there, or a person has to say what a writer meant. Nothing
+    is planned, committed or deleted in them before that has been seen to.
     """
     if not isinstance(format, LeavesPlaces):
         return {}
     known = _known(table, format, store, partitions)
     seen = format.standing(table, known) if known else {}
-    reasons = {one.partition: _why_swept(one, seen[one.partition]) for one in known}
-    return {partition: reason for partition, reason in reasons.items() if reason is not None}
+    found = {one.partition: _why_swept(one, seen[one.partition]) for one in known}
+    # After the look: a round that halts a partition may also have ended what was seen there.
+    halted = store.halted_partitions(table)
+    reasons = {one: f"{words_of(one)} is halted: {halted[one]}" for one in partitions if one in halted}
+    return {partition: reason for partition, reason in found.items() if reason is not None} | reasons
 
 
 def sweep_places(
@@ -46,23 +56,48 @@ def sweep_places(
 ) -> LateReport:
     """Look at the former places of ``partitions``, or of those last moved ``within`` that time; do what is to be done.
 
-    What the cleaner holds, or a plan at its commit, is left for the next round. Raises what format and store raise.
+    What the cleaner holds, or a plan at its commit, is left for the next round. A halt, of the table or of a partition,
+    ends nothing of this: it is about rewriting. Raises what format and store raise, where that concerns one partition
+    after the others have been seen to.
     """
     if not isinstance(format, LeavesPlaces):
         return LateReport()
     known = _known(table, format, store, partitions, within)
-    seen = format.standing(table, known) if known else {}
-    due = [one.partition for one in known if one.unsettled or _why_swept(one, seen[one.partition]) is not None]
-    return _rounds(table, format, store, spark, due, partial(decide, grace=grace))
+    seen, failed = _seen_of_each(table, format, known)
+    known = [one for one in known if one.partition in seen]
+    if known:
+        _name_stalled(table, store, known, seen)
+    halted = store.halted_partitions(table) if known else {}
+    swept = [one for one in known if one.unsettled or _why_swept(one, seen[one.partition]) is not None]
+    due = [
+        one.partition
+        for one in swept
+        if one.partition not in halted or not _waits_for_a_person(one, seen[one.partition])
+    ]
+    report = _rounds(table, format, store, spark, due, partial(decide, grace=grace))
+    waiting = {one.partition for one in swept}.difference(due)
+    report.halts |= {partition: halted[partition] for partition in sorted(waiting)}
+    if failed is not None:
+        raise failed
+    return report
 
 
 def resolve_places(
-    table: TableRef, take: Take, *, format: TableFormat, store: PlaceStore, spark: SparkProvider
+    table: TableRef,
+    take: Take,
+    *,
+    format: TableFormat,
+    store: PlaceStore,
+    spark: SparkProvider,
+    partitions: Collection[str] | None = None,
 ) -> LateReport:
-    """Do what a person has said, of each partition of which the files do not tell what a late writer meant."""
+    """Do what a person has said, of each partition of which the files do not tell what a late writer meant.
+
+    Of ``partitions`` only, where they are named. What the sweep has just then, or a plan, is in the report as held.
+    """
     if not isinstance(format, LeavesPlaces):
         return LateReport()
-    known = _known(table, format, store)
+    known = _known(table, format, store, partitions)
     seen = format.standing(table, known) if known else {}
     asked = (Action.WAIT, Action.HALT)
     due = [one.partition for one in known if decide(one, seen[one.partition], timedelta()).action in asked]
@@ -82,7 +117,8 @@ def bring_home(
         return report
     known = [one for one in _known(table, format, store) if one.last.place != one.home and one.age >= older_than]
     seen = format.standing(table, known) if known else {}
-    actions = {one.partition: go_home(one, seen[one.partition]).action for one in known}
+    halted = store.halted_partitions(table) if known else {}
+    actions = {one.partition: go_home(one, seen[one.partition]).action for one in known if one.partition not in halted}
     due = [partition for partition, action in actions.items() if action is Action.MOVE_BACK]
     report = _rounds(
         table, format, store, spark, due, lambda record, seen, waited: go_home(record, seen), beside_plans=False
@@ -108,6 +144,29 @@ def _known(
     return [one for one in known if made_anew(now, one.identity) is None]
 
 
+def _seen_of_each(
+    table: TableRef, format_: LeavesPlaces, known: Sequence[Moved]
+) -> tuple[Mapping[str, PartitionSeen], Transient | None]:
+    """What is there of each partition that can be looked at, and the error of the last one that can't be.
+
+    Raises Transient where nothing can be looked at, or too much can't be.
+    """
+    seen: dict[str, PartitionSeen] = {}
+    failed: Transient | None = None
+    parts, failures = [known] if known else [], 0
+    while parts:
+        part = parts.pop()
+        try:
+            seen |= format_.standing(table, part)
+        except Transient as error:
+            failed, failures = error, failures + 1
+            if failures >= _MOST_LOOKS_THAT_FAIL:
+                raise
+            if len(part) > 1:
+                parts += [part[: len(part) // 2], part[len(part) // 2 :]]
+    return seen, failed
+
+
 def _rounds(
     table: TableRef,
     format_: LeavesPlaces,
@@ -122,13 +181,41 @@ def _rounds(
     if not partitions:
         return report
     moving = cast(MovesPartitions, format_)
+    failed: Exception | None = None
     with moving.writer(table, spark) as writer:
         assert isinstance(writer, CarriesLateFiles)
         for partition in partitions:
-            if report.halted is None:
-                keeping = Keeping(KeeperKind.SWEEP, table, moving, store, beside_plans=beside_plans)
+            keeping = Keeping(KeeperKind.SWEEP, table, moving, store, beside_plans=beside_plans)
+            try:
                 PartitionRound(table, moving, store, writer, partition, decide, report, keeping).run()
+            except Exception as error:  # the other partitions must not wait for this one
+                log.warning("table %s, %s was not swept: %s", table.name, words_of(partition), one_line(error))
+                failed = failed or error
+    if failed is not None:
+        raise failed
     return report
+
+
+def _waits_for_a_person(record: Moved, seen: PartitionSeen) -> bool:
+    """Whether nothing can be done about a partition before a person has said what a writer meant."""
+    is_at_rest = not record.begun and all(carry.done for carry in record.carries) and not left_behind(record, seen)
+    decision = decide(record, seen, timedelta())
+    return is_at_rest and decision.action is Action.HALT and not decision.of_table
+
+
+def _name_stalled(
+    table: TableRef, store: PlaceStore, known: Sequence[Moved], seen: Mapping[str, PartitionSeen]
+) -> None:
+    """Have the table's status name files of former places that will not be carried as they are."""
+    looked = {former.place: seen[one.partition].places[former.place] for one in known for former in one.former}
+    stalled = [
+        file
+        for there in looked.values()
+        if Unready.STALLED in there.unready.values()
+        for file in there.files
+        if there.unready.get(file.path) is Unready.STALLED
+    ]
+    store.name_stalled(table, stalled, looked.keys())
 
 
 def _why_swept(record: Moved, seen: PartitionSeen) -> str | None:

@@ -16,10 +16,10 @@ from datetime import timedelta
 from typing import Protocol
 
 from executors.keeping import Keeping
-from executors.landed import record_late
+from executors.landed import find_moves, record_late
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, one_line
 from lake.failpoints import failpoint
-from lake.model import TableRef
+from lake.model import TableRef, words_of
 from lake.moved import Carry, Former, Moved, PartitionSeen
 from lake.optional import CarriesLateFiles, Fenced, LeavesPlaces
 from lake.place_store import PlaceStore
@@ -35,15 +35,23 @@ Decide = Callable[[Moved, PartitionSeen, timedelta], Decision]
 
 @dataclass(slots=True, kw_only=True)
 class LateReport:
-    """What a round did: files that it carried or set aside, partitions that it moved back, and why it halted."""
+    """What a sweep did: files that it carried or set aside, partitions that it moved back, and which it can't settle.
+
+    ``halts`` are those that a person has to settle, each with the reason.
+    """
 
     carried: int = 0
     aside: int = 0
     moved_back: int = 0
     waiting: int = 0
-    halted: str | None = None
-    #: partitions that a plan has at its commit, or the cleaner
+    halts: dict[str, str] = field(default_factory=dict)
+    #: partitions that a plan has at its commit, or the cleaner, or that others change just now
     held: list[str] = field(default_factory=list, compare=False)
+
+    @property
+    def halted(self) -> str | None:
+        """The first reason to halt a partition; None without one."""
+        return next(iter(self.halts.values()), None)
 
 
 class MovesPartitions(TableFormat, LeavesPlaces, Protocol):
@@ -88,6 +96,7 @@ class PartitionRound:
             raise
         except (Conflict, LeaseLost) as error:
             log.info("table %s, partition %s: %s; looked at again", self._table.name, self._partition, one_line(error))
+            self._report.held.append(self._partition)
             self._keeping.release()
         except Integrity as error:
             self._halt(one_line(error))
@@ -114,20 +123,28 @@ class PartitionRound:
             self._held.forget_moves(self._table, record.begun)
             record, seen = self._look()
         elif seen.token not in (None, record.last.token):
+            find_moves(self._table, format=self._format, store=self._store)
             record_late(self._table, format=self._format, store=self._store)
             record, seen = self._look()
         if behind := left_behind(record, seen):
             self._move_aside(record, behind)
             record, seen = self._look()
-        if (seen.place, seen.token) == (record.last.place, record.last.token) and self._end_copied(record, seen):
-            record, seen = self._look()
+        if (seen.place, seen.token) == (record.last.place, record.last.token):
+            if self._know_copies(record, seen):
+                record, seen = self._look()
+            if self._end_copied(record, seen):
+                record, seen = self._look()
         decision = self._decide(record, seen, timedelta())
+        if decision.action is Action.REPLACE:
+            self._replace(record, decision)
+            record, seen = self._look()
+            decision = self._decide(record, seen, timedelta())
         if record.unsettled or decision.action is Action.WAIT:
             waited = self._held.unsettled(self._table, record, decision.action is Action.WAIT)
             decision = self._decide(record, seen, waited)
         if decision.action is Action.HALT:
-            self._halt(decision.reason)
-        elif decision.action is Action.WAIT:
+            self._halt(decision.reason, of_table=decision.of_table)
+        elif decision.action in (Action.WAIT, Action.REPLACE):  # the writer goes on
             self._report.waiting += 1
         else:
             self._forget_gone(record, seen, decision.cleared)
@@ -147,10 +164,16 @@ class PartitionRound:
             if decision.action is not Action.NOTHING or decision.aside:
                 log.warning("table %s, partition %s: %s", self._table.name, self._partition, _told(decision))
 
-    def _halt(self, reason: str) -> None:
-        self._report.halted = reason
-        log.error("table %s is halted: %s", self._table.name, reason)
-        self._store.halt_table(self._table, reason)
+    def _halt(self, reason: str, *, of_table: bool = False) -> None:
+        self._report.halts[self._partition] = reason
+        # What a partition was halted for before explains it, and says nothing of the others.
+        if of_table := of_table and self._partition not in self._store.halted_partitions(self._table):
+            is_new = self._store.halt_table(self._table, reason)
+        else:
+            is_new = self._store.halt_partition(self._table, self._partition, reason)
+        if is_new:
+            what = "the table" if of_table else words_of(self._partition)
+            log.error("table %s: rewriting of %s is halted: %s", self._table.name, what, reason)
 
     def _look(self) -> tuple[Moved, PartitionSeen]:
         self.fence()
@@ -158,6 +181,26 @@ class PartitionRound:
         seen = self._format.standing(self._table, [record])[self._partition]
         self._before = written_back(record, seen)
         return record, seen
+
+    def _know_copies(self, record: Moved, seen: PartitionSeen) -> bool:
+        """Record copies that readers see and the database does not know; whether there are any.
+
+        It was set back to before a round that made them. Their sources would be copied once more.
+        """
+        known = {carry.source for carry in record.carries}.union(
+            *((*one.inputs, *one.released) for one in record.former)
+        )
+        there = [file.path for file in seen.places[record.last.place].files]
+        pairs = []
+        for former in record.former:
+            for source in seen.places[former.place].files.keys() - known:
+                # Its name tells which file it is a copy of, whichever round has made it.
+                head, tail = self._writer.target_of(source, record.last.place, self._nonce).split(self._nonce)
+                copies = [path for path in there if path.startswith(head) and path.endswith(tail)]
+                pairs += [(source, path) for path in copies[:1]]
+        if pairs:
+            self._held.begin_carries(self._table, self._partition, pairs, seen.came_ms)
+        return bool(pairs)
 
     def _end_copied(self, record: Moved, seen: PartitionSeen) -> bool:
         """End carries whose copies are where the partition is; whether there were any that could be.
@@ -212,6 +255,19 @@ class PartitionRound:
             record, seen = self._look()
             if copies and (not self._end_copied(record, seen) or self._decide(record, seen, timedelta()).revoked):
                 raise Conflict("another writer was there meanwhile")
+
+    def _replace(self, record: Moved, decision: Decision) -> None:
+        """Have the copies of files that grew be what these are now, and their records say so."""
+        former = {one.place: one for one in record.former}
+        done = []
+        for one in decision.regrown:
+            copy = self._writer.replace(one.new, one.copy, one.old)
+            done.append((one, former[one.old.directory], copy))
+        failpoint("copy_replaced")
+        self._writer.tell(record.last, before=self._before)
+        self._held.replaced(self._table, record.last, done)
+        self._report.carried += len(done)
+        log.warning("table %s, partition %s: %s", self._table.name, self._partition, decision.reason)
 
     def _bring(self, record: Moved, carries: Sequence[Carry]) -> None:
         """Have the catalog count what was copied, and note that it is done."""

@@ -24,6 +24,7 @@ from lake.errors import (
     LakefoldError,
     LeaseLost,
     Rejected,
+    SessionSpoiled,
     TableGone,
     one_line,
 )
@@ -32,6 +33,8 @@ from lake.plan import Claim, PlanState
 from lake.plan_store import PlanStore
 
 log = logging.getLogger(__name__)
+#: plans of which this process did not count an attempt; it does so once, or one that spoils each session runs for ever
+_spared: set[str] = set()
 
 
 class Recovery:
@@ -136,9 +139,13 @@ class Recovery:
             self._store.cancel(self._claim, text, actor=self._claim.executor)
             return Result.CANCELLED
         if isinstance(error, (Rejected, Integrity)):
-            self._store.fail(self._claim, text, halt=isinstance(error, Integrity))
+            lost = error.partitions if isinstance(error, CommitLost) else ()
+            self._store.fail(self._claim, text, halt=isinstance(error, Integrity), partitions=lost)
             return Result.FAILED
-        if self._store.requeue(self._claim, text):
+        spared = isinstance(error, SessionSpoiled) and self._plan_id not in _spared
+        if self._store.requeue(self._claim, text, counts=not spared):
+            if spared:
+                _spared.add(self._plan_id)
             return Result.REQUEUED
         cancelled = self._store.plan_state(self._plan_id) is PlanState.CANCELLED
         return Result.CANCELLED if cancelled else Result.FAILED

@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from executors.keeping import Keeping
-from executors.landed import record_late
+from executors.landed import find_moves, record_late
 from executors.late import sweep_places
 from executors.observer import Observer
 from executors.outcome import Outcome, Result
 from executors.run import ASK_AGAIN_SECONDS, HEARTBEAT, settle
+from executors.watch import Watch
 from lake.errors import Rejected, one_line
 from lake.logfields import about
 from lake.model import TableRef
-from lake.optional import FindsLateFiles, FindsStaged, RemovesLateFiles, pending, unfinished
+from lake.optional import FindsLateFiles, FindsStaged, LeavesPlaces, RemovesLateFiles, pending, unfinished
 from lake.place_store import PlaceStore
 from lake.plan import LIVE_STATES, Claim, KeeperKind, PlanKind, PlanState, Staged
 from lake.plan_store import PlanStore
@@ -64,7 +65,16 @@ def unservable(claim: Claim, error: Rejected) -> Outcome:
     return Outcome(result=Result.INFLIGHT, reason=type(error).__name__, error=one_line(error))
 
 
-def sweep(table: TableRef, *, format: TableFormat, store: PlaceStore, spark: SparkProvider) -> int:
+def sweep(
+    table: TableRef,
+    *,
+    format: TableFormat,
+    store: PlaceStore,
+    spark: SparkProvider,
+    halted: bool = False,
+    watch: Watch | None = None,
+    finds_moves: bool = True,
+) -> int:
     """Make table and database agree on plans that ended; how many instants were withdrawn.
 
     A commit of a plan that ended cancelled or failed is recorded. Pending instants of ended plans are withdrawn, such
@@ -72,14 +82,32 @@ def sweep(table: TableRef, *, format: TableFormat, store: PlaceStore, spark: Spa
     wait. What has to be executed (``Unfinished.stays``) is left to a plan that adopts it. Instants of plans this
     database does not know belong to another lakefold and are left alone, but not what was written for any plan of a
     lakefold's after its instant was over: that is deleted. What writers left where partitions were is brought to where
-    they are. Raises what the format raises.
+    they are; of a ``halted`` table nothing else is done, so that what a person has to look into stays as it is. With a
+    ``watch`` only partitions that it chooses are looked at for that. With ``finds_moves`` the table is asked for moves
+    that this database does not know under its name. Raises what the format raises.
     """
+    if halted and not isinstance(format, LeavesPlaces):
+        return 0
+    if finds_moves:
+        find_moves(table, format=format, store=store)
     record_late(table, format=format, store=store)
+    if halted:
+        _sweep_places(table, format, store, spark, watch)
+        return 0
     withdrawn = _withdraw_staged(table, format, store, spark)
     withdrawn += _withdraw(table, _nobodys(table, format, store), format, spark)
     _remove_late_files(table, format, spark)
-    sweep_places(table, format=format, store=store, spark=spark)
+    _sweep_places(table, format, store, spark, watch)
     return withdrawn
+
+
+def _sweep_places(
+    table: TableRef, format_: TableFormat, store: PlaceStore, spark: SparkProvider, watch: Watch | None
+) -> None:
+    chosen = None if watch is None else watch.partitions(table, format_, store)
+    report = sweep_places(table, format=format_, store=store, spark=spark, partitions=chosen)
+    if watch is not None:
+        watch.looked(table, report.held)
 
 
 def _withdraw(table: TableRef, nobodys: Mapping[str, Sequence[str]], format_: TableFormat, spark: SparkProvider) -> int:
@@ -110,7 +138,7 @@ def _withdraw_staged(table: TableRef, format_: TableFormat, store: PlanStore, sp
     left, withdrawn = frozenset(format_.left_of(table, [entry.staged for entry in known])), 0
     if left:
         replaced = [due.version.path for due in store.superseded(table)]
-        left -= {entry.staged.token for entry in known if _is_among(entry.staged, replaced)}
+        left -= {one.staged.token for one in known if one.staged.token in left and _is_among(one.staged, replaced)}
     if left:
         keeping = Keeping(KeeperKind.SWEEP, table, format_, store)
         try:

@@ -3,24 +3,19 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
 class Since:
-    """A moment: that of its making. ``clock`` tells seconds on another machine."""
+    """A moment: that of its making, by several clocks.
 
-    clock: Callable[[], float] = time.monotonic
-    #: CLOCK_MONOTONIC, which stands still while a machine is suspended
-    _steady: float = field(default_factory=time.monotonic, init=False)
-    #: what the clock on the wall says, which somebody may set, and which a machine that was paused finds late
-    _told: float = field(default_factory=time.time, init=False)
-    _asked: float = field(init=False)
+    CLOCK_MONOTONIC stands still while a machine is suspended. What the clock on the wall says somebody may set, and a
+    machine that was paused finds late. ``others`` tell seconds on other machines.
+    """
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_asked", self.clock())
+    def __init__(self, *others: Callable[[], float]) -> None:
+        self._begun = [(clock, clock()) for clock in (time.monotonic, time.time, *others)]
 
     @property
     def seconds(self) -> float:
         """How long ago it was, in seconds, by the clock that says most: too much of it costs a look."""
-        return max(time.monotonic() - self._steady, time.time() - self._told, self.clock() - self._asked)
+        return max(clock() - begun for clock, begun in self._begun)

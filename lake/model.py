@@ -124,6 +124,14 @@ class TableRef:
     write_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsearched:
+    """A directory or database of a source in which tables could not be looked for, and one line that says why."""
+
+    location: str
+    reason: str
+
+
 def words_of(partition: str) -> str:
     """What sentences call a partition; '' is all of a table without partitions."""
     return f"partition {partition}" if partition else "the table"
@@ -217,7 +225,8 @@ class Snapshot:
     files …) and completed since the table's last compaction. ``damaged`` are the groups whose files are not what the
     commits say, each with its first difference; one of which nothing is listed has a row in ``slices`` all the same, as
     its commits wrote it. ``overlaps`` are commits of others that were under way while a plan of lakefold's was, oldest
-    first, as far as the table still tells.
+    first, as far as the table still tells. ``foreign_files`` are files among the table's data whose names say that they
+    are not the table's, as paths relative to it; nothing reads, moves or deletes them.
     """
 
     table: TableRef
@@ -227,6 +236,7 @@ class Snapshot:
     uncompacted_commits: int = 0
     damaged: tuple[Damage, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
+    foreign_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,10 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from types import MappingProxyType
 
-from lake.plan import Move, PlacedFile
+from lake.plan import Commit, Move, PlacedFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,21 +89,71 @@ class Moved:
         yield from (carry.source for carry in self.carries)
 
 
+class Unready(StrEnum):
+    """Why a file is not taken for one of the partition's yet; it is looked at again."""
+
+    NESTED = "is a directory"
+    WRITING = "is being written"
+    SETTLING = "was written a moment ago"
+    STALLED = "has no end, and its writer has written nothing to it for an hour"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regrown:
+    """A file that a writer filled or wrote again under its name: ``old`` was recorded, ``new`` is there now.
+
+    ``copy`` is the path at which readers read ``old`` where the partition is.
+    """
+
+    old: PlacedFile
+    new: PlacedFile
+    copy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """A writer's file of a former place that was brought to ``target`` by a round that the database knows nothing of.
+
+    ``token`` is the move that left the place.
+    """
+
+    partition: str
+    source: PlacedFile
+    target: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundMoves:
+    """Moves that a table tells of and a database does not know, as what one commit did.
+
+    ``deleted`` are the paths of replaced files that lakefold has deleted, or begun to. Of a move that no plan made, the
+    commit has the token of the move as its instant and no epoch.
+    """
+
+    commit: Commit
+    deleted: frozenset[str] = frozenset()
+    carried: tuple[Carried, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceSeen:
     """What is in a directory: each file with the time, in milliseconds, at which it came under its name.
 
-    ``unfinished`` are the paths of those that somebody is still writing. Where a file system does not tell when a file
-    came, it says when it was written, and ``changed_ms`` when the directory last got or lost one: it came in between.
+    ``unready`` says, by path, which of those that are not recorded are not to be taken yet, and why. Where a file
+    system does not tell when a file came, it says when it was written, and ``changed_ms`` when the directory last got
+    or lost one: it came in between.
     ``is_gone``: there is no such directory. ``is_uprooted``: what lakefold had put beside the directory is gone as
     well, by an overwrite of all that is above.
     """
 
     files: Mapping[PlacedFile, int] = field(default_factory=lambda: MappingProxyType({}))
-    unfinished: frozenset[str] = frozenset()
+    unready: Mapping[str, Unready] = field(default_factory=lambda: MappingProxyType({}))
     changed_ms: int | None = None
     is_gone: bool = False
     is_uprooted: bool = False
+    #: who reads it, in words, where another table or partition does; looked at where the partition was dropped
+    read_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,15 @@ Of a format that can't the answer is none, or a refusal.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from lake.errors import Rejected
 from lake.history import Check, History, go_on
-from lake.model import TableRef
-from lake.moved import Moved, PartitionSeen
+from lake.model import TableRef, Unsearched
+from lake.moved import FoundMoves, Moved, PartitionSeen
 from lake.plan import ClusteringGroup, Commit, Move, PlacedFile, PlanKind, Staged, SupersededVersion
 from lake.ports import Capability, Prepared, TableFormat
 
@@ -28,6 +28,8 @@ class Unfinished:
     alone. ``plan_id`` is the plan of lakefold's that it carries, None for somebody else's. A scheduled rewrite has
     its ``kind``, ``groups`` and the ``sort_columns`` it asks for; ``refusal`` says why lakefold could not execute it.
     ``stays`` says that a plan of lakefold's can't be withdrawn, since writers built on it: it has to be executed.
+    ``attended`` says whether a process of lakefold's that works on it has signed and may live, None where a table does
+    not tell that from other traces.
     """
 
     instant: str
@@ -42,6 +44,7 @@ class Unfinished:
     sort_columns: tuple[str, ...] = ()
     refusal: str | None = None
     stays: bool = False
+    attended: bool | None = None
 
     @property
     def dead(self) -> bool:
@@ -129,6 +132,19 @@ class Fenced(Protocol):
 
 
 @runtime_checkable
+class Retains(Protocol):
+    """What a ``TableWriter`` adds whose deletions depend on the retention.
+
+    ``retention`` is the one now in force. Where the table itself tells what rewrites of lakefold replaced, and when,
+    deletions and the table's own services keep what a rewrite of any lakefold replaced within it, whether the caller's
+    database knows that rewrite or not. Where it does not, a look at who else reads the files may be older the longer
+    they have been replaced.
+    """
+
+    retention: timedelta
+
+
+@runtime_checkable
 class Clocked(Protocol):
     """What a ``TableWriter`` adds when it deletes without a lock: how long ago it looked goes by the database's clock.
 
@@ -190,10 +206,11 @@ class FoundInMetastore(Protocol):
 
     only_in_metastore: bool
 
-    def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
+    def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef | Unsearched]:
         """The tables of the format in the metastore at ``uri``, called ``database.table``.
 
-        ``databases`` and ``tables`` are shell patterns of their names. Raises Transient where it can't be reached.
+        ``databases`` and ``tables`` are shell patterns of their names. A database whose tables can't be listed is
+        yielded as ``Unsearched``. Raises Transient where the metastore can't be reached.
         """
 
 
@@ -300,6 +317,40 @@ class LeavesPlaces(Protocol):
         """
 
 
+class Changes(Protocol):
+    """What one process remembers of a table between looks at it."""
+
+    def look(self) -> frozenset[str]:
+        """The partitions that changed since the last look, in the catalog or in a directory; more than these at times.
+
+        The first looks only remember. Where tables are large a look reads a part, and the next one goes on. Raises as
+        ``TableFormat.snapshot`` does.
+        """
+
+
+@runtime_checkable
+class TellsChanges(Protocol):
+    """What a ``TableFormat`` adds where it tells that a partition changed for less than it takes to look at it."""
+
+    def changes(self, table: TableRef) -> Changes:
+        """What remembers nothing yet."""
+
+
+@runtime_checkable
+class TellsMoves(Protocol):
+    """What a ``TableFormat`` adds whose tables tell of all moves themselves, whatever a database remembers.
+
+    A table may be called something else by now, or the database may have been lost, or be another lakefold's.
+    """
+
+    def moves_told(self, table: TableRef, known: Collection[str]) -> Sequence[FoundMoves]:
+        """The moves that were made in this very table and whose tokens are not among ``known``, oldest first.
+
+        Of a table that was dropped and made again under the name, or at the place, of this one there are none. Raises
+        as ``snapshot`` does.
+        """
+
+
 @runtime_checkable
 class CarriesLateFiles(Protocol):
     """What a ``TableWriter`` adds whose commits move partitions.
@@ -318,6 +369,12 @@ class CarriesLateFiles(Protocol):
 
     def show(self, pairs: Sequence[tuple[PlacedFile, str]]) -> None:
         """Give copies the names of their targets. Raises Conflict where one is gone."""
+
+    def replace(self, source: PlacedFile, copy: str, old: PlacedFile) -> PlacedFile:
+        """Have ``source`` be read at ``copy`` in place of ``old``, whose copy is there; what is there then. Idempotent.
+
+        A reader sees all of one or of the other. Raises Conflict where something else is at either path.
+        """
 
     def take_back(self, targets: Collection[str], shown: Collection[str]) -> None:
         """Remove copies of files that readers are not to see there, ``shown`` or without a name yet. Idempotent.
@@ -354,11 +411,15 @@ def identified(format_: TableFormat, table: TableRef) -> TableRef:
     return replace(table, identity=format_.identity(table)) if isinstance(format_, HasIdentity) else table
 
 
+ANEW = " was made anew"
+"""What ``made_anew`` says of a table, after its name."""
+
+
 def made_anew(found: TableRef, identity: str | None) -> str | None:
     """Why ``found`` is not the table that had ``identity``; None where nothing says so."""
     if None in (found.identity, identity) or found.identity == identity:
         return None
-    return f"{found.name} was made anew: it is table {found.identity} now, not {identity} any more"
+    return f"{found.name}{ANEW}: it is table {found.identity} now, not {identity} any more"
 
 
 def require(format_: TableFormat, table: TableRef, capability: Capability) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from lake.moved import Former, Moved, PartitionSeen, PlaceSeen
+from lake.moved import Former, Moved, PartitionSeen, PlaceSeen, Unready
 from lake.plan import PlacedFile
 
 
@@ -15,6 +15,7 @@ class State(StrEnum):
 
     QUIET = "quiet"  #: no recorded file is missing; in a former place, no other one is there
     APPENDED = "appended"  #: files were added to a former place
+    REGROWN = "regrown"  #: some recorded files were filled or written again, each under its name
     OVERWRITTEN = "overwritten"  #: others are there in the place of all recorded files
     CLEARED = "cleared"  #: the recorded files were removed, and nothing new is there
     UNSETTLED = "unsettled"  #: a writer is at work, or has removed some files and not all
@@ -30,6 +31,10 @@ class Finding:
     reason: str = ""
     #: files that nobody recorded, each with when it came
     late: Mapping[PlacedFile, int] = field(default_factory=lambda: MappingProxyType({}))
+    #: recorded files that are gone, each with the file that is under its name now
+    regrown: Mapping[PlacedFile, PlacedFile] = field(default_factory=lambda: MappingProxyType({}))
+    #: whether its writer is known to be at work
+    is_written: bool = False
 
 
 def changed_formers(record: Moved, seen: PartitionSeen) -> list[Finding]:
@@ -38,17 +43,27 @@ def changed_formers(record: Moved, seen: PartitionSeen) -> list[Finding]:
     return [one for one in looked if one.state is not State.QUIET]
 
 
-def look_here(record: Moved, there: PlaceSeen) -> Finding:
-    """What somebody did to the place where the partition is; ``late`` are its files that lakefold did not bring."""
+def look_here(record: Moved, there: PlaceSeen, formers: Iterable[Finding] = ()) -> Finding:
+    """What somebody did to the place where the partition is; ``late`` are its files that lakefold did not bring.
+
+    A file that was filled in one of the ``formers`` may be the same one here, under a second name.
+    """
     place = record.last.place
     targets = {carry.target for carry in record.carries}
     published = frozenset(record.last.files)
-    late = {file: came for file, came in there.files.items() if file not in published and file.path not in targets}
-    gone = [file for file in record.last.files if file not in there.files]
+    same = {(new.bytes, new.modified_ms) for one in formers for new in one.regrown.values()}
+    filled = {file.path for file in there.files if file not in published and (file.bytes, file.modified_ms) in same}
+    late = {
+        file: came
+        for file, came in there.files.items()
+        if file not in published and file.path not in targets and file.path not in filled
+    }
+    gone = [file for file in record.last.files if file not in there.files and file.path not in filled]
     if not gone:
         return Finding(place=place, state=State.QUIET, late=late)
-    if writing := being_written(late, there):
-        return Finding(place=place, state=State.UNSETTLED, reason=writing)
+    if reason := unready(late, there):
+        is_written = _is_written(late, there)
+        return Finding(place=place, state=State.UNSETTLED, reason=reason, is_written=is_written)
     if late and len(gone) == len(record.last.files):
         return Finding(place=place, state=State.OVERWRITTEN, late=late)
     reason = f"{len(gone)} of {len(record.last.files)} files of {named(place)} are gone, while {len(late)} were added"
@@ -72,10 +87,27 @@ def with_recorded_arrivals(record: Moved, seen: PartitionSeen) -> PartitionSeen:
     return replace(seen, places=places)
 
 
-def being_written(late: Iterable[PlacedFile], there: PlaceSeen) -> str | None:
-    """The first of these files that somebody is still writing, in words; None without one."""
-    writing = min((file.path for file in late if file.path in there.unfinished), default=None)
-    return None if writing is None else f"{writing} is being written"
+def unready(late: Iterable[PlacedFile], there: PlaceSeen) -> str | None:
+    """The first of these files that is not to be taken yet, in words; None without one."""
+    path = min((file.path for file in late if file.path in there.unready), default=None)
+    return None if path is None else f"{path} {there.unready[path]}"
+
+
+def copy_of(record: Moved, old: PlacedFile, seen: PartitionSeen) -> PlacedFile | None:
+    """The file as which one of a former place is read where the partition is; None where a rewrite took it, or nothing.
+
+    It has the name of the copy that was made of it, else its own: under that a commit brings it along.
+    """
+    place = record.last.place
+    names = {carry.target.rpartition("/")[2] for carry in record.carries if carry.done and carry.source == old}
+    brought = {file.path for file in record.last.files} | {carry.target for carry in record.carries}
+    wanted = brought & {f"{place}/{name}" for name in names or {old.name}}
+    return next((file for file in seen.places[place].files if file.path in wanted), None)
+
+
+def _is_written(late: Iterable[PlacedFile], there: PlaceSeen) -> bool:
+    """Whether the writer of one of these files is at work, as far as its last change tells."""
+    return Unready.WRITING in {there.unready.get(file.path) for file in late}
 
 
 def written_before(files: Mapping[PlacedFile, int], overwritten_from: int | None) -> frozenset[PlacedFile]:
@@ -128,12 +160,29 @@ def _look_at_former(former: Former, seen: PartitionSeen, record: Moved) -> Findi
     gone = [file for file in former.inputs if file not in there.files]
     if not late and not gone:
         return Finding(place=place, state=State.QUIET)
-    if writing := being_written(late, there):
-        return Finding(place=place, state=State.UNSETTLED, reason=writing, late=late)
+    waits = {file for file in late if file.path in there.unready}
+    is_at_work = {there.unready[file.path] for file in waits} & {Unready.NESTED, Unready.WRITING}
+    if waits and (gone or is_at_work):
+        reason = unready(waits, there) or ""
+        is_written = _is_written(late, there)
+        return Finding(place=place, state=State.UNSETTLED, reason=reason, late=late, is_written=is_written)
+    late = {file: came for file, came in late.items() if file not in waits}
+    # A carry is done, too, whose source was gone before it was copied.
+    again = {file.path for file in late}
+    left = {one for one in sources - set(former.released) if one.path in again and one not in there.files}
+    copied = {one for one in left if copy_of(record, one, seen) is not None}
+    missing = {file.path: file for file in (*copied, *gone)}
+    regrown = {missing[file.path]: file for file in late if file.path in missing}
+    if not late and not gone:
+        return Finding(place=place, state=State.QUIET)
     count = f"{len(gone)} of {len(former.inputs)} files of {named(place)} are gone"
     if not late:
         state = State.CLEARED if len(gone) == len(former.inputs) else State.UNSETTLED
         return Finding(place=place, state=state, reason=f"{count}, and nothing new is there")
+    # All that was there at once is an overwrite, whatever the names of its files.
+    is_part = len(gone) < len(former.inputs) or (former.released and sources.issuperset(gone))
+    if regrown and is_part and set(gone) <= regrown.keys():
+        return Finding(place=place, state=State.REGROWN, late=late, regrown=regrown)
     if not former.inputs or (gone and former.cleaning):
         after = "after lakefold began to delete there: they replace the rest, or add"
         reason = f"files were written to {named(place)} {after}"

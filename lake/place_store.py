@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of the database that the sweep of former places uses, as a protocol beside ``lake.plan_store``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol, Self
 
 from lake.model import TableRef
-from lake.moved import Carry, Former, Moved
+from lake.moved import Carry, Former, Moved, Regrown
 from lake.plan import Keeper, Move, PlacedFile
 from lake.plan_store import PlanStore
 
@@ -20,6 +20,12 @@ class PlaceStore(PlanStore, Protocol):
         They raise LeaseLost where ``keeper`` has not held it without a break: another round may have written by then
         what this one would undo.
         """
+
+    def open_moves(self, table: TableRef) -> Collection[str]:
+        """The moved partitions in which a move or a carry was begun and not ended, or that are waited for."""
+
+    def moved_after(self, table: TableRef, partition: str, count: int) -> Sequence[str]:
+        """The names of the next moved partitions after one, sorted; fewer than ``count`` at the end."""
 
     def begin_carries(
         self,
@@ -48,6 +54,9 @@ class PlaceStore(PlanStore, Protocol):
     def forget_moves(self, table: TableRef, moves: Sequence[Move]) -> None:
         """Forget moves that were begun and not made."""
 
+    def replaced(self, table: TableRef, last: Move, files: Sequence[tuple[Regrown, Former, PlacedFile]]) -> None:
+        """Record files that grew under their names: where each was, as what it waits for its deletion, and its copy."""
+
     def set_aside(self, table: TableRef, partition: str, former: Former, files: Sequence[PlacedFile]) -> None:
         """Have files of a former place wait for their deletion: a later overwrite has removed their rows."""
 
@@ -56,6 +65,9 @@ class PlaceStore(PlanStore, Protocol):
 
     def moved_aside(self, table: TableRef, partition: str, former: Former, paths: Mapping[PlacedFile, str]) -> None:
         """Record that files which wait for their deletion are at other paths now, and tell of it."""
+
+    def name_stalled(self, table: TableRef, files: Collection[PlacedFile], places: Collection[str]) -> None:
+        """Quarantine files that their writers have not finished, and no other file of these places for that reason."""
 
     def unsettled(self, table: TableRef, moved: Moved, is_so: bool) -> timedelta:
         """Note whether what is there is to be waited for; for how long that has been so."""

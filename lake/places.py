@@ -12,16 +12,17 @@ from datetime import timedelta
 from enum import StrEnum
 
 from lake.model import words_of
-from lake.moved import Moved, PartitionSeen
+from lake.moved import Moved, PartitionSeen, Regrown
 from lake.place_evidence import (
     Finding,
     State,
     began_ms,
-    being_written,
     changed_formers,
+    copy_of,
     latest_ms,
     look_here,
     named,
+    unready,
     untold_order,
     with_recorded_arrivals,
     written_before,
@@ -44,6 +45,7 @@ class Action(StrEnum):
     """What to do about a partition's former places."""
 
     NOTHING = "nothing"
+    REPLACE = "replace"  #: a writer filled a file under its name, or wrote it again: so is its copy
     CARRY = "carry"  #: writers added files to a former place: copy them to where the partition is
     RESTORE = "restore"  #: somebody has written back where the partition was before its last move: move it again
     MOVE_BACK = "move back"  #: a writer overwrote a former place: the partition is there again
@@ -58,7 +60,9 @@ class Decision:
     ``aside`` are files that an overwrite which came later has removed, as far as readers go: they stay where they are
     until their retention has passed. ``place`` is where the partition moves back to. ``cleared`` are former places
     that an overwrite of another place has emptied: nothing is expected there any more. ``revoked`` are copies of files
-    set aside which the overwrite has not met: a round made them while it was at work.
+    set aside which the overwrite has not met: a round made them while it was at work. ``of_table``: what halts says
+    something of all partitions, such as that another lakefold moves them. ``regrown`` are files whose copies take the
+    place of shorter ones.
     """
 
     action: Action
@@ -68,6 +72,8 @@ class Decision:
     place: str | None = None
     cleared: tuple[str, ...] = ()
     revoked: tuple[str, ...] = ()
+    of_table: bool = False
+    regrown: tuple[Regrown, ...] = ()
 
 
 def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedelta = WRITER_GRACE) -> Decision:
@@ -89,15 +95,20 @@ def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedel
     untold = [one for one in changed if one.state is State.UNTOLD]
     if untold:
         return _halt(untold[0].reason)
-    here = look_here(record, seen.places[seen.place])
+    here = look_here(record, seen.places[seen.place], changed)
     cleared = [one for one in (*changed, here) if one.state is State.CLEARED]
     is_overwritten = any(one.state is State.OVERWRITTEN for one in (*changed, here))
     unsettled = [one for one in (*changed, here) if one.state is State.UNSETTLED]
+    if writing := next((one.reason for one in unsettled if one.is_written), None):
+        return Decision(action=Action.WAIT, reason=writing)  # for as long as its writer goes on
     # Spark empties a partition's own directory too, wherever the partition is, and of a whole table all there is: with
     # the table's own directory, where one without partitions was, also every version in it.
     if unsettled := unsettled or ([] if is_overwritten else cleared):
         return _wait(unsettled[0].reason, waited, grace)
     changed = [one for one in changed if one.state is not State.CLEARED]
+    regrown = [one for one in changed if one.state is State.REGROWN]
+    if regrown and here.state is State.QUIET and not is_overwritten:
+        return _follow(regrown, changed, record, seen)
     return replace(
         _of_the_written(changed, here, record, seen, waited, grace),
         cleared=tuple(one.place for one in cleared if one is not here),
@@ -105,14 +116,24 @@ def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedel
 
 
 def written_back(record: Moved, seen: PartitionSeen) -> tuple[str, str | None] | None:
-    """Place and token of a partition that the catalog has as it was before a move; None where it has not.
+    """Place and token of a partition that a writer has put back where it was before a move; None where none has.
 
-    Who has read it before that, as Hive does when an INSERT begins to bring in its files, writes all of it back with
-    new counts. Its owner would have kept the name of the last move, or made the partition anew.
+    Hive reads a partition when an INSERT begins to bring in its files, and writes all of it back with new counts: both
+    are as they were before the move. Flink reads it when it has brought them in, sets the location that follows from
+    the table's directory, and keeps all properties: then a former location is named together with a later token. An
+    owner who moves a partition names another location; a partition that is dropped and added again has another age.
     """
-    if seen.place is None or seen.token == record.last.token or seen.made_at != record.last.made_at:
+    if seen.place is None or seen.made_at != record.last.made_at or _is_as_last_moved(record, seen):
         return None
-    return (seen.place, seen.token) if (seen.place, seen.token) in record.earlier else None
+    if (seen.place, seen.token) in record.earlier:
+        return seen.place, seen.token
+    tokens = {record.last.token, *(token for _, token in record.earlier)}
+    formers = {former.place for former in record.former}
+    return (seen.place, seen.token) if seen.token in tokens - {None} and seen.place in formers else None
+
+
+def _is_as_last_moved(record: Moved, seen: PartitionSeen) -> bool:
+    return (seen.place, seen.token) == (record.last.place, record.last.token)
 
 
 def _restored(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedelta) -> Decision:
@@ -122,7 +143,11 @@ def _restored(record: Moved, seen: PartitionSeen, waited: timedelta, grace: time
         return decision
     if (here := look_here(record, seen.places[record.last.place])).state in (State.UNSETTLED, State.CLEARED):
         return _wait(here.reason, waited, grace)
-    reason = f"{words_of(record.partition)} was written back as it was before a move"
+    what = words_of(record.partition)
+    if (seen.place, seen.token) in record.earlier:
+        reason = f"{what} was written back as it was before a move"
+    else:
+        reason = f"{what} was pointed back at {named(seen.place or '')}, which a move had left, as Flink's sink does"
     return replace(decision, action=Action.RESTORE, reason=reason)
 
 
@@ -154,8 +179,8 @@ def _of_the_written(
         return replace(decision, revoked=tuple(one.target for one in begun if one.source in decision.aside))
     if not overwritten:
         return _carry(late, None, f"files were added to {named(changed[0].place)} after the partition had left it")
-    if writing := being_written(here.late, seen.places[seen.place]):
-        return _wait(writing, waited, grace)
+    if waits := unready(here.late, seen.places[seen.place]):
+        return _wait(waits, waited, grace)
     return _move_back(overwritten[0], late, seen, record)
 
 
@@ -199,8 +224,8 @@ def go_home(record: Moved, seen: PartitionSeen) -> Decision:
         reason = f"{len(there)} files are in {named(home)} until their retention has passed"
         return Decision(action=Action.WAIT, reason=reason)
     here = seen.places[seen.place]
-    if writing := being_written(here.files, here):
-        return Decision(action=Action.WAIT, reason=writing)
+    if waits := unready(here.files, here):
+        return Decision(action=Action.WAIT, reason=waits)
     # An overwrite that is between removing files and naming new ones would be left behind, in an empty place.
     if (looked := look_here(record, here)).state is State.UNSETTLED:
         return Decision(action=Action.WAIT, reason=looked.reason)
@@ -212,10 +237,13 @@ def go_home(record: Moved, seen: PartitionSeen) -> Decision:
 def left_behind(record: Moved, seen: PartitionSeen) -> tuple[PlacedFile, ...]:
     """Replaced files in the own directory of a partition that was dropped: whoever adds it again would read them.
 
-    Where somebody has added it they are read already. Of a partition that only lost its properties nothing is.
+    Where its owner has added it they are read already. Of a partition that only lost its properties nothing is. While
+    another table or partition is read from there they stay.
     """
     anew = seen.token is None and seen.place == record.home and seen.made_at != record.last.made_at
     if (seen.place is not None and not anew) or _is_taken_away(record, seen):
+        return ()
+    if (there := seen.places.get(record.home)) is not None and there.read_by is not None:
         return ()
     own = [former for former in record.former if former.place == record.home]
     return tuple(file for former in own for file in former.inputs if file.directory == record.home)
@@ -246,11 +274,18 @@ def _elsewhere(record: Moved, seen: PartitionSeen) -> Decision | None:
     if seen.token is None and (seen.place != last.place or seen.made_at != last.made_at):
         return _nothing(f"{words_of(record.partition)} was made anew")
     if seen.token != last.token:
-        return _halt(
+        decision = _halt(
             f"{words_of(record.partition)} names {seen.token or 'no move'}, and its last move is {last.token}: an "
             "executor that slept has moved it, or another lakefold did"
         )
+        return replace(decision, of_table=True)
     if seen.place != last.place:
+        if any(seen.place == former.place for former in record.former):
+            return _halt(
+                f"{words_of(record.partition)} was dropped and added again at {named(seen.place)} with the properties "
+                f"of its last move, {last.token}, to {named(last.place)}: drop it and add it again without its "
+                "lakefold.* properties, and with the LOCATION that holds its rows"
+            )
         return _nothing(f"{words_of(record.partition)} was moved to {named(seen.place)} by its owner")
     return None
 
@@ -282,6 +317,51 @@ def _move_back(over: Finding, late: Mapping[PlacedFile, int], seen: PartitionSee
         place=over.place,
         files=_sorted(file for file in others if file not in aside),
         aside=_sorted(aside),
+    )
+
+
+def _follow(regrown: Sequence[Finding], changed: Sequence[Finding], record: Moved, seen: PartitionSeen) -> Decision:
+    """What follows where files of former places were filled under their names, or written again, and nothing is gone.
+
+    A file is its name in its directory, and what is there now is all of it. So its copy is replaced. Where a rewrite
+    took it, its rows can't be told from others any more: the partition moves back to where all its files still are.
+    """
+    replaced = []
+    for one in regrown:
+        for old, new in one.regrown.items():
+            copy = copy_of(record, old, seen)
+            if copy is None:
+                return _undo(one, old, new, changed, record, seen)
+            if (copy.bytes, copy.modified_ms) not in ((old.bytes, old.modified_ms), (new.bytes, new.modified_ms)):
+                return _halt(f"{new.path} and {copy.path}, which was its copy, were both written again")
+            replaced.append(Regrown(old=old, new=new, copy=copy.path))
+    first = min(one.new.path for one in replaced)
+    return Decision(action=Action.REPLACE, reason=f"{first} grew after it was brought along", regrown=tuple(replaced))
+
+
+def _undo(
+    one: Finding, old: PlacedFile, new: PlacedFile, changed: Sequence[Finding], record: Moved, seen: PartitionSeen
+) -> Decision:
+    """Move back to the place that the last move left, of which the move took a file that was written again since."""
+    what = f"{new.path} has {new.bytes} bytes after a rewrite had taken it with {old.bytes}"
+    last = next((former for former in record.former if former.token == record.last.token), None)
+    if last is None or last.place != one.place:
+        return _halt(f"{what}, and the partition was moved again since: which of its rows are read is not known")
+    if last.released:
+        return _halt(f"{what}, and others that it replaced are deleted: which of its rows are read is not known")
+    if sum(finding.state is State.REGROWN for finding in changed) > 1:
+        return _halt(f"{what}, and so were files of another place")
+    assert seen.place is not None
+    published, there = frozenset(record.last.files), {file.path for file in seen.places[one.place].files}
+    others = {file for file in seen.places[seen.place].files if file not in published}
+    others |= {file for finding in changed if finding is not one for file in finding.late}
+    again = {carry.target for carry in record.carries if carry.source.path in there}
+    return Decision(
+        action=Action.MOVE_BACK,
+        reason=f"{what}: {named(one.place)} holds all of it",
+        place=one.place,
+        files=_sorted(file for file in others if file.path not in again),
+        aside=_sorted(file for file in others if file.path in again),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from lake.model import TableRef
-from lake.moved import Moved
+from lake.moved import FoundMoves, Moved
 from lake.plan import (
     Claim,
     Commit,
@@ -122,11 +122,17 @@ class PlanStore(Protocol):
     def add_moves(self, table: TableRef, commit: Commit) -> bool:
         """Record the moves of a commit of a plan that completed as another one; False for any other, or a known one."""
 
-    def requeue(self, claim: Claim, error: str) -> bool:
-        """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False)."""
+    def requeue(self, claim: Claim, error: str, *, counts: bool = True) -> bool:
+        """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False).
 
-    def fail(self, claim: Claim, error: str, *, halt: bool = False) -> None:
-        """Rejected or Integrity: failed, partitions freed; with ``halt`` the table is halted."""
+        An attempt that does not count (``counts``) is given back: the plan has as many left as before it.
+        """
+
+    def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
+        """Rejected or Integrity: failed, partitions freed.
+
+        With ``halt`` the table is halted, or only ``partitions`` where these are what is the matter.
+        """
 
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
         """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
@@ -174,8 +180,30 @@ class PlanStore(Protocol):
         Raises LeaseLost.
         """
 
-    def halt_table(self, table: TableRef, reason: str) -> None:
-        """Halt a table until a person resumes it; a second reason does not replace the first."""
+    def halt_table(self, table: TableRef, reason: str) -> bool:
+        """Halt a table until a person resumes it; False where it is halted already, whose first reason stays.
+
+        No plan of it is made or claimed then, and nothing that its commits replaced is deleted. Partitions that were
+        moved are swept on.
+        """
+
+    def halt_partition(self, table: TableRef, partition: str, reason: str) -> bool:
+        """Do the same to one partition; False where it is halted already, whose first reason stays.
+
+        The table is halted instead where it has no partitions, and where too many of them are halted.
+        """
+
+    def halted_partitions(self, table: TableRef) -> Mapping[str, str]:
+        """The table's partitions that are halted by themselves, each with the reason. Cheap."""
+
+    def known_moves(self, table: TableRef) -> Collection[str]:
+        """The tokens of all moves of the table that are known under its name."""
+
+    def add_found(self, table: TableRef, found: Sequence[FoundMoves]) -> int:
+        """Record moves that the table tells of and that are not known under its name, oldest first; how many were.
+
+        What is known of them under another name of the table comes along. Those of a live plan are left to it.
+        """
 
     def moved(
         self, table: TableRef, partitions: Collection[str] | None = None, *, within: timedelta | None = None

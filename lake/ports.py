@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from lake.engines import Engine
-from lake.model import Snapshot, TableRef
+from lake.model import Snapshot, TableRef, Unsearched
 from lake.plan import (
     Commit,
     LeftOut,
@@ -225,11 +225,12 @@ class TableFormat(Offers, Protocol):
     #: what the Spark session of a process that changes such tables is started with
     session: SessionNeeds
 
-    def discover(self, location: str) -> Iterator[TableRef]:
+    def discover(self, location: str) -> Iterator[TableRef | Unsearched]:
         """Tables at ``location`` (a table, or a directory searched for tables), names from the table itself.
 
-        None where only a catalog tells of tables. Raises Rejected where there is no such directory, and after the last
-        table where a part of it can't be searched.
+        A part of it that can't be searched is yielded as ``Unsearched`` and hides no table elsewhere. Yields nothing
+        where only a catalog tells of tables. Raises Rejected where there is no such directory, Rejected or Transient
+        where ``location`` itself can't be read.
         """
 
     def check(self, table: TableRef) -> None:

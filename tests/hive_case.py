@@ -209,7 +209,7 @@ class HiveCase:
     def commits(self, table: TableRef) -> Sequence[tuple[str, int | None]]:
         named = [one.parameters for one in self.partitions(table).values()]
         found = {(one["lakefold.plan"], int(one["lakefold.epoch"])) for one in named if "lakefold.plan" in one}
-        filed = [json.loads(path.read_text()) for path in place(table.location).glob("_lakefold/_commits/*.json")]
+        filed = [json.loads(path.read_text()) for path in place(table.location).glob(".lakefold/_commits/*.json")]
         return sorted(found | {(one["plan"], one["epoch"]) for one in filed})
 
 

@@ -6,6 +6,7 @@ line: ``{"rows": [...]}``, each row as JSON, or ``{"error": "..."}``. ``Session`
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,13 +38,14 @@ class Session:
 
 
 @contextmanager
-def session(server: MetastoreServer) -> Iterator[Session]:
-    """A session for as long as it is needed."""
+def session(server: MetastoreServer, zone: str | None = None) -> Iterator[Session]:
+    """A session for as long as it is needed, whose host is in the time zone ``zone`` where one is given."""
     command = [sys.executable, __file__, server.uri, str(server.place)]
     with (
         (server.home / "session.log").open("ab") as log,
         subprocess.Popen(
-            command, cwd=server.home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            command, cwd=server.home, env=os.environ | ({"TZ": zone} if zone else {}), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=log, text=True,
             preexec_fn=end_with_parent,
         ) as process,
     ):  # fmt: skip

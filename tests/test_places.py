@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from lake.moved import Carry, Former, Moved, PartitionSeen, PlaceSeen
+from lake.moved import Carry, Former, Moved, PartitionSeen, PlaceSeen, Unready
 from lake.places import WRITER_GRACE, Action, Decision, Take, decide, go_home, left_behind, resolve
 from lake.plan import Move, PlacedFile
 
@@ -170,8 +170,79 @@ def test_rule_4_an_overwrite_of_all_that_a_place_is_in_has_not_overwritten_that_
 
 def test_rule_4_a_file_that_is_being_written_is_waited_for():
     for inputs in ((), HOME.inputs):
-        home = PlaceSeen(files=seen(*inputs, NEW).files, unfinished=frozenset({NEW.path}))
+        home = PlaceSeen(files=seen(*inputs, NEW).files, unready={NEW.path: Unready.WRITING})
         assert answer(home).action is Action.WAIT
+
+
+def test_rule_4_a_file_that_goes_on_being_written_is_waited_for_without_an_end():
+    for inputs in ((), HOME.inputs[:1], HOME.inputs):
+        home = PlaceSeen(files=seen(*inputs, NEW).files, unready={NEW.path: Unready.WRITING})
+        assert answer(home, waited=WRITER_GRACE * 3).action is Action.WAIT
+        nested = replace(home, unready={NEW.path: Unready.NESTED})
+        assert answer(nested, waited=WRITER_GRACE).action is Action.HALT
+
+
+def test_rule_2_a_file_that_is_not_ready_holds_up_nothing_where_none_is_gone():
+    other = file("home/other", LATE)
+    for why in (Unready.SETTLING, Unready.STALLED):
+        for here in (WHOLE, seen(file("here/new", EARLY))):
+            alone = PlaceSeen(files=seen(*HOME.inputs, NEW).files, unready={NEW.path: why})
+            assert answer(alone, here).action is Action.NOTHING
+        beside = PlaceSeen(files=seen(*HOME.inputs, NEW, other).files, unready={NEW.path: why})
+        assert answer(beside).files == (other,)
+        for gone in (HOME.inputs[:1], ()):
+            overwrite = PlaceSeen(files=seen(*gone, NEW).files, unready={NEW.path: why})
+            assert answer(overwrite).action is Action.WAIT
+            assert answer(overwrite, seen(file("here/new", EARLY))).action is Action.WAIT, "it is not cleared"
+
+
+def regrown(one: PlacedFile, at: int = LATE) -> PlacedFile:
+    return replace(one, bytes=one.bytes * 2, modified_ms=at)
+
+
+def test_rule_7_a_file_that_came_along_and_grew_has_its_copy_replaced_and_nothing_else_is_done_before():
+    old, added = HOME.inputs[0], file("home/new", LATE)
+    copy = replace(old, path=f"here/{old.name}")
+    record = moved(HOME)
+    made = file("here/made", PUBLISHED)
+    record = replace(record, last=replace(record.last, files=(copy, made)))
+    new, home = regrown(old), seen(regrown(old), HOME.inputs[1], added)
+    for there in (copy, regrown(copy)):  # a second name grows with it
+        decision = decide(record, standing(home=home, here=seen(there, made)), NO_TIME)
+        assert (decision.action, decision.files) == (Action.REPLACE, ())
+        assert [(one.old, one.new, one.copy) for one in decision.regrown] == [(old, new, copy.path)]
+    both = decide(record, standing(home=home, here=seen(replace(copy, bytes=5), made)), WRITER_GRACE)
+    assert both.action is Action.HALT
+    filling = replace(home, unready={new.path: Unready.WRITING})
+    assert decide(record, standing(home=filling, here=seen(copy, made)), WRITER_GRACE).action is Action.WAIT
+
+
+def test_rule_7_a_file_that_grew_before_the_partition_was_overwritten_is_nobodys_and_one_that_did_later_is_carried():
+    new = regrown(HOME.inputs[0], EARLY)
+    home = seen(new, HOME.inputs[1])
+    assert answer(home, seen(file("here/new", LATE))).aside == (new,)
+    assert answer(home, seen(file("here/new", EARLY - 1))).files == (new,)
+
+
+def test_rule_7_a_file_that_a_rewrite_took_and_that_grew_takes_the_partition_back_with_what_was_added_since():
+    taken = file("home/a", INPUTS), file("home/b", INPUTS)
+    home, added = seen(regrown(taken[0]), taken[1]), file("here/new", EARLY - 1)
+    former = Former(place="home", inputs=taken, token=TOKEN)
+    decision = answer(home, seen(*files_of("here", PUBLISHED), added), former)
+    assert (decision.action, decision.place, decision.files, decision.aside) == (
+        Action.MOVE_BACK, "home", (added,), (),
+    )  # fmt: skip
+    assert answer(home, former=replace(former, token="v1")).action is Action.HALT, "it was moved again since"
+    deleted = replace(former, released=(file("home/deleted", INPUTS),))
+    assert answer(home, former=deleted).action is Action.HALT
+
+
+def test_rule_7_a_source_that_was_gone_before_it_was_copied_is_no_file_that_grew():
+    carry = Carry(row_id=1, partition="p", source=file(NEW.path, INPUTS), target="here/carried-1", done=True)
+    record = moved(HOME, carries=(carry,))
+    assert decide(record, standing(home=seen(*HOME.inputs, NEW), here=WHOLE), NO_TIME).files == (NEW,)
+    copied = seen(*WHOLE.files, file("here/carried-1", INPUTS))
+    assert decide(record, standing(home=seen(*HOME.inputs, NEW), here=copied), NO_TIME).action is Action.REPLACE
 
 
 def test_rule_5_a_carried_file_is_not_carried_again_and_a_sleepers_copy_of_one_is_nobodys_rows():
@@ -311,7 +382,7 @@ def test_rule_6_a_partition_goes_home_with_all_its_files_when_its_own_directory_
     assert go_home(waiting, standing(home=QUIET, here=here)).action is Action.WAIT
     assert go_home(waiting, standing(home=seen(*HOME.inputs, NEW), here=here)).action is Action.CARRY
     assert go_home(record, standing(home=seen(NEW), here=here)).action is Action.HALT
-    being_written = PlaceSeen(files=here.files, unfinished=frozenset({added.path}))
+    being_written = PlaceSeen(files=here.files, unready={added.path: Unready.WRITING})
     assert go_home(record, standing(home=seen(), here=being_written)).action is Action.WAIT
     assert go_home(record, standing("elsewhere", home=seen(), here=here, elsewhere=seen())).action is Action.NOTHING
     overwritten = seen(added)
@@ -397,5 +468,5 @@ def test_in_no_world_is_a_file_forgotten_doubled_or_brought_back_by_a_guess():
             assert late - late_of(*over) | added == set(decision.files) | set(decision.aside)
             began = min(one.modified_ms for one in late_of(*over))
             assert all(one.modified_ms < began for one in decision.aside)
-    assert actions == set(Action) - {Action.RESTORE}
+    assert actions == set(Action) - {Action.RESTORE, Action.REPLACE}
     assert count > 10_000

@@ -29,6 +29,8 @@ class Writer:
     ended: int | None = None
     #: whether it ends by writing back what it had read of the catalog, as Hive does
     writes_back: bool = False
+    #: whether it writes to the directory of its own and points the partition there at its end, as Flink does
+    points_back: bool = False
 
 
 @dataclass
@@ -60,12 +62,15 @@ class World:
 
     # Writers.
 
-    def begin(self, row: str, *, overwrites: bool, static: bool, writes_back: bool) -> None:
+    def begin(self, row: str, *, overwrites: bool, static: bool, writes_back: bool, points_back: bool) -> None:
+        place = "home" if points_back else self.place
         self.writers.append(
-            Writer(row, overwrites, static, self.place, self.now, self.token, writes_back=writes_back)
-        )  # fmt: skip
+            Writer(
+                row, overwrites, static, place, self.now, self.token, writes_back=writes_back, points_back=points_back
+            )
+        )
         if overwrites and static and not self.nested:
-            self.places[self.place].clear()
+            self.places[place].clear()
 
     def write(self, writer: Writer) -> None:
         writer.wrote = self.now
@@ -83,6 +88,8 @@ class World:
         self.add(writer.place, f"part-{writer.row}", (writer.row,), writer.wrote)
         if writer.writes_back:
             self.place, self.token = writer.place, writer.token
+        if writer.points_back:
+            self.place = "home"
 
     # Lakefold.
 
@@ -174,7 +181,7 @@ class World:
         return sorted(row for file in self.places[self.place] for row in self.rows[file.path])
 
 
-def run(seed: int, *, nested: bool, hive: bool) -> World:
+def run(seed: int, *, nested: bool, hive: bool, flink: bool) -> World:
     choose, world = random.Random(seed), World(nested=nested)
     world.add("home", "base", ("base",), 0)
     for step in range(choose.randint(6, 22)):
@@ -185,7 +192,10 @@ def run(seed: int, *, nested: bool, hive: bool) -> World:
         )
         if what == "begin" and len(at_work) < 3:
             overwrites, static = choose.random() < 0.4, choose.random() < 0.5
-            world.begin(f"w{step}", overwrites=overwrites, static=static, writes_back=hive and choose.random() < 0.5)
+            world.begin(
+                f"w{step}", overwrites=overwrites, static=static, writes_back=(hive or flink) and choose.random() < 0.5,
+                points_back=flink and choose.random() < 0.5,
+            )  # fmt: skip
         elif what == "writer" and at_work:
             go_on(world, choose.choice(at_work))
         elif what == "plan":
@@ -231,18 +241,18 @@ def alone(world: World, before: Writer, overwrite: Writer) -> bool:
     """
     beside = [one for one in world.writers if one not in (before, overwrite) and int(one.ended or 0) > overwrite.began]
     # Where the catalog was written back an overwrite may come upon what was carried, which is younger than its rows.
-    return not any(one.writes_back for one in world.writers) and all(
+    return not any(one.writes_back or one.points_back for one in world.writers) and all(
         int(one.wrote or 0) > int(before.ended or 0) for one in beside
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("nested", "hive"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("engine", ["dynamic", "spark", "hive", "flink"])
 @pytest.mark.parametrize("part", range(4))
-def test_the_rows_that_are_seen_at_the_end_are_those_of_a_serial_order(part: int, nested: bool, hive: bool):
+def test_the_rows_that_are_seen_at_the_end_are_those_of_a_serial_order(part: int, engine: str):
     settled = carried = moved_back = 0
     for seed in range(part * 2_000, (part + 1) * 2_000):
-        world = run(seed, nested=nested, hive=hive)
+        world = run(seed, nested=engine == "spark", hive=engine == "hive", flink=engine == "flink")
         stored = {row for files in world.places.values() for file in files for row in world.rows[file.path]}
         if world.halted or not world.quiet():
             assert set(world.visible()) <= stored

@@ -21,6 +21,8 @@ from service.store.errors import (
     StoreError,
     WrongState,
 )
+from service.store.found import Found
+from service.store.halts import Halts
 from service.store.holds import Holds
 from service.store.layouts import PARTITION_SCHEMA, Layouts
 from service.store.leaders import Leaders
@@ -35,6 +37,7 @@ from service.store.proposals import Proposals
 from service.store.pruning import Pruning
 from service.store.reach import EVERYTHING, Reach
 from service.store.requests import Requests
+from service.store.sources import Sources
 from service.store.staged import StagedParts
 from service.store.superseded import Superseded
 from service.store.table_list import TableLists
@@ -70,6 +73,7 @@ from service.store.views import (
     ProposalFigures,
     Request,
     ScanRecord,
+    SourceProblem,
     StoreSettings,
     SupersededFigures,
     TableObjective,
@@ -124,6 +128,7 @@ __all__ = [
     "Request",
     "ScanRecord",
     "SchemaBehind",
+    "SourceProblem",
     "Store",
     "StoreError",
     "StoreSettings",
@@ -149,9 +154,11 @@ class Store(
     StagedParts,
     Superseded,
     Places,
+    Found,
     Planning,
     Proposals,
     Holds,
+    Halts,
     Listing,
     Requests,
     Bulk,
@@ -162,6 +169,7 @@ class Store(
     Objectives,
     Leaders,
     Processes,
+    Sources,
     Tokens,
     Audit,
     Notifications,

@@ -1,13 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Halting a table: one way, whoever finds the reason."""
+"""Halting a table or one partition of it: one way, whoever finds the reason."""
 
-from sqlalchemy import Connection, update
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from service.store.base import storable
+from sqlalchemy import Connection, select, update
+
+from lake.model import TableRef, words_of
+from service.store.audit import audited
+from service.store.base import StorePart, locked, storable
 from service.store.clock import db_now
 from service.store.models import TableRow
 from service.store.notifications import tell
 from service.store.views import StoreSettings
+
+#: so many partitions of a table are halted one by one; a reason to halt more of them is a matter of the whole table
+MOST_HALTED_PARTITIONS = 100
+
+
+class Halts(StorePart):
+    """Halts of tables and of partitions; implements a part of ``lake.plan_store.PlanStore``."""
+
+    def halt_table(self, table: TableRef, reason: str) -> bool:
+        """Halt a table until a person resumes it; False where it is halted already, whose first reason stays."""
+        with self._database.write() as connection:
+            return halt(connection, self._settings, table.name, reason)
+
+    def halt_partition(self, table: TableRef, partition: str, reason: str) -> bool:
+        """Halt one partition until a person resumes it; False where it is halted already, whose first reason stays.
+
+        The table is halted instead where it has no partitions, and where too many of them are halted.
+        """
+        with self._database.write() as connection:
+            return halt_partition(connection, self._settings, table.name, partition, reason)
+
+    def halted_partitions(self, table: TableRef) -> Mapping[str, str]:
+        """The table's partitions that are halted by themselves, each with the reason. Cheap."""
+        query = select(TableRow.halted_partitions).where(TableRow.name == table.name)
+        with self._database.read() as connection:
+            found = connection.execute(query).scalar_one_or_none() or {}
+        return {partition: one["reason"] for partition, one in found.items()}
+
+    def end_halts(self, name: str, partitions: Collection[str], actor: str) -> None:
+        """End the halts of these partitions of the table ``name``; others, and the table's own, stay."""
+        with self._database.write() as connection:
+            known = _halted(connection, name) or {}
+            ended = sorted(known.keys() & set(partitions))
+            if not ended:
+                return
+            left = {partition: one for partition, one in known.items() if partition not in ended}
+            connection.execute(update(TableRow).where(TableRow.name == name).values(halted_partitions=left))
+            for partition in ended:
+                audited(connection, actor, "resumed", table=name, detail=words_of(partition))
+                told = f"{words_of(partition)}, by {actor}"
+                tell(connection, self._settings, "table.resumed", table=name, partition=partition, reason=told)
 
 
 def halt(
@@ -18,8 +64,8 @@ def halt(
     *,
     plan_id: str | None = None,
     epoch: int | None = None,
-) -> None:
-    """Halt a table. A second error keeps the first reason: there the search begins."""
+) -> bool:
+    """Halt a table; False where it was halted before, whose first reason stays: there the search begins."""
     halted = connection.execute(
         update(TableRow)
         .where(TableRow.name == table, TableRow.halted_at_ms.is_(None))
@@ -27,3 +73,39 @@ def halt(
     )
     if halted.rowcount:
         tell(connection, settings, "table.halted", table=table, plan=plan_id, epoch=epoch, reason=why)
+    return bool(halted.rowcount)
+
+
+def halt_partition(
+    connection: Connection,
+    settings: StoreSettings,
+    table: str,
+    partition: str,
+    why: str,
+    *,
+    plan_id: str | None = None,
+    epoch: int | None = None,
+) -> bool:
+    """Halt one partition, or the table where it has none; False where it was halted before."""
+    if not partition:
+        return halt(connection, settings, table, why, plan_id=plan_id, epoch=epoch)
+    known = _halted(connection, table)
+    if known is None or partition in known:
+        return False
+    if len(known) >= MOST_HALTED_PARTITIONS:
+        many = f"more than {MOST_HALTED_PARTITIONS} partitions are halted, {words_of(partition)} among them: {why}"
+        return halt(connection, settings, table, many, plan_id=plan_id, epoch=epoch)
+    now = connection.execute(select(db_now())).scalar_one()
+    halted = {**known, partition: {"reason": storable(why), "at_ms": now}}
+    connection.execute(update(TableRow).where(TableRow.name == table).values(halted_partitions=halted))
+    tell(
+        connection, settings, "table.halted", table=table, partition=partition, plan=plan_id, epoch=epoch, reason=why
+    )  # fmt: skip
+    return True
+
+
+def _halted(connection: Connection, table: str) -> Mapping[str, Any] | None:
+    """The halted partitions of a table as they are stored; None where no such table is registered."""
+    query = select(TableRow.halted_partitions).where(TableRow.name == table)
+    found: Mapping[str, Any] | None = connection.execute(locked(query)).scalar_one_or_none()
+    return found

@@ -15,7 +15,7 @@ from lake.plan import Claim, Commit, LeftOut, PartitionFigures, Plan, PlanState,
 from service.store.base import StorePart, fenced_update, hold, locked, record_event, storable
 from service.store.charges import settle
 from service.store.clock import db_now, milliseconds, to_ms
-from service.store.halts import halt
+from service.store.halts import halt, halt_partition
 from service.store.holds import free, open_again
 from service.store.models import GroupRow, PlanRow, SupersededRow, TableRow
 from service.store.notifications import tell
@@ -165,9 +165,10 @@ class Lifecycle(StorePart):
             self._superseded_by(connection, row, commit, is_late=True)
             return True
 
-    def requeue(self, claim: Claim, error: str) -> bool:
+    def requeue(self, claim: Claim, error: str, *, counts: bool = True) -> bool:
         """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False).
 
+        Where the attempt does not count (``counts``) the plan has as many left as before it.
         A plan that somebody asked to cancel meanwhile is cancelled instead (False too). Raises LeaseLost.
         """
         with self._database.write() as connection:
@@ -177,7 +178,7 @@ class Lifecycle(StorePart):
                 reason = row.cancel_reason or "cancel requested"
                 self._leave_inflight(connection, claim, PlanState.CANCELLED, values, row.cancel_requested_by, reason)
                 return False
-            if row.attempts >= self._settings.max_attempts:
+            if counts and row.attempts >= self._settings.max_attempts:
                 reason = f"attempt {row.attempts} of {self._settings.max_attempts} (max_attempts): {error}"
                 self._leave_inflight(
                     connection,
@@ -189,23 +190,27 @@ class Lifecycle(StorePart):
                 )
                 return False
             wait_ms = self._backoff_ms(row.attempts)
+            attempt = f"attempt {row.attempts}{'' if counts else ', not counted'}"
             self._leave_inflight(
                 connection, claim, PlanState.REQUESTED,
                 {"error": storable(error), "error_class": ErrorClass.TRANSIENT, "not_before_ms": db_now() + wait_ms,
-                 "step": None},
-                claim.executor, f"attempt {row.attempts}, again in {wait_ms / 1000:g} s: {error}",
+                 "step": None, "attempts": row.attempts - (not counts)},
+                claim.executor, f"{attempt}, again in {wait_ms / 1000:g} s: {error}",
             )  # fmt: skip
             return True
 
-    def fail(self, claim: Claim, error: str, *, halt: bool = False) -> None:
-        """Rejected or Integrity: failed, partitions freed; with ``halt`` the table is halted. Raises LeaseLost."""
+    def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
+        """Rejected or Integrity: failed, partitions freed. Raises LeaseLost.
+
+        With ``halt`` the table is halted, or only ``partitions`` where these are what is the matter.
+        """
         with self._database.write() as connection:
             row = hold(connection, claim)
             kind = ErrorClass.INTEGRITY if halt else ErrorClass.REJECTED
             values = {"error": storable(error), "error_class": kind, "failure": Failure.REJECTED}
             self._leave_inflight(connection, claim, PlanState.FAILED, values, claim.executor, error)
             if halt:
-                self._halt(connection, row, error)
+                self._halt(connection, row, error, partitions)
 
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
         """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
@@ -237,10 +242,13 @@ class Lifecycle(StorePart):
                 f"then lakefold resume {row.table_name}",
             )  # fmt: skip
 
-    def _halt(self, connection: Connection, row: Row[Any], error: str) -> None:
-        """Halt the table of the plan ``row``."""
-        why = f"plan {row.id}: {error}"
-        halt(connection, self._settings, row.table_name, why, plan_id=row.id, epoch=row.epoch)
+    def _halt(self, connection: Connection, row: Row[Any], error: str, partitions: Collection[str] = ()) -> None:
+        """Halt ``partitions`` of the plan ``row``, or its table where none are named."""
+        why, told = f"plan {row.id}: {error}", {"plan_id": row.id, "epoch": row.epoch}
+        if not partitions:
+            halt(connection, self._settings, row.table_name, why, **told)
+        for partition in partitions:
+            halt_partition(connection, self._settings, row.table_name, partition, why, **told)
 
     def _leave_inflight(
         self, connection: Connection, claim: Claim, to: PlanState, values: Mapping[str, Any], actor: str, reason: str

@@ -29,6 +29,7 @@ def tell(
     event: str,
     *,
     table: str | None,
+    partition: str | None = None,
     reason: str = "",
     plan: str | None = None,
     epoch: int | None = None,
@@ -36,7 +37,7 @@ def tell(
 ) -> None:
     """Write a message in the transaction of what happened; nothing where nobody wants to be told of ``event``.
 
-    ``table`` is None for the whole service.
+    ``table`` is None for the whole service, ``partition`` where it is no matter of one partition alone.
     """
     if event not in settings.notify_events:
         return
@@ -46,6 +47,7 @@ def tell(
         "event": event,
         "at": moment(now).isoformat(),
         "table": table,
+        **({} if partition is None else {"partition": partition}),
         "plan": plan,
         "epoch": epoch,
         "reason": storable(reason),

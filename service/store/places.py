@@ -18,14 +18,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from lake.errors import LeaseLost
 from lake.model import TableRef, words_of
-from lake.moved import Carry, Former, Moved
+from lake.moved import Carry, Former, Moved, Regrown, Unready
 from lake.plan import Commit, Keeper, Move, PlacedFile
 from service.store.audit import audited
-from service.store.base import StorePart, insert_if_absent
+from service.store.base import StorePart, insert_if_absent, locked
 from service.store.clock import db_now, milliseconds
-from service.store.halts import halt
 from service.store.holds import renewed
-from service.store.models import CarryRow, PlaceMoveRow, PlanRow, StagedRow, SupersededRow
+from service.store.models import CarryRow, PlaceMoveRow, PlanRow, StagedRow, SupersededRow, TableRow
 
 #: rows asked for, or changed, by one statement
 _CHUNK = 500
@@ -80,6 +79,22 @@ class Places(StorePart):
         with self._database.read() as connection:
             return frozenset(connection.execute(lately).scalars())
 
+    def open_moves(self, table: TableRef) -> Collection[str]:
+        """The moved partitions in which a move or a carry was begun and not ended, or that are waited for."""
+        row, carry = PlaceMoveRow, CarryRow
+        is_open = row.made_at_ms.is_(None) | row.unsettled_since_ms.is_not(None)
+        moves = select(row.partition_path).where(row.table_name == table.name, is_open)
+        carries = select(carry.partition_path).where(carry.table_name == table.name, carry.done_at_ms.is_(None))
+        with self._database.read() as connection:
+            return frozenset(connection.execute(moves.union(carries)).scalars())
+
+    def moved_after(self, table: TableRef, partition: str, count: int) -> Sequence[str]:
+        """The names of the next moved partitions after one, sorted; fewer than ``count`` at the end."""
+        row = PlaceMoveRow
+        every = select(row.partition_path).where(row.table_name == table.name, row.partition_path > partition)
+        with self._database.read() as connection:
+            return list(connection.execute(every.distinct().order_by(row.partition_path).limit(count)).scalars())
+
     def begin_carries(
         self,
         table: TableRef,
@@ -115,7 +130,7 @@ class Places(StorePart):
             for carry, former in carries:
                 done = update(CarryRow).where(CarryRow.id == carry.row_id, CarryRow.done_at_ms.is_(None))
                 if connection.execute(done.values(done_at_ms=db_now())).rowcount and former is not None:
-                    _supersede(connection, table.name, carry.partition, former.plan_id, former.token, [carry.source])
+                    supersede(connection, table.name, carry.partition, former.plan_id, former.token, [carry.source])
 
     def begin_move(self, table: TableRef, move: Move, plan_id: str, left: Sequence[PlacedFile]) -> None:
         """Record a move, and the files that it leaves, before its catalog is called."""
@@ -131,7 +146,7 @@ class Places(StorePart):
             begun = connection.execute(made.returning(row.plan_id, row.left_files)).one_or_none()
             if begun is not None:
                 left = [_file(entry) for entry in begun.left_files]
-                _supersede(connection, table.name, move.partition, begun.plan_id, move.token, left)
+                supersede(connection, table.name, move.partition, begun.plan_id, move.token, left)
                 _forget_files(connection, table.name, move)
 
     def forget_moves(self, table: TableRef, moves: Sequence[Move]) -> None:
@@ -142,10 +157,29 @@ class Places(StorePart):
                 this = row.table_name == table.name, row.partition_path == move.partition, row.token == move.token
                 connection.execute(delete(row).where(*this, row.made_at_ms.is_(None)))
 
+    def replaced(self, table: TableRef, last: Move, files: Sequence[tuple[Regrown, Former, PlacedFile]]) -> None:
+        """Record files that grew under their names: where each was, as what it waits for its deletion, and its copy."""
+        row, moves = CarryRow, PlaceMoveRow
+        with self._written() as connection:
+            known = moves.table_name == table.name, moves.partition_path == last.partition, moves.token == last.token
+            entries = connection.execute(locked(select(moves.files).where(*known))).scalar_one()
+            published = {entry[0]: entry for entry in entries}
+            for one, former, copy in files:
+                this = (
+                    row.table_name == table.name, row.source == one.old.path, row.bytes == one.old.bytes,
+                    row.modified_at_ms == one.old.modified_ms,
+                )  # fmt: skip
+                now = {"bytes": one.new.bytes, "modified_at_ms": one.new.modified_ms}
+                connection.execute(update(row).where(*this).values(**now))
+                supersede(connection, table.name, last.partition, former.plan_id, former.token, [one.new])
+                if copy.path in published:
+                    published[copy.path] = _entry(copy)
+            connection.execute(update(moves).where(*known).values(files=list(published.values())))
+
     def set_aside(self, table: TableRef, partition: str, former: Former, files: Sequence[PlacedFile]) -> None:
         """Have files of a former place wait for their deletion: a later overwrite has removed their rows."""
         with self._written() as connection:
-            _supersede(connection, table.name, partition, former.plan_id, former.token, files)
+            supersede(connection, table.name, partition, former.plan_id, former.token, files)
 
     def gone(self, table: TableRef, former: Former, files: Sequence[PlacedFile]) -> None:
         """End the wait of files of a former place that a writer has removed: nobody expects them there any more."""
@@ -167,6 +201,29 @@ class Places(StorePart):
                 detail = f"partition {partition} was dropped: {len(paths)} replaced files wait elsewhere"
                 audited(connection, "sweep", "files moved aside", table=table.name, detail=detail)
 
+    def name_stalled(self, table: TableRef, files: Collection[PlacedFile], places: Collection[str]) -> None:
+        """Quarantine files that their writers have not finished, and no other file of these places for that reason."""
+        this_table = TableRow.name == table.name
+        columns = select(TableRow.quarantined, TableRow.quarantined_bytes).where(this_table)
+        reason, found = f"it {Unready.STALLED}", {file.path: file.bytes for file in files}
+
+        def named(quarantined: Mapping[str, str]) -> set[str]:
+            return {path for path, why in quarantined.items() if why == reason and path.rpartition("/")[0] in places}
+
+        with self._database.read() as connection:
+            before = connection.execute(columns).one_or_none()
+        if before is None or named(before.quarantined) == found.keys():
+            return
+        with self._database.write() as connection:
+            known, sizes = connection.execute(locked(columns)).one()
+            ended = named(known) - found.keys()
+            both = {
+                "quarantined": {path: why for path, why in known.items() if path not in ended}
+                | dict.fromkeys(found, reason),
+                "quarantined_bytes": {path: size for path, size in sizes.items() if path not in ended} | found,
+            }
+            connection.execute(update(TableRow).where(this_table).values(both))
+
     def unsettled(self, table: TableRef, moved: Moved, is_so: bool) -> timedelta:
         """Note whether what is there is to be waited for; for how long that has been so."""
         row = PlaceMoveRow
@@ -180,11 +237,6 @@ class Places(StorePart):
             connection.execute(update(row).where(*this).values(unsettled_since_ms=since))
             waited = connection.execute(select(db_now() - row.unsettled_since_ms).where(*this)).scalar_one()
             return timedelta(milliseconds=max(0, waited))
-
-    def halt_table(self, table: TableRef, reason: str) -> None:
-        """Halt a table until a person resumes it; a second reason does not replace the first."""
-        with self._database.write() as connection:
-            halt(connection, self._settings, table.name, reason)
 
 
 def record_moves(connection: Connection, table: str, commit: Commit) -> None:
@@ -231,7 +283,7 @@ def record_moves_late(connection: Connection, table: str, commit: Commit) -> fro
             there = later[0].left_place
             back = replace(move, token=f"undone-{move.token}", left=move.place, place=there, files=())
             insert_if_absent(connection, row, **_values(table, back, commit.plan_id, ()), made_at_ms=db_now())
-            _supersede(connection, table, move.partition, commit.plan_id, back.token, move.files)
+            supersede(connection, table, move.partition, commit.plan_id, back.token, move.files)
             others.add(move.partition)
         for one in later:
             again = {name: value for name, value in one._mapping.items() if name != "id"}
@@ -272,7 +324,7 @@ def _file(entry: Sequence[Any]) -> PlacedFile:
     return PlacedFile(path=path, bytes=size, modified_ms=at)
 
 
-def _supersede(
+def supersede(
     connection: Connection, table: str, partition: str, plan_id: str, token: str, files: Sequence[PlacedFile]
 ) -> None:
     """Have files wait for their deletion; one that has the name of another one takes its row.

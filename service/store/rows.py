@@ -24,7 +24,7 @@ from service.store.blobs import unpack
 from service.store.clock import moment, optional_moment
 from service.store.models import GroupRow, TableRow
 from service.store.models.columns import Json
-from service.store.views import ErrorClass, GroupView, Pause, PlanView, TableState
+from service.store.views import ErrorClass, GroupView, Halt, Pause, PlanView, TableState
 
 
 def options_document(options: RewriteOptions) -> dict[str, Any]:
@@ -139,6 +139,10 @@ def table_state(row: Any) -> TableState:
         quarantined=row.quarantined,
         quarantined_bytes=row.quarantined_bytes,
         freed_bytes=row.freed_bytes,
+        halted_partitions={
+            partition: Halt(reason=one["reason"], at=moment(one["at_ms"]))
+            for partition, one in row.halted_partitions.items()
+        },
     )
 
 

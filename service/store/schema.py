@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 #: the revision this lakefold works with, the last file of ``migrations/versions``; revisions are counted up
-HEAD = "0028"
+HEAD = "0032"
 #: any number, the same in every lakefold: two processes that upgrade one PostgreSQL at once take turns
 _ADVISORY_LOCK = 0x6C616B65
 

@@ -118,13 +118,14 @@ class Tables(StorePart):
         _log("paused", name, why)
 
     def resume(self, name: str | None, actor: str) -> None:
-        """End the pause of table ``name``, its halt and its quarantine; what failed may be planned again.
+        """End the pause of table ``name``, its halts and its quarantine; what failed may be planned again.
 
         With None the pause of the whole service ends; tables that are paused or halted by themselves stay so. Raises
         NotFound.
         """
         with self._database.write() as connection:
-            held = TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None)
+            halted = TableRow.halted_at_ms.is_not(None) | (TableRow.halted_partitions != {})
+            held = TableRow.paused_at_ms.is_not(None) | halted
             self._tell_change(connection, "table.resumed", name, f"by {actor}", held)
             nobody = {"paused_at_ms": None, "paused_by": None, "paused_reason": None}
             if name is None and self._reach.everything:
@@ -136,6 +137,7 @@ class Tables(StorePart):
                     **nobody,
                     halted_at_ms=None,
                     halted_reason=None,
+                    halted_partitions={},
                     quarantined={},
                     quarantined_bytes={},
                 )

@@ -152,7 +152,7 @@ def test_rule_13_what_its_owner_could_not_overwrite_is_refused_with_whose_it_is_
         monkeypatch.undo()
         native.configure({})
     assert (case.rows(table), case.stored(table)) == before
-    assert [path.name for path in (root / "_lakefold").iterdir()] == []
+    assert [path.name for path in (root / ".lakefold").iterdir()] == []
 
 
 @pytest.mark.parametrize("room", [2, 8, 10], ids=["directories", "outputs", "the commit's document"])

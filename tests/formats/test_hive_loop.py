@@ -122,7 +122,7 @@ def test_a_table_goes_from_scan_to_clean_twice_while_its_writers_and_readers_ask
         assert len(live(found)) == 2
         assert {path.suffix for path in live(found)} == {".orc" if table == "striped" else ".parquet"}
         assert ids(live(found)) == Counter(range(90))
-        assert all("_lakefold" in place.parts for place in found.values())
+        assert all(".lakefold" in place.parts for place in found.values())
 
     metastore.spark(*told(new), *written(90, 120, more), *told(last))
     assert as_spark_read(new) == as_spark_read(old)
@@ -142,7 +142,7 @@ def test_a_table_goes_from_scan_to_clean_twice_while_its_writers_and_readers_ask
         root = metastore.place / "warehouse" / "loop.db" / table
         assert {path for path in root.rglob("[!._]*") if path.suffix in (".orc", ".parquet")} == set(live(found))
         assert found == before[table], "they are at home again"
-        assert [path.name for path in (root / "_lakefold").iterdir()] == ["_commits"]
+        assert [path.name for path in (root / ".lakefold").iterdir()] == ["_commits"]
         assert ids(live(found)) == Counter(range(120))
     metastore.spark(*told(new))
     assert as_spark_read(new) == expected

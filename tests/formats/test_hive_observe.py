@@ -21,7 +21,7 @@ from lake.formats.hive.catalog import Place
 from lake.formats.hive.slices import list_places
 from lake.locations import file_at
 from lake.metastore import Metastore, Table
-from lake.model import SLICES_SCHEMA, CatalogRef, TableRef
+from lake.model import SLICES_SCHEMA, CatalogRef, TableRef, Unsearched
 from lake.plan import SupersededVersion
 from lake.ports import Verification
 
@@ -43,6 +43,21 @@ def changed(hive: MetastoreServer) -> Iterator[Metastore]:
         yield client
         client.alter_table("shop", "flat", flat)
         client.alter_partitions("shop", "moved", moved)
+
+
+def test_a_database_that_the_metastore_does_not_list_hides_no_table_of_another(hive, tables, monkeypatch):
+    names_of = Metastore.table_names
+
+    def refused_for_odd(self: Metastore, database: str):
+        # A call that this metastore answers with an error of its own.
+        return self.partition_names("shop", "nothing") if database == "odd" else names_of(self, database)
+
+    monkeypatch.setattr(Metastore, "table_names", refused_for_odd)
+    found = list(FORMAT.in_metastore(hive.uri, "*", "*"))
+    (unsearched,) = [one for one in found if isinstance(one, Unsearched)]
+    assert unsearched.location == "odd"
+    assert unsearched.reason.startswith("database odd: ")
+    assert {one.name for one in found if one is not unsearched} == {n for n in tables if not n.startswith("odd.")}
 
 
 def table(client: Metastore, name: str) -> Table:

@@ -38,7 +38,7 @@ def live(path: str, size: int, hours: float) -> File:
 
 def output(version: str) -> str:
     """The file that a rewrite made, in its version."""
-    return f"_lakefold/{version}/dt=1/{output_name(version, 0, 0, 'parquet')}"
+    return f".lakefold/{version}/dt=1/{output_name(version, 0, 0, 'parquet')}"
 
 
 def replaced(path: str, size: int, hours: float, by: str) -> SupersededVersion:
@@ -62,7 +62,7 @@ def test_files_of_one_job_are_one_commit_and_older_ones_are_there_at_the_beginni
 def test_what_a_plan_replaced_was_written_by_commits_and_what_came_along_was_not_written_again():
     """Two files were merged into a version, and a large one came along as a copy of the same age."""
     found = told(
-        [live(output(V1), 3 * MIB, 9), live(f"_lakefold/{V1}/dt=1/large", LIMIT, 2)],
+        [live(output(V1), 3 * MIB, 9), live(f".lakefold/{V1}/dt=1/large", LIMIT, 2)],
         replaced("dt=1/a", MIB, 1, V1),
         replaced("dt=1/b", 2 * MIB, 3, V1),
         replaced("dt=1/large", LIMIT, 2, V1),
@@ -82,7 +82,7 @@ def test_a_version_that_a_later_one_replaced_is_still_a_rewrite():
         replaced("dt=1/a", MIB, 1, V1),
         replaced("dt=1/b", 2 * MIB, 3, V1),
         replaced(output(V1), 3 * MIB, 9, V2),
-        replaced(f"_lakefold/{V1}/dt=1/c", 4 * MIB, 12, V2),  # a writer wrote to the new place
+        replaced(f".lakefold/{V1}/dt=1/c", 4 * MIB, 12, V2),  # a writer wrote to the new place
     )
     rewrites = [commit for commit in found.commits if commit.change is Change.REWRITE]
     assert [commit.plan_id for commit in rewrites] == [V1, V2]

@@ -196,7 +196,7 @@ def test_what_its_owner_does_to_a_partition_in_the_gap_before_the_move_stays(
     assert [group.left_out is None for group in bench.store.plan(plan.plan_id).groups] == [False, True]
     places = case.places(bench.table)
     assert places.get(PARTITION) == (None if change is dropped else elsewhere)
-    assert "_lakefold" in str(places["dt=1"])
+    assert ".lakefold" in str(places["dt=1"])
     bench.sweep()
     assert case.places(bench.table) == places
     assert bench.store.table_state(bench.table.name).halted_reason is None

@@ -332,7 +332,7 @@ def comes_to(shop: Shop, name: str, *rows: Iterable[int]) -> None:
 @pytest.mark.parametrize("name", whole("kept"))
 def test_a_table_without_partitions_is_compacted_again_and_again_beside_its_writers(shop: Shop, name: str):
     compacted(shop, name)
-    assert (len(shop.files(name)), "_lakefold" in shop.places(name)[""].parts) == (1, True)
+    assert (len(shop.files(name)), ".lakefold" in shop.places(name)[""].parts) == (1, True)
     comes_to(shop, name, range(20))
     shop.session.sql(f"INSERT INTO sql.{name} SELECT /*+ REPARTITION(4) */ 100 + id FROM range(8)")
     comes_to(shop, name, range(20), _ADDED_LATER)
@@ -384,7 +384,7 @@ def test_a_managed_table_without_partitions_that_was_moved_could_not_be_made_ane
     ):
         run(shop.session, [f"CREATE TABLE {DATABASE}.{{name}} (id BIGINT) {made}", WHOLE_FILLED], name)
         place = shop.places(name)[""]
-        version = place / "_lakefold" / "v" / "data"
+        version = place / ".lakefold" / "v" / "data"
         shutil.copytree(place, version, ignore=shutil.ignore_patterns("_*", ".*"))
         with Metastore(shop.uri) as metastore:
             table = metastore.table(DATABASE, name)

@@ -95,6 +95,17 @@ def test_a_halt_is_told_once_and_so_are_pause_and_resume(store: Store) -> None:
     ]
 
 
+def test_the_halt_of_a_partition_names_it(store: Store) -> None:
+    for _ in range(2):
+        store.halt_partition(TRIPS, "dt=1", "both overwritten")
+    store.end_halts(TRIPS.name, ["dt=1"], "ada")
+    told_ = [(one.event, one.body["partition"], one.body["reason"]) for one in store.notifications()]
+    assert told_ == [
+        ("table.resumed", "dt=1", "partition dt=1, by ada"),
+        ("table.halted", "dt=1", "both overwritten"),
+    ]
+
+
 def test_a_table_that_can_not_be_scanned_is_told_of_when_that_begins_and_ends(store: Store) -> None:
     for outcome in ("ok", "error", "error", "ok", "ok"):
         error = "no such directory" if outcome == "error" else None

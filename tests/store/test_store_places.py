@@ -15,7 +15,7 @@ from lake.moved import Moved, PartitionSeen, PlaceSeen
 from lake.places import written_back
 from lake.plan import Commit, Keeper, KeeperKind, Move, PlacedFile, Plan, Staged
 from lake.ports import TableFormat
-from service.store import PartitionsTaken, Store
+from service.store import ErrorClass, PartitionsTaken, Store
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -236,6 +236,42 @@ def test_a_table_is_halted_for_the_first_reason(store: Store) -> None:
     for reason in ("the first", "the second"):
         store.halt_table(TRIPS, reason)
     assert store.table_state(TRIPS.name).halted_reason == "the first"
+
+
+def test_partitions_are_halted_by_themselves_for_the_first_reason_until_they_or_their_table_are_resumed(
+    store: Store,
+) -> None:
+    completed(store)
+    first = [store.halt_partition(TRIPS, f"dt={number}", f"reason {number}") for number in (1, 2, 2, 3)]
+    assert first == [True, True, False, True]
+    assert store.halted_partitions(TRIPS) == {f"dt={number}": f"reason {number}" for number in (1, 2, 3)}
+    assert not store.table_state(TRIPS.name).halted
+    store.end_halts(TRIPS.name, ["dt=1", "dt=9"], "ada")
+    assert store.halted_partitions(TRIPS).keys() == {"dt=2", "dt=3"}
+    store.resume(TRIPS.name, "ada")
+    assert store.halted_partitions(TRIPS) == {}
+    trail = [(one.action, one.detail) for one in store.audit(table=TRIPS.name)]
+    assert trail == [("resumed", ""), ("resumed", "partition dt=1")]
+
+
+def test_a_table_without_partitions_is_halted_as_a_whole_and_so_is_one_of_which_too_many_are(store: Store) -> None:
+    completed(store)
+    assert [store.halt_partition(TRIPS, "", why) for why in ("the first", "the second")] == [True, False]
+    assert (store.table_state(TRIPS.name).halted_reason, store.halted_partitions(TRIPS)) == ("the first", {})
+    store.resume(TRIPS.name, "ada")
+    halted = [store.halt_partition(TRIPS, f"dt={number}", "all overwritten") for number in range(102)]
+    assert halted == [True] * 101 + [False]
+    state = store.table_state(TRIPS.name)
+    assert len(state.halted_partitions) == 100
+    assert state.halted_reason == "more than 100 partitions are halted, partition dt=100 among them: all overwritten"
+
+
+def test_a_plan_that_fails_for_the_sake_of_partitions_halts_these_and_not_its_table(store: Store) -> None:
+    plan = add(store, "dt=1")
+    store.fail(claimed(store), "dt=1 is gone", halt=True, partitions=["dt=1"])
+    state = store.table_state(TRIPS.name)
+    assert (state.halted, state.halted_partitions["dt=1"].reason) == (False, f"plan {plan.plan_id}: dt=1 is gone")
+    assert store.plan(plan.plan_id).error_class is ErrorClass.INTEGRITY
 
 
 def ended(store: Store, token: str = "va") -> tuple[Plan, Commit]:

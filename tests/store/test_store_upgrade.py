@@ -158,6 +158,19 @@ def test_tokens_of_before_reach_all_tables_and_scans_lose_what_an_earlier_lakefo
     store.close()
 
 
+def test_scans_lose_the_files_of_others_for_an_earlier_lakefold(database_url: str) -> None:
+    store = Store(database_url)
+    store.register(TRIPS, "compact")
+    found = ScanRecord(table=TRIPS.name, taken_at=datetime.now(UTC), foreign_files=1, foreign_file="junk.parquet")
+    store.record_scan(found)
+    to(database_url, "0030")
+    (row,) = sql(database_url, "SELECT record FROM scan_history")
+    assert not {"foreign_files", "foreign_file"} & set(json.loads(row.record))
+    to(database_url, "head")
+    assert (store.scans(TRIPS.name)[0].foreign_files, store.scans(TRIPS.name)[0].foreign_file) == (0, None)
+    store.close()
+
+
 def test_what_good_scans_of_before_found_is_in_the_rows_of_their_tables(database_url: str) -> None:
     store, chance, now = Store(database_url), Random(16), datetime.now(UTC)
     names = [f"{'Ab_.é'[number % 5]}{number}" for number in range(40)]

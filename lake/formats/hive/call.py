@@ -81,7 +81,11 @@ def _other(metastore: Metastore, ref: TableRef, seen: Mapping[str, Seen], *, bri
     # After the metastore, since files come more often than anything else changes.
     listings = list_places(ref.name, [one.place for one in seen.values()])
     files = {listing.place.name: identities(listing) for listing in listings}
-    return next((name for name, one in seen.items() if _differ(one.files, files[name], brings_more)), None)
+    for name, one in seen.items():
+        finished = {path: file for path, file in files[name].items() if path not in one.unfinished}
+        if _differ(one.files, finished, brings_more):
+            return name
+    return None
 
 
 def _differ(before: Mapping[str, object], now: Mapping[str, object], brings_more: bool) -> bool:

@@ -7,21 +7,30 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from lake.errors import Rejected, TableGone
+from lake.errors import Rejected, TableGone, Transient, one_line
 from lake.locations import canonical_location
 from lake.metastore import Metastore, Partition, Storage, Table, as_written, connected
-from lake.model import CatalogRef, TableRef, words_of
+from lake.model import CatalogRef, TableRef, Unsearched, words_of
 
 KIND = "metastore"
 """What a ``CatalogRef`` of such a table says its catalog is."""
 
-HOME = "_lakefold"
-"""The directory in a table's own that holds versions; readers and ``MSCK REPAIR`` pass over its name."""
+HOME = ".lakefold"
+"""The directory in a table's own that holds versions.
+
+Hive, Spark, Trino, Flink and Impala pass over names that begin with a dot, below the directory that they list. Impala
+passes over no other names of ours: ``docs/formats.md`` has the rule of each reader.
+"""
+
+FORMER_HOME = "_lakefold"
+"""What it was called by earlier releases: versions that these have made stay there until they are replaced."""
+
+HOMES = (HOME, FORMER_HOME)
 
 WHOLE = "data"
 """What holds the files of a table without partitions in a version."""
 
-_IN_VERSION = re.compile(rf"(?P<own>.+)/{HOME}/[^/]+-e\d+-\d+/{WHOLE}")
+_IN_VERSION = re.compile(rf"(?P<own>.+)/(?:{'|'.join(map(re.escape, HOMES))})/[^/]+-e\d+-\d+/{WHOLE}")
 _TABLES = frozenset({"MANAGED_TABLE", "EXTERNAL_TABLE"})
 #: what Spark says that it reads a table's files with, where they are nobody's but the table's own
 _PROVIDERS = frozenset({"", "hive", "parquet", "orc"})
@@ -60,14 +69,24 @@ class Place:
         return self.holder.changed(self.storage, parameters)
 
 
-def found_in(uri: str, databases: str, tables: str) -> Iterator[TableRef]:
-    """The tables of a metastore whose database and name match these patterns; no views, no tables of other formats."""
+def found_in(uri: str, databases: str, tables: str) -> Iterator[TableRef | Unsearched]:
+    """The tables of a metastore whose database and name match these patterns; no views, no tables of other formats.
+
+    A database that the metastore refuses to list is ``Unsearched``. Raises Transient where the connection breaks.
+    """
     with connected(uri) as metastore:
         for database in metastore.databases():
             if not fnmatchcase(database, databases):
                 continue
-            names = [name for name in metastore.table_names(database) if fnmatchcase(name, tables)]
-            for table in sorted(metastore.tables(database, names), key=lambda table: table.name):
+            try:
+                names = [name for name in metastore.table_names(database) if fnmatchcase(name, tables)]
+                found = sorted(metastore.tables(database, names), key=lambda table: table.name)
+            except Transient as error:
+                if not metastore.is_in_step():
+                    raise
+                yield Unsearched(location=database, reason=f"database {database}: {one_line(error)}")
+                continue
+            for table in found:
                 if table.kind in _TABLES and table.storage.location and not _is_of_another_format(table):
                     yield _reference(as_written(uri), table)
 
@@ -99,6 +118,11 @@ def own_directory(table: Table) -> str:
     location = canonical_location(table.storage.location)
     version = None if table.partition_columns else _IN_VERSION.fullmatch(location)
     return version["own"] if version else location
+
+
+def is_in_home(place: str) -> bool:
+    """Whether something lies among the versions of its table, by its path below the table's own directory."""
+    return place.partition("/")[0] in HOMES and "/" in place
 
 
 def places_of(metastore: Metastore, table: Table, partitions: Collection[str] | None = None) -> Iterator[Place]:

@@ -13,12 +13,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lake.errors import CommitLost, Integrity, Transient
 from lake.filesystems import files_of
-from lake.formats.hive.catalog import HOME, WHOLE, Place, places_of, table_of
+from lake.formats.hive.catalog import FORMER_HOME, HOME, HOMES, WHOLE, Place, places_of, table_of
+from lake.formats.hive.neighbours import readers
 from lake.formats.hive.slices import File, is_hidden, placed
 from lake.locations import file_at
 from lake.metastore import Metastore, Table
@@ -60,15 +61,57 @@ class Record:
 
     commit: Commit
     partitions: tuple[str, ...]
+    #: when the table was made that the commit was of, in seconds; None of a commit of an earlier release
+    table_made_at: int | None = None
 
 
 def home_of(ref: TableRef) -> str:
-    """Where the versions of a table are."""
+    """Where the versions of a table are made."""
     return f"{ref.location}/{HOME}"
 
 
+def homes_of(ref: TableRef) -> tuple[str, ...]:
+    """Where the versions of a table may be: those of earlier releases have another directory."""
+    return tuple(f"{ref.location}/{home}" for home in HOMES)
+
+
+def directory_of(ref: TableRef, version: str) -> str:
+    """Where a version is; where it would be made if it is nowhere."""
+    files = files_of(ref.location)
+    here, before = (f"{home}/{version}" for home in homes_of(ref))
+    return before if not files.exists(here) and files.exists(before) else here
+
+
+def version_at(ref: TableRef, directory: str) -> str | None:
+    """The version that a directory is in; None for one that is in none."""
+    for home in homes_of(ref):
+        if directory.startswith(f"{home}/"):
+            return directory.removeprefix(f"{home}/").partition("/")[0]
+    return None
+
+
+def leave_former_home(ref: TableRef) -> None:
+    """Take the filed commits out of the directory that earlier releases used, and remove it once it is empty.
+
+    Impala reads what is in there as files of a table without partitions.
+    """
+    files, before = files_of(ref.location), f"{ref.location}/{FORMER_HOME}"
+    if not files.exists(before):
+        return
+    with suppress(FileNotFoundError):
+        entries = list(files.list(f"{before}/{_FILED}"))
+        _make_filed(ref)
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                files.rename(entry.path, f"{home_of(ref)}/{_FILED}/{entry.name}")
+        files.sync(f"{home_of(ref)}/{_FILED}")
+    for directory in (f"{before}/{_FILED}", before):
+        with suppress(OSError):
+            files.remove_empty(directory)
+
+
 def place_in(version: str, partition: str) -> str:
-    """Where a partition, or '' a table without any, is in a version; relative to the table's own directory."""
+    """Where a partition, or '' a table without any, is in a new version; relative to the table's own directory."""
     return f"{HOME}/{version}/{partition or WHOLE}"
 
 
@@ -79,11 +122,11 @@ def document_of(place: str) -> str:
 
 def versions_of(ref: TableRef, plan_id: str) -> Iterator[str]:
     """The versions in storage that attempts at a plan have made."""
-    try:
-        names = sorted(entry.name for entry in files_of(ref.location).list(home_of(ref)))
-    except FileNotFoundError:
-        return
-    yield from (name for name in names if plan_of(name) == plan_id)
+    names: set[str] = set()
+    for home in homes_of(ref):
+        with suppress(FileNotFoundError):
+            names |= {entry.name for entry in files_of(ref.location).list(home)}
+    yield from (name for name in sorted(names) if plan_of(name) == plan_id)
 
 
 def new_version(plan_id: str, epoch: int, nanoseconds: int) -> str:
@@ -140,28 +183,95 @@ def write(ref: TableRef, record: Record) -> None:
             {**asdict(one), "modified_at": one.modified_at and one.modified_at.isoformat()} for one in commit.superseded
         ],
         "moves": [asdict(move) for move in commit.moves],
+        "table_made_at": record.table_made_at,
     }
-    files_of(ref.location).write(_document(ref, commit.instant), json.dumps(document).encode())
+    is_version = _VERSION.fullmatch(commit.instant) is not None
+    path = f"{home_of(ref)}/{commit.instant}/{_DOCUMENT}" if is_version else _filed_at(ref, commit.instant)
+    files_of(ref.location).write(path, json.dumps(document).encode())
 
 
 def read(ref: TableRef, version: str) -> Record | None:
     """What is kept in a version's directory; None where nothing is."""
-    return _read(ref, _document(ref, version))
+    found = (_read(ref, f"{home}/{version}/{_DOCUMENT}") for home in homes_of(ref))
+    return next((record for record in found if record is not None), None)
+
+
+def write_move(ref: TableRef, move: Move, plan_id: str, left: Sequence[PlacedFile], table: Table) -> None:
+    """Keep what a move that no plan makes is going to do; it is on disk afterwards."""
+    replaced = tuple(
+        SupersededVersion(
+            partition=move.partition, path=file.path, bytes=file.bytes, instant=move.token,
+            modified_at=datetime.fromtimestamp(file.modified_ms / 1000, UTC),
+        )
+        for file in left
+    )  # fmt: skip
+    _make_filed(ref)
+    commit = Commit(plan_id=plan_id, instant=move.token, outputs=(), superseded=replaced, moves=(move,))
+    write(ref, Record(commit=commit, partitions=(move.partition,), table_made_at=table.made_at))
+
+
+def documents(ref: TableRef) -> tuple[set[str], set[str]]:
+    """The versions there are, and under which ids of plans, or tokens of moves, something is filed."""
+    files, versions, stems = files_of(ref.location), set[str](), set[str]()
+    for home in homes_of(ref):
+        with suppress(FileNotFoundError):
+            versions |= {entry.name for entry in files.list(home) if _VERSION.fullmatch(entry.name)}
+        with suppress(FileNotFoundError):
+            names = {entry.name for entry in files.list(f"{home}/{_FILED}")}
+            stems |= {name.removesuffix(".json") for name in names if name.endswith(".json")}
+    return versions, stems
+
+
+def made_ns(token: str) -> int | None:
+    """When the version of that name was begun, in nanoseconds since 1970; None of a move that no plan made."""
+    return int(token.rpartition("-")[2]) if _VERSION.fullmatch(token) else None
+
+
+def note_made(ref: TableRef, version: str) -> None:
+    """Note that the call of a commit was made: its partitions may be dropped before another database hears of it."""
+    with suppress(OSError):
+        _make_filed(ref)
+        files_of(ref.location).write(_made_at(ref, version), b"")
+
+
+def is_noted(ref: TableRef, version: str) -> bool:
+    """Whether it is noted that the call of a version's commit was made."""
+    old = filed(ref, plan_of(version))
+    return (old is not None and old.commit.instant == version) or files_of(ref.location).exists(_made_at(ref, version))
+
+
+def note_cleaning(ref: TableRef, partitions: Mapping[str, Collection[str]]) -> None:
+    """Note, by the token of a move, in which of its partitions what it replaced is about to be deleted.
+
+    Else a database that learns of the move later would take what is gone for removed by an overwrite.
+    """
+    files = files_of(ref.location)
+    _make_filed(ref)
+    for token, names in partitions.items():
+        before = cleaned(ref, token)
+        if not before.issuperset(names):
+            files.write(_cleaned_at(ref, token), json.dumps(sorted(before.union(names))).encode())
+
+
+def cleaned(ref: TableRef, token: str) -> frozenset[str]:
+    """The partitions in which the deletion of what a move replaced has begun."""
+    with suppress(FileNotFoundError):
+        return frozenset(json.loads(files_of(ref.location).read(_cleaned_at(ref, token))))
+    return frozenset()
 
 
 def filed(ref: TableRef, plan_id: str) -> Record | None:
     """The commit that was filed under a plan's id; None where none was."""
-    return _read(ref, _filed_at(ref, plan_id))
+    here, before = (f"{home}/{_FILED}/{plan_id}.json" for home in homes_of(ref))
+    # It may be on its way from the former directory to the other one, and is in one of them at any time.
+    return _read(ref, here) or _read(ref, before) or (_read(ref, here) if _has_former_home(ref) else None)
 
 
 def file_away(ref: TableRef, version: str) -> None:
     """Keep the commit of a version, which a partition names, under its plan's id."""
     files, document = files_of(ref.location), _document(ref, version)
-    directory = f"{home_of(ref)}/{_FILED}"
     try:
-        with suppress(FileExistsError):
-            files.make_directory(directory)
-            files.take_after(directory, ref.location)
+        _make_filed(ref)
         files.second_name(document, _filed_at(ref, plan_of(version)))
     except FileExistsError:
         return
@@ -170,6 +280,7 @@ def file_away(ref: TableRef, version: str) -> None:
         log.warning("%s: a partition names version %s, but %s is gone", ref.name, version, document)
         return
     files.sync(f"{home_of(ref)}/{_FILED}")
+    files.remove(_made_at(ref, version))
 
 
 def find(
@@ -188,7 +299,7 @@ def find(
             return record.commit
     lost = [place.name for place in every() if _is_read_from(ref, place, plan_id)]
     if lost:
-        raise CommitLost(_lost(table, ref, plan_id, lost))
+        raise CommitLost(_lost(table, ref, plan_id, lost), plan_id, lost)
     return None
 
 
@@ -210,26 +321,25 @@ def _lost(table: Table, ref: TableRef, plan_id: str, partitions: Sequence[str]) 
 def withdrawable(metastore: Metastore, ref: TableRef, versions: Collection[str], now: float) -> set[str]:
     """Those of ``versions`` that are in storage, of no commit, and of none that may be under way.
 
-    None that a partition is read from, either: an ``INSERT OVERWRITE`` of the whole table removes what says whose they
-    are, and its rows are in them. What is under such a name without anything of ours stays, too: a writer has made it.
+    None that a partition or another table is read from, either: an ``INSERT OVERWRITE`` of the whole table removes what
+    says whose they are, and its rows are in them. What is under such a name without anything of ours stays, too: a
+    writer has made it.
     """
     files = files_of(ref.location)
-    there = {one for one in versions if files.exists(f"{home_of(ref)}/{one}") and not begun(ref, one, now)}
+    there = {one for one in versions if files.exists(directory_of(ref, one)) and not begun(ref, one, now)}
     if not there:
         return set()
-    table, below = table_of(metastore, ref), f"{home_of(ref)}/"
-    read_from = {
-        place.location.removeprefix(below).partition("/")[0]
-        for place in places_of(metastore, table)
-        if place.location.startswith(below)
-    }
+    table = table_of(metastore, ref)
+    read_from = {version_at(ref, place.location) for place in places_of(metastore, table)}
     strangers = {one for one in there if not _is_ours(ref, one)}
+    by_others = readers(metastore, table, {directory_of(ref, one) for one in there})
+    read_from |= {version_at(ref, f"{directory}/") for directory in by_others}
     return there - read_from - strangers - landed(metastore, table, ref, there)
 
 
 def discard(ref: TableRef, version: str) -> None:
     """Remove a version; what says whose it is goes last."""
-    files, directory = files_of(ref.location), f"{home_of(ref)}/{version}"
+    files, directory = files_of(ref.location), directory_of(ref, version)
     with suppress(FileNotFoundError):
         for entry in files.list(directory):
             if entry.name != ATTEMPTS:
@@ -284,7 +394,7 @@ def forget(ref: TableRef, version: str) -> None:
 
     A version with anything else in it than what tasks wrote into stays.
     """
-    directory, old = f"{home_of(ref)}/{version}", filed(ref, plan_of(version))
+    directory, old = directory_of(ref, version), filed(ref, plan_of(version))
     if old is None or old.commit.instant != version:
         return
     files = files_of(ref.location)
@@ -296,11 +406,32 @@ def forget(ref: TableRef, version: str) -> None:
 
 
 def _document(ref: TableRef, version: str) -> str:
-    return f"{home_of(ref)}/{version}/{_DOCUMENT}"
+    return f"{directory_of(ref, version)}/{_DOCUMENT}"
 
 
 def _filed_at(ref: TableRef, plan_id: str) -> str:
     return f"{home_of(ref)}/{_FILED}/{plan_id}.json"
+
+
+def _made_at(ref: TableRef, version: str) -> str:
+    return f"{home_of(ref)}/{_FILED}/{version}.made"
+
+
+def _cleaned_at(ref: TableRef, token: str) -> str:
+    return f"{home_of(ref)}/{_FILED}/{token}.cleaned"
+
+
+def _make_filed(ref: TableRef) -> None:
+    """Make the directory of filed commits, which belongs to whom the table's belongs to."""
+    files = files_of(ref.location)
+    for directory in (home_of(ref), f"{home_of(ref)}/{_FILED}"):
+        with suppress(FileExistsError):
+            files.make_directory(directory)
+            files.take_after(directory, ref.location)
+
+
+def _has_former_home(ref: TableRef) -> bool:
+    return files_of(ref.location).exists(f"{ref.location}/{FORMER_HOME}")
 
 
 def _is_named(metastore: Metastore, table: Table, record: Record) -> bool:
@@ -310,12 +441,8 @@ def _is_named(metastore: Metastore, table: Table, record: Record) -> bool:
 
 def _is_read_from(ref: TableRef, place: Place, plan_id: str) -> bool:
     """Whether a partition names a plan as its last, and is where that has put it: its owner has not moved it since."""
-    below = f"{home_of(ref)}/"
-    return (
-        place.parameters.get(PLAN) == plan_id
-        and place.location.startswith(below)
-        and plan_of(place.location.removeprefix(below).partition("/")[0]) == plan_id
-    )
+    version = version_at(ref, place.location)
+    return place.parameters.get(PLAN) == plan_id and version is not None and plan_of(version) == plan_id
 
 
 def _was_made(metastore: Metastore, table: Table, ref: TableRef, record: Record) -> bool:
@@ -348,7 +475,7 @@ def _is_written_to(ref: TableRef, record: Record) -> bool:
 def _is_ours(ref: TableRef, version: str) -> bool:
     """Whether a version is as an attempt has made it, and not what a writer made anew when all had been removed."""
     try:
-        names = {entry.name for entry in files_of(ref.location).list(f"{home_of(ref)}/{version}")}
+        names = {entry.name for entry in files_of(ref.location).list(directory_of(ref, version))}
     except FileNotFoundError:
         return True
     except OSError as error:
@@ -375,6 +502,7 @@ def _read(ref: TableRef, path: str) -> Record | None:
                 ),
             ),
             partitions=tuple(document["partitions"]),
+            table_made_at=document.get("table_made_at"),
         )
     except FileNotFoundError:
         return None

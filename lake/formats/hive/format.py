@@ -5,24 +5,27 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
+from posixpath import dirname
 
 from lake.engines import Engine
 from lake.errors import Rejected
-from lake.formats.hive import commits, refusals
+from lake.formats.hive import commits, neighbours, refusals
 from lake.formats.hive.catalog import Place, found_in, identity_of, open_metastore, places_of, table_of
+from lake.formats.hive.changes import HiveChanges
 from lake.formats.hive.counts import rows_of
-from lake.formats.hive.neighbours import shared
+from lake.formats.hive.found import found as found_moves
+from lake.formats.hive.neighbours import readers, shared, shared_places, unread
 from lake.formats.hive.past import past
 from lake.formats.hive.refusals import FileKind
 from lake.formats.hive.slices import File, list_places, slices_of
 from lake.formats.hive.standing import standing
-from lake.formats.hive.superseded import in_use, live_again
+from lake.formats.hive.superseded import directories_of, in_use, live_again, read_from
 from lake.formats.hive.writer import HiveWriter
 from lake.history import Check, History, go_on
 from lake.locations import file_at
 from lake.metastore import Table
-from lake.model import Snapshot, TableRef
-from lake.moved import Moved, PartitionSeen
+from lake.model import Snapshot, TableRef, Unsearched
+from lake.moved import FoundMoves, Moved, PartitionSeen
 from lake.plan import Commit, Staged, SupersededVersion
 from lake.ports import Capability, SessionNeeds, SparkProvider, TableWriter, Verification
 
@@ -31,7 +34,7 @@ class HiveFormat:
     """Tables of a Hive metastore with Parquet or ORC files, partitioned or not.
 
     Implements ``lake.ports.TableFormat``, ``FoundInMetastore``, ``FindsStaged``, ``HasIdentity``,
-    ``SeenThroughCatalog``, ``LeavesPlaces`` and ``KeepsHistory``.
+    ``SeenThroughCatalog``, ``LeavesPlaces``, ``TellsMoves`` and ``KeepsHistory``.
     """
 
     name = "hive"
@@ -40,15 +43,16 @@ class HiveFormat:
     session = SessionNeeds()
     only_in_metastore = True
     unseen_by_path = (
-        "a rewrite moves partitions in the metastore: whoever reads one by its path goes on with the old files, and "
-        "what he writes there is not the table's"
+        "a rewrite moves partitions in the metastore: who reads one by its path goes on with the old files until they "
+        "are deleted, and what is written there is not the table's; so does a table of another metastore that shares "
+        "the directory"
     )
 
-    def discover(self, location: str) -> Iterator[TableRef]:
+    def discover(self, location: str) -> Iterator[TableRef | Unsearched]:
         """See ``TableFormat``. None: no directory says that it is a table's."""
         return iter(())
 
-    def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
+    def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef | Unsearched]:
         """See ``FoundInMetastore``."""
         return found_in(uri, databases, tables)
 
@@ -67,10 +71,14 @@ class HiveFormat:
 
     def snapshot(self, table: TableRef, partitions: Collection[str] | None = None) -> Snapshot:
         """See ``TableFormat``."""
-        found, places = _look(table, partitions)
+        with open_metastore(table) as metastore:
+            found = table_of(metastore, table)
+            places = list(places_of(metastore, found, partitions))
+            alone = dict(shared_places(metastore, found, places))
         taken_at = datetime.now(UTC)
         listings = list_places(table.name, places)
-        alone = {} if table.sessions_refresh else refusals.cached(found)
+        if not table.sessions_refresh:
+            alone |= refusals.cached(found)
         slices = slices_of(table.location, listings, {**alone, **refusals.left_alone(found, places)})
         return Snapshot(table=table, instant="", taken_at=taken_at, slices=slices)
 
@@ -94,20 +102,40 @@ class HiveFormat:
     def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
         """See ``LeavesPlaces``."""
         _, places = _look(table, [one.partition for one in moved])
-        return standing(table, moved, places, time.time())
+
+        def others(directories: Collection[str]) -> Mapping[str, str]:
+            with open_metastore(table) as metastore:
+                found = table_of(metastore, table)
+                own = read_from(table, directories, list(places_of(metastore, found)))
+                return {**readers(metastore, found, directories, age=neighbours.DELETION_AGE), **own}
+
+        return standing(table, moved, places, others, time.time())
+
+    def changes(self, table: TableRef) -> HiveChanges:
+        """See ``TellsChanges``."""
+        return HiveChanges(table)
 
     def made(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
         """See ``LeavesPlaces``."""
         with open_metastore(table) as metastore:
             return commits.made(metastore, table_of(metastore, table), table, [one.token for one in staged])
 
+    def moves_told(self, table: TableRef, known: Collection[str]) -> Sequence[FoundMoves]:
+        """See ``TellsMoves``."""
+        with open_metastore(table) as metastore:
+            return found_moves(metastore, table_of(metastore, table), table, known)
+
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``TableFormat``."""
         with open_metastore(table) as metastore:
             found = table_of(metastore, table)
-            why = shared(metastore, found)
+            why = shared(metastore, found) or unread(metastore)
+            others = readers(metastore, found, directories_of(table, versions))
             places = list(places_of(metastore, found))
         used = in_use(table, versions, places)
+        for version in versions:
+            if (who := others.get(dirname(file_at(table.location, version.path)))) is not None:
+                used.setdefault(version.path, f"{version.path}: {who}")
         return {version.path: used.get(version.path, why) for version in versions}
 
     def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:

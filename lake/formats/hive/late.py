@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that writers left in former places: brought to where the partition is, and told to the metastore."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -11,23 +12,35 @@ from lake.errors import CommitUnknown, Conflict, Integrity, Transient
 from lake.failpoints import failpoint
 from lake.filesystems import files_of
 from lake.formats.hive import commits
-from lake.formats.hive.catalog import HOME, Place, alter, places_of, table_of, undone
+from lake.formats.hive.catalog import HOMES, Place, alter, places_of, table_of, undone
 from lake.formats.hive.slices import list_places, placed
 from lake.locations import file_at, path_in, uri_of
 from lake.metastore import Metastore, Table
 from lake.model import TableRef, words_of
 from lake.plan import Move, PlacedFile
 
+_CARRIED = re.compile(r"carried-(?P<digest>[0-9a-f]{32})-")
 _ASIDE = "_aside"
 """Where replaced files wait for their deletion that would be read again at their own place."""
 
 
 def target_of(source: PlacedFile, place: str, nonce: str) -> str:
     """Where a file is copied to: a name that follows from what tells it from all others, and from who copies it."""
-    digest = sha256(f"{source.path}\n{source.bytes}\n{source.modified_ms}".encode()).hexdigest()[:32]
+    digest = digest_of(source)
     stem, dot, suffix = source.name.partition(".")
     name = f"carried-{digest}-{nonce}{dot}{suffix}" if stem else f"carried-{digest}-{nonce}"
     return f"{place}/{name}" if place else name
+
+
+def digest_of(source: PlacedFile) -> str:
+    """What names the copies of a file: it follows from what tells the file from all others."""
+    return sha256(f"{source.path}\n{source.bytes}\n{source.modified_ms}".encode()).hexdigest()[:32]
+
+
+def carried_from(name: str) -> str | None:
+    """``digest_of`` the file that the one of this name is a copy of; None for one that is none."""
+    found = _CARRIED.match(name)
+    return found["digest"] if found else None
 
 
 def copy(ref: TableRef, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
@@ -69,6 +82,32 @@ def show(ref: TableRef, pairs: Sequence[tuple[PlacedFile, str]], fence: Callable
             raise Transient(f"{target} can't be made: {error.strerror}") from error
 
 
+def replace(ref: TableRef, source: PlacedFile, copy: str, old: PlacedFile, fence: Callable[[], None]) -> PlacedFile:
+    """Put a file in the place of the shorter copy that was made of it; what is there then."""
+    path, target, files = file_at(ref.location, source.path), file_at(ref.location, copy), files_of(ref.location)
+    scratch = f"{dirname(target)}/.replacing-{basename(target)}"
+    wanted = {(one.bytes, one.modified_ms) for one in (old, source)}
+    try:
+        if _placed(ref, path) != source or _told_by(_placed(ref, target)) not in wanted:
+            raise Conflict(f"{target} or {path} changed meanwhile")
+        # Where it is a second name of the file, it grew with it.
+        if _told_by(_placed(ref, target)) != _told_by(source):
+            files.remove(scratch)
+            files.second_name(path, scratch)
+            if _placed(ref, path) != source or _told_by(_placed(ref, scratch)) != _told_by(source):
+                files.remove(scratch)
+                raise Conflict(f"{path} changed while it was copied")
+            fence()
+            files.rename(scratch, target)
+        files.sync(target)
+        files.sync(dirname(target))
+        return _placed(ref, target)
+    except FileNotFoundError as error:
+        raise Conflict(f"{error.filename or target} is gone") from error
+    except OSError as error:
+        raise Transient(f"{path} can't be copied to {target}: {error.strerror}") from error
+
+
 def take_back(ref: TableRef, targets: Collection[str], shown: Collection[str], fence: Callable[[], None]) -> None:
     """Remove copies that nobody is to read, of those under their names only ``shown``.
 
@@ -93,20 +132,24 @@ def move_aside(ref: TableRef, files: Sequence[PlacedFile], fence: Callable[[], N
     """
     moved, storage = {}, files_of(ref.location)
     for file in files:
-        source, name = file_at(ref.location, file.path), f"{HOME}/{_ASIDE}/{file.modified_ms}/{file.path}"
+        source = file_at(ref.location, file.path)
         if not source.startswith(f"{ref.location}/"):
             continue  # in a directory that is nobody's default: nothing comes back to life there
-        target = file_at(ref.location, name)
+        names = [f"{home}/{_ASIDE}/{file.modified_ms}/{file.path}" for home in HOMES]
+        target = file_at(ref.location, names[0])
         with suppress(FileNotFoundError):
             if _placed(ref, source) == file:
                 storage.make_directories(dirname(target))
                 fence()
                 storage.rename(source, _hidden(target))
-        # Also of a round that was killed between these two.
-        with suppress(FileNotFoundError):
-            _keep_aside(ref, file, source, target, fence)
-        if storage.exists(target):
-            moved[file] = name
+        # Also of a round that was killed between these two, and may have been of an earlier release.
+        for name in names:
+            target = file_at(ref.location, name)
+            with suppress(FileNotFoundError):
+                _keep_aside(ref, file, source, target, fence)
+            if storage.exists(target):
+                moved[file] = name
+                break
     return moved
 
 
@@ -164,6 +207,10 @@ def tell(
     there = place if place.location == directory else place.moved(uri_of(directory))
     if move is not None and commits.VERSION in commits.naming(last.token):
         commits.file_away(ref, last.token)
+    if move is not None and (plan_id := _plan_of(ref, last.token)) is not None:
+        (left,) = list_places(ref.name, [place])
+        replaced = [placed(ref.location, file.path, file.bytes, file.modified_ns) for file in left.files]
+        commits.write_move(ref, move, plan_id, replaced, table)
     (listing,) = list_places(ref.name, [there])
     parameters = commits.counted(place.parameters, to.token, listing.files)
     if there is place and parameters == dict(place.parameters):
@@ -196,12 +243,25 @@ def tell(
         )
 
 
+def _plan_of(ref: TableRef, token: str) -> str | None:
+    """The plan under which what the move ``token`` left waits for its deletion; None where nothing tells."""
+    if commits.made_ns(token) is not None:
+        return commits.plan_of(token)
+    record = commits.filed(ref, token)
+    return None if record is None else record.commit.plan_id
+
+
 def _hidden(target: str) -> str:
     return f"{dirname(target)}/.{basename(target)}"
 
 
 def _left_as(ref: TableRef, place: Place) -> tuple[str, str | None]:
     return path_in(ref.location, place.location), commits.token_of(place.parameters)
+
+
+def _told_by(file: PlacedFile) -> tuple[int, int]:
+    """What a copy shares with its source."""
+    return file.bytes, file.modified_ms
 
 
 def _placed(ref: TableRef, path: str) -> PlacedFile:

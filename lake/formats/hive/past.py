@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from lake.formats.hive.catalog import HOME
+from lake.formats.hive.catalog import is_in_home
 from lake.formats.hive.commits import version_of
 from lake.formats.hive.slices import Listing, placed
 from lake.history import Change, Check, FileWritten, Group, History, PastCommit, go_on, standing
@@ -78,7 +78,7 @@ def _files(location: str, listings: Sequence[Listing], superseded: Sequence[Supe
         name = path.rpartition("/")[2]
         at = datetime.fromtimestamp(modified_ms / 1000, UTC)
         file = found.setdefault((partition, name, size, modified_ms), _File(partition, name, size, at))
-        if path.startswith(f"{HOME}/"):
+        if is_in_home(path):
             file.versions.add(path.split("/")[1])
         return file
 

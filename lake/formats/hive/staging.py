@@ -36,6 +36,7 @@ def make_version(ref: TableRef, version: str, seen: Mapping[str, Seen]) -> None:
     with suppress(FileExistsError):
         files.make_directory(home)
     files.take_after(home, ref.location)
+    commits.leave_former_home(ref)
     for directory in (f"{home}/{version}", f"{home}/{version}/{ATTEMPTS}"):
         files.make_directory(directory)
         files.take_after(directory, ref.location)

@@ -1,35 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is in the places that moved partitions have left, and in those where they are."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from lake.errors import Transient
-from lake.files import Entry, Files
+from lake.files import Files
 from lake.filesystems import files_of
-from lake.formats.hive.catalog import HOME, Place
+from lake.formats.hive.catalog import Place, is_in_home
 from lake.formats.hive.commits import document_of, token_of
 from lake.formats.hive.slices import is_hidden, placed
+from lake.formats.hive.unfinished import unready
 from lake.locations import file_at, path_in
 from lake.model import TableRef
-from lake.moved import Moved, PartitionSeen, PlaceSeen
-from lake.places import WRITER_GRACE
+from lake.moved import Moved, PartitionSeen, PlaceSeen, Unready
 from lake.plan import PlacedFile
 
 _LISTINGS_AT_ONCE = 8
-#: what a Parquet file ends with, encrypted or not
-_PARQUET = (b"PAR1", b"PARE")
-_ORC = b"ORC"
 
 
-def standing(ref: TableRef, moved: Sequence[Moved], places: Sequence[Place], now: float) -> Mapping[str, PartitionSeen]:
-    """What the metastore says of these partitions, and what is in their places at ``now``. Raises Transient."""
+Readers = Callable[[Collection[str]], Mapping[str, str]]
+"""Those of some directories that other partitions or tables are read from, each with which one, in words."""
+
+
+def standing(
+    ref: TableRef, moved: Sequence[Moved], places: Sequence[Place], readers: Readers, now: float
+) -> Mapping[str, PartitionSeen]:
+    """What the metastore says of these partitions, and what is in their places at ``now``. Raises Transient.
+
+    ``readers`` are asked for of dropped partitions with replaced files in their own directory, and only for these.
+    """
     by_name = {place.name: place for place in places}
+    current = {path_in(ref.location, place.location) for place in places}
     listed = sorted({(ref.location, place) for one in moved for place in one.places})
     recorded = frozenset(file for one in moved for file in one.files)
     with ThreadPoolExecutor(_LISTINGS_AT_ONCE) as pool:
-        found = list(pool.map(lambda item: _seen(item[0], item[1], recorded, now), listed))
+        found = list(pool.map(lambda item: _seen(item[0], item[1], recorded, now, item[1] not in current), listed))
     seen = {place: there for (_, place), there in zip(listed, found, strict=True)}
+    dropped = {one.home for one in moved if one.partition not in by_name}
+    homes = {file_at(ref.location, place): place for place in dropped if seen[place].files.keys() & recorded}
+    for directory, who in (readers(homes.keys()) if homes else {}).items():
+        seen[homes[directory]] = replace(seen[homes[directory]], read_by=who)
     return {
         one.partition: PartitionSeen(
             place=None if (at := by_name.get(one.partition)) is None else path_in(ref.location, at.location),
@@ -41,9 +53,9 @@ def standing(ref: TableRef, moved: Sequence[Moved], places: Sequence[Place], now
     }
 
 
-def _seen(location: str, place: str, recorded: Set[PlacedFile], now: float) -> PlaceSeen:
+def _seen(location: str, place: str, recorded: Set[PlacedFile], now: float, is_former: bool) -> PlaceSeen:
     files: dict[PlacedFile, int] = {}
-    unfinished = set()
+    waits: dict[str, Unready] = {}
     storage, directory, changed_ms, is_gone = files_of(location), file_at(location, place), None, False
     try:
         for entry in storage.list(directory):
@@ -52,8 +64,8 @@ def _seen(location: str, place: str, recorded: Set[PlacedFile], now: float) -> P
             file = placed(location, entry.path, entry.bytes, entry.modified_ns)
             # A file that is renamed into a directory keeps the time at which it was written, but not this one.
             files[file] = max(file.modified_ms, entry.came_ns // 1_000_000)
-            if file not in recorded and (entry.is_directory or _is_being_written(storage, entry, now)):
-                unfinished.add(file.path)
+            if file not in recorded and (why := unready(storage, entry, now, is_former=is_former)) is not None:
+                waits[file.path] = why
         if not storage.tells_arrivals:
             # After the listing: no file in it came later.
             changed_ms = storage.status(directory).modified_ns // 1_000_000
@@ -67,7 +79,7 @@ def _seen(location: str, place: str, recorded: Set[PlacedFile], now: float) -> P
     is_uprooted = not files.keys() & recorded and _is_uprooted(storage, location, place)
     return PlaceSeen(
         files=files,
-        unfinished=frozenset(unfinished),
+        unready=waits,
         changed_ms=changed_ms,
         is_gone=is_gone,
         is_uprooted=is_uprooted,
@@ -76,17 +88,6 @@ def _seen(location: str, place: str, recorded: Set[PlacedFile], now: float) -> P
 
 def _is_uprooted(storage: Files, location: str, place: str) -> bool:
     try:
-        return place.startswith(f"{HOME}/") and not storage.exists(file_at(location, document_of(place)))
+        return is_in_home(place) and not storage.exists(file_at(location, document_of(place)))
     except OSError as error:
         raise Transient(f"what is beside {place} can't be looked at: {error.strerror}") from error
-
-
-def _is_being_written(storage: Files, entry: Entry, now: float) -> bool:
-    """Whether a young file has no end yet. An old one without is what its writer left, and readers see it so."""
-    if now - entry.modified_ns / 1e9 > WRITER_GRACE.total_seconds():
-        return False
-    try:
-        end = storage.end(entry.path, 4)
-    except FileNotFoundError:
-        return True
-    return not (end in _PARQUET or end[:3] == _ORC)

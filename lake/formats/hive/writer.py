@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from posixpath import basename
 from types import TracebackType
@@ -20,7 +20,7 @@ from lake.filesystems import files_of
 from lake.formats.hive import call, commits, deletion, late, refusals, staging
 from lake.formats.hive.catalog import HOME, open_metastore, table_of
 from lake.formats.hive.commits import LOOK, VERSION, Record, new_version
-from lake.formats.hive.evidence import Evidence, Seen, check_identity, look, still_there
+from lake.formats.hive.evidence import Evidence, Finished, Seen, check_identity, look, still_there
 from lake.formats.hive.publication import Publication
 from lake.formats.hive.slices import File, placed
 from lake.locations import file_at, path_in, uri_of
@@ -43,19 +43,24 @@ from lake.ports import Deletion, Journal, Prepared, Report, Rewrite
 _LOOKS = 5
 """How often partitions are looked at before a commit, and the commit is put off, while writers add files."""
 
+_LANDED_WITHIN = LOOK + TIMEOUT
+"""How long after the look before it the call that commits may still change anything."""
+
 
 class HiveWriter:
-    """See ``lake.ports.TableWriter``, ``Fenced``, ``Clocked`` and ``lake.optional.CarriesLateFiles``."""
+    """See ``lake.ports.TableWriter``, ``Fenced``, ``Clocked``, ``Retains`` and ``lake.optional.CarriesLateFiles``."""
 
-    commit_takes = LOOK + TIMEOUT
+    commit_takes = _LANDED_WITHIN
 
     def __init__(self, table: TableRef, engines: Sequence[Engine]) -> None:
         self._ref, self._engines = table, engines
         self._files = files_of(table.location)
         self._cancelled = threading.Event()
+        self._finished = Finished()
         self.journal: Journal = lambda staged: None
         self.fence: Callable[[], None] = lambda: None
         self.clock: Callable[[], float] = time.monotonic
+        self.retention = timedelta()
 
     def __enter__(self) -> "HiveWriter":
         return self
@@ -75,7 +80,7 @@ class HiveWriter:
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         """See ``TableWriter``."""
         with open_metastore(self._ref) as metastore:
-            table, seen = look(metastore, self._ref, plan.partitions)
+            table, seen = look(metastore, self._ref, plan.partitions, self._finished)
         check_identity(self._ref, table)
         refusals.check(self._ref.name, table)
         groups, left_out = still_there(plan, seen)
@@ -154,13 +159,14 @@ class HiveWriter:
                     }:
                         commits.file_away(self._ref, version)
                     commit = self._commit_of(rewrite, now, files, publication.left_out)
-                    commits.write(self._ref, Record(commit=commit, partitions=tuple(now)))
+                    commits.write(self._ref, Record(commit=commit, partitions=tuple(now), table_made_at=table.made_at))
                 changed = {name: self._moved(seen, rewrite.prepared, files[name]) for name, seen in now.items()}
                 refused = call.make(
                     metastore, table, self._ref, now, changed, commit, partial(self._in_time, looked),
                     brings_more=turn < _LOOKS,
                 )  # fmt: skip
                 if refused is None:
+                    commits.note_made(self._ref, commit.instant)
                     call.check(metastore, table, self._ref, changed)
                     self._refuse_late(looked)
                     return commit
@@ -196,6 +202,10 @@ class HiveWriter:
         """See ``CarriesLateFiles``."""
         late.show(self._ref, pairs, self.fence)
 
+    def replace(self, source: PlacedFile, copy: str, old: PlacedFile) -> PlacedFile:
+        """See ``CarriesLateFiles``."""
+        return late.replace(self._ref, source, copy, old, self.fence)
+
     def take_back(self, targets: Collection[str], shown: Collection[str]) -> None:
         """See ``CarriesLateFiles``."""
         late.take_back(self._ref, targets, shown, self.fence)
@@ -215,7 +225,7 @@ class HiveWriter:
 
     def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
         """See ``TableWriter``."""
-        return deletion.delete(self._ref, versions, self.fence, self.clock)
+        return deletion.delete(self._ref, versions, self.retention, self.fence, self.clock)
 
     # Its parts.
 
@@ -234,7 +244,7 @@ class HiveWriter:
         """
         for _ in range(_LOOKS):
             self.fence()
-            table, now = look(metastore, self._ref, publication.seen.keys())
+            table, now = look(metastore, self._ref, publication.seen.keys(), self._finished)
             check_identity(self._ref, table)
             with self._storage():
                 is_still = publication.follows(now)
@@ -254,7 +264,7 @@ class HiveWriter:
         Nothing stops a process between the two for good. What an owner has done to a partition then is undone, and
         nothing in the table tells.
         """
-        if looked.seconds > (LOOK + TIMEOUT).total_seconds():
+        if looked.seconds > _LANDED_WITHIN.total_seconds():
             raise Integrity(
                 f"the call that changed {self._ref.name} in the metastore ended {looked.seconds:.0f} s after the last "
                 "look at its partitions, since its process had stood still: where somebody gave one of them another "

@@ -7,7 +7,16 @@ from the database's own clock (``clock.db_now``).
 
 from service.store.models.charges import ChargeRow
 from service.store.models.columns import Base
-from service.store.models.people import AuditRow, BulkRow, LeaderRow, NotificationRow, ProcessRow, RequestRow, TokenRow
+from service.store.models.people import (
+    AuditRow,
+    BulkRow,
+    LeaderRow,
+    NotificationRow,
+    ProcessRow,
+    RequestRow,
+    SourceProblemRow,
+    TokenRow,
+)
 from service.store.models.places import CarryRow, PlaceMoveRow
 from service.store.models.plans import (
     EventRow,
@@ -50,6 +59,7 @@ __all__ = [
     "ProcessRow",
     "RequestRow",
     "ScanRow",
+    "SourceProblemRow",
     "StagedRow",
     "SupersededRow",
     "TableRow",

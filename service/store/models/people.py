@@ -92,6 +92,16 @@ class ProcessRow(Base):
     expires_at_ms: Mapped[int] = mapped_column(BigInteger)
 
 
+class SourceProblemRow(Base):
+    """A part of a source that the last search for tables could not read."""
+
+    __tablename__ = "source_problem"
+
+    position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    problem: Mapped[str] = mapped_column(Text)
+    since_ms: Mapped[int] = mapped_column(BigInteger)
+
+
 class TokenRow(Base):
     """A bearer token of the HTTP API; the token itself is never stored."""
 

@@ -3,10 +3,12 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, String, UniqueConstraint
+from sqlalchemy import BigInteger, ForeignKey, Index, String, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.store.models.columns import Base, Json, RowId
+
+_IS_OPEN = "made_at_ms IS NULL OR unsettled_since_ms IS NOT NULL"
 
 
 class PlaceMoveRow(Base):
@@ -18,7 +20,12 @@ class PlaceMoveRow(Base):
     """
 
     __tablename__ = "place_move"
-    __table_args__ = (UniqueConstraint("table_name", "partition_path", "token"),)
+    __table_args__ = (
+        UniqueConstraint("table_name", "partition_path", "token"),
+        Index("ix_place_move_begun", "begun_at_ms", "table_name", "partition_path"),
+        Index("ix_place_move_open", "table_name", "partition_path", sqlite_where=text(_IS_OPEN),
+              postgresql_where=text(_IS_OPEN)),
+    )  # fmt: skip
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
     table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
@@ -42,7 +49,11 @@ class CarryRow(Base):
     """A file of a late writer that is copied to where its partition is: written before the copy, and never twice."""
 
     __tablename__ = "carry"
-    __table_args__ = (UniqueConstraint("table_name", "source", "bytes", "modified_at_ms"),)
+    __table_args__ = (
+        UniqueConstraint("table_name", "source", "bytes", "modified_at_ms"),
+        Index("ix_carry_open", "table_name", "partition_path", sqlite_where=text("done_at_ms IS NULL"),
+              postgresql_where=text("done_at_ms IS NULL")),
+    )  # fmt: skip
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
     table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))

@@ -43,6 +43,8 @@ class TableRow(Base):
     paused_reason: Mapped[str | None] = mapped_column(Text)
     halted_reason: Mapped[str | None] = mapped_column(Text)
     halted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    #: partition → reason and moment (``at_ms``), of those that are halted by themselves
+    halted_partitions: Mapped[Any] = mapped_column(Json, server_default="{}")
     quarantined: Mapped[Any] = mapped_column(Json, server_default="{}")
     #: how large those of them were of which that is known: another file at the path is not quarantined
     quarantined_bytes: Mapped[Any] = mapped_column(Json, server_default="{}")

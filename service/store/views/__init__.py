@@ -14,6 +14,7 @@ from service.store.views.people import (
     ProcessFacts,
     ProcessView,
     Request,
+    SourceProblem,
     Token,
 )
 from service.store.views.plans import (
@@ -32,6 +33,7 @@ from service.store.views.tables import (
     MORE_STATES,
     TABLE_STATES,
     DatabaseSum,
+    Halt,
     PartitionLayout,
     Pause,
     PointedScans,
@@ -58,6 +60,7 @@ __all__ = [
     "Failure",
     "Figures",
     "GroupView",
+    "Halt",
     "HeldPlan",
     "Leader",
     "Limits",
@@ -78,6 +81,7 @@ __all__ = [
     "ProposalFigures",
     "Request",
     "ScanRecord",
+    "SourceProblem",
     "StoreSettings",
     "SupersededFigures",
     "TableObjective",

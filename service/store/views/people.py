@@ -114,6 +114,14 @@ class ProcessView(ProcessFacts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceProblem:
+    """A part of a source that the last search for tables could not read: one line, and since when."""
+
+    problem: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
     """Who comes with a token in force: its name, what it may do, the tables it may see, and of whose sign-in it is."""
 

@@ -91,10 +91,19 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Halt:
+    """Why rewriting was halted until a person resumes it, and when."""
+
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
     """A registered table. ``quarantined`` maps paths of files to why they are left alone.
 
     ``quarantined_bytes`` are their sizes, of those of which they are known; a file of another size is another one.
+    ``halted_partitions`` are halted by themselves, whether the table is halted or not.
     """
 
     ref: TableRef
@@ -106,6 +115,7 @@ class TableState:
     quarantined_bytes: Mapping[str, int] = field(default_factory=dict)
     #: of superseded files that the cleaner deleted
     freed_bytes: int = 0
+    halted_partitions: Mapping[str, Halt] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -147,7 +157,8 @@ class ScanRecord:
     wait for is over, ``reducible_bytes`` what plans would read for all there is to do; None where the scan failed, or
     is of a lakefold that did not tell them from the others. ``overlaps`` are commits of
     other processes that ended within a day and were under way while a plan was, where nobody else may write meanwhile;
-    ``overlap`` is the last of them in words. ``not_planned`` is why a table in mode propose or compact was only
+    ``overlap`` is the last of them in words. ``foreign_files`` are files of others among the table's data,
+    ``foreign_file`` the path of the first of them. ``not_planned`` is why a table in mode propose or compact was only
     scanned, by its configuration. ``outcome`` is 'ok', or 'error' with ``error`` and no layout.
     """
 
@@ -169,6 +180,8 @@ class ScanRecord:
     reducible_bytes: int | None = None
     overlaps: int = 0
     overlap: str | None = None
+    foreign_files: int = 0
+    foreign_file: str | None = None
     not_planned: str | None = None
     outcome: str = "ok"
     error: str | None = None

@@ -80,7 +80,9 @@ def resolved(bench: Bench, take: Take) -> LateReport:
 
 
 def halted(bench: Bench) -> str | None:
-    return bench.store.table_state(bench.table.name).halted_reason
+    """Why the table is halted, or a partition of it."""
+    state = bench.store.table_state(bench.table.name)
+    return state.halted_reason or next((halt.reason for halt in state.halted_partitions.values()), None)
 
 
 def counted(bench: Bench) -> tuple[int, int]:

@@ -5,6 +5,7 @@ import os
 import shutil
 from unittest import mock
 
+import pyarrow.parquet as pq
 import pytest
 from late_writing import (
     PARTITION,
@@ -23,6 +24,7 @@ from late_writing import (
     write,
 )
 from toys.bench import Bench
+from toys.files import told
 
 from executors.late_round import LateReport
 from executors.outcome import Result
@@ -30,6 +32,20 @@ from lake.local_files import LocalFiles
 from lake.places import Take
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+
+def test_rule_2_rows_that_are_late_are_not_read_by_an_overwrite_of_the_partition_from_itself_and_their_file_stays(
+    bench: Bench,
+):
+    read, late = in_partition(bench), write(home(bench), 900, 910)
+    wait_a_tick(home(bench))
+    (path,) = data_files(here(bench))
+    pq.write_table(pq.read_table(path), path.with_name("part-anew.parquet"))
+    path.unlink()
+    assert (swept(bench).aside, in_partition(bench)) == (1, read), "as docs/formats.md says"
+    kept = home(bench) / "part-late.parquet"
+    assert (sorted(told(pq.read_table(kept))), halted(bench)) == (sorted(late), None)
+    assert f"{PARTITION}/{kept.name}" in {due.version.path for due in bench.store.superseded(bench.table)}
 
 
 def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_partition_back(bench: Bench):

@@ -41,15 +41,17 @@ def test_rule_6_a_round_that_is_killed_when_it_has_moved_files_aside_is_finished
     after_its_hold(bench)
     assert swept(bench).aside == 3
     waiting = [due.version.path for due in bench.store.superseded(bench.table) if due.version.partition == PARTITION]
-    assert [path.startswith("_lakefold/_aside/") for path in waiting] == [True] * 3
+    assert [path.startswith(".lakefold/_aside/") for path in waiting] == [True] * 3
     assert swept(bench) == LateReport()
 
 
 _ROUND = """
 import sys
+from datetime import timedelta
 from executors.late import sweep_places
-from lake.formats.hive import FORMAT
+from lake.formats.hive import FORMAT, unfinished
 from service.store import Store
+unfinished.SETTLED_AFTER = timedelta()
 store = Store(sys.argv[1])
 sweep_places(store.table_state(sys.argv[2]).ref, format=FORMAT, store=store, spark=None)
 """
@@ -173,3 +175,16 @@ def test_rule_5_a_copy_that_a_sleeping_round_makes_when_its_partition_has_moved_
     place.mkdir(parents=True, exist_ok=True)
     copy.write_bytes(whole)
     assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+
+
+def test_a_database_that_was_set_back_to_before_a_late_file_came_along_brings_no_file_along_twice(bench: Bench):
+    """A backup does not know the copy that readers see, and its source is at the former location still."""
+    expected = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
+    assert (swept(bench).carried, in_partition(bench)) == (1, expected)
+    bench.execute("DELETE FROM carry")
+    bench.execute("DELETE FROM superseded_version WHERE path LIKE '%part-late%'")
+    swept(bench)
+    assert (in_partition(bench), swept(bench), halted(bench)) == (expected, LateReport(), None)
+    assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (expected, LateReport())

@@ -173,7 +173,7 @@ def test_rule_6_a_table_goes_home_when_what_was_replaced_there_is_gone(bench: Be
     bench.request()
     assert bench.run().result is Result.COMPLETED
     assert (swept(bench), bench.rows()) == (LateReport(), sorted([*before, *late]))
-    assert {path.name for path in own(bench).iterdir() if path.is_dir()} == {"_lakefold"}
+    assert {path.name for path in own(bench).iterdir() if path.is_dir()} == {".lakefold"}
 
 
 def test_rule_1_a_table_that_names_a_plan_of_which_nothing_is_left_is_not_taken_for_one_without_that_commit(
@@ -246,10 +246,10 @@ def test_rule_11_a_table_that_is_written_back_as_it_was_before_a_move_is_moved_a
 
 
 def test_a_table_below_a_directory_of_the_name_of_that_for_versions_is_where_it_is(case: WholeCase, tmp_path: Path):
-    table = case.create(tmp_path / "_lakefold" / "t", name="t")
+    table = case.create(tmp_path / ".lakefold" / "t", name="t")
     rows_before = case.rows(table)
     run(case, plan_all(case.format, table, "p"))
-    assert case.places(table)[""].relative_to(table.location).parts[0] == "_lakefold"
+    assert case.places(table)[""].relative_to(table.location).parts[0] == ".lakefold"
     assert (case.rows(table), [one.location for one in found_again(case, table)]) == (rows_before, [table.location])
 
 

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves that a table tells of itself, put where this database keeps those that it was told of.
+
+What it has under another name of the table is brought under this one: the table was renamed, or its source has another
+prefix by now. What it has not is entered anew: it was lost, or another lakefold made it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from lake.model import FileSlice, TableRef
+from lake.moved import FoundMoves
+from lake.optional import ANEW
+from lake.plan import (
+    LIVE_STATES,
+    ClusteringGroup,
+    Commit,
+    PlacedFile,
+    PlanKind,
+    PlanState,
+    RewriteOptions,
+    milliseconds_of,
+)
+from service.store.audit import audited
+from service.store.base import StorePart, insert_if_absent, locked, record_event
+from service.store.blobs import pack
+from service.store.clock import db_now
+from service.store.models import CarryRow, GroupRow, PlaceMoveRow, PlanRow, StagedRow, SupersededRow, TableRow
+from service.store.places import is_moved_by, record_moves_late, supersede
+from service.store.rows import options_document
+from service.store.tables import table_values
+
+
+class Found(StorePart):
+    """See ``lake.place_store.PlaceStore``."""
+
+    def known_moves(self, table: TableRef) -> Collection[str]:
+        """The tokens of all moves of the table that are known under its name."""
+        tokens = select(PlaceMoveRow.token).where(PlaceMoveRow.table_name == table.name).distinct()
+        with self._database.read() as connection:
+            return frozenset(connection.execute(tokens).scalars())
+
+    def add_found(self, table: TableRef, found: Sequence[FoundMoves]) -> int:
+        """Record moves that the table tells of, oldest first; of how many commits.
+
+        Those of a plan of this name are left to its executor and to the sweep, which record them. So are those of a
+        plan of another name while its executor renews its lease; after that the table does not answer to that name.
+        """
+        recorded, told = 0, defaultdict[str, int](int)
+        with self._database.write() as connection:
+            insert_if_absent(connection, TableRow, **table_values(table, "observe"))
+            for one in found:
+                row = connection.execute(locked(_plan(one.commit.plan_id))).one_or_none()
+                if row is None:
+                    _insert_plan(connection, table, one.commit)
+                elif row.table_name == table.name:
+                    # What the sweep moved after a plan is recorded by nothing else.
+                    is_back = row.state == PlanState.COMPLETED and one.commit.epoch is None
+                    if not is_back:
+                        continue
+                elif row.state in LIVE_STATES and not row.is_silent:
+                    continue
+                elif row.state not in LIVE_STATES:
+                    _bring(connection, table, row.id, row.table_name)
+                    told[row.table_name] += 1
+                if not is_moved_by(connection, table.name, one.commit):
+                    _insert_moves(connection, table, one)
+                    told[""] += row is None
+                recorded += 1
+            for name, count in sorted(told.items()):
+                if count:
+                    what = f"that were recorded of {name}" if name else "that this database had no memory of"
+                    audited(
+                        connection, "sweep", "moves found", table=table.name,
+                        detail=f"{count} commits {what}, by the table's own documents",
+                    )  # fmt: skip
+        return recorded
+
+
+def _plan(plan_id: str) -> Any:
+    is_silent = (func.coalesce(PlanRow.lease_until_ms, 0) < db_now()).label("is_silent")
+    return select(PlanRow.id, PlanRow.table_name, PlanRow.state, is_silent).where(PlanRow.id == plan_id)
+
+
+def _bring(connection: Connection, table: TableRef, plan_id: str, name: str) -> None:
+    """Bring what is known of a plan, and of the partitions that it moved, from another name of the table."""
+    moves = select(PlaceMoveRow.partition_path).where(PlaceMoveRow.table_name == name, PlaceMoveRow.plan_id == plan_id)
+    partitions = sorted(set(connection.execute(moves).scalars()))
+    # A cleaner that met another table under that name may have ended their wait.
+    ended = (
+        SupersededRow.table_name == name,
+        SupersededRow.plan_id == plan_id,
+        SupersededRow.closed_reason.contains(ANEW),
+    )
+    connection.execute(update(SupersededRow).where(*ended).values(deleted_at_ms=None, closed_reason=None))
+    for row in (SupersededRow, StagedRow, PlaceMoveRow):
+        these = row.table_name == name, row.plan_id == plan_id
+        connection.execute(update(row).where(*these).values(table_name=table.name))
+    this = {"table_name": table.name, "identity": table.identity, "location": table.location}
+    connection.execute(update(PlanRow).where(PlanRow.id == plan_id).values(this))
+    for partition in partitions:
+        # Another table may have the name by now, and its own carries: these are told from ours by its own moves.
+        others = select(PlaceMoveRow.id).where(
+            PlaceMoveRow.table_name == name, PlaceMoveRow.partition_path == partition
+        )
+        if connection.execute(others.limit(1)).one_or_none() is None:
+            carries = CarryRow.table_name == name, CarryRow.partition_path == partition
+            connection.execute(update(CarryRow).where(*carries).values(table_name=table.name))
+
+
+def _insert_plan(connection: Connection, table: TableRef, commit: Commit) -> None:
+    """A completed plan as far as its commit tells: what it replaced waits for its deletion under it."""
+    groups = _groups(commit)
+    before, after = sum(one.bytes for one in groups), sum(one.bytes for one in commit.outputs)
+    files = sum(len(one.slices) for one in groups)
+    connection.execute(
+        insert(PlanRow).values(
+            id=commit.plan_id, table_name=table.name, format=table.format, location=table.location,
+            identity=table.identity, kind=PlanKind.CLUSTERING.value, state=PlanState.REQUESTED, snapshot_instant="",
+            options=options_document(RewriteOptions(target_file_max_bytes=max(after, 1))), estimate={},
+            actor="sweep", group_count=len(groups), partition_count=len({one.partition for one in groups}),
+            input_files=files, input_bytes=before, output_files=len(commit.outputs), epoch=commit.epoch or 0,
+            files_before=files, bytes_before=before, files_after=len(commit.outputs),
+            bytes_after=after, created_at_ms=db_now(), not_before_ms=db_now(), rank_ms=db_now(),
+        )
+    )  # fmt: skip
+    # The way of a plan that ended, and whose commit was found afterwards: the database has no shorter one.
+    this = PlanRow.id == commit.plan_id
+    ended = {"state": PlanState.CANCELLED, "finalized_at_ms": db_now()}
+    connection.execute(update(PlanRow).where(this).values(ended))
+    connection.execute(update(PlanRow).where(this).values(state=PlanState.COMPLETED, instant=commit.instant))
+    rows = [
+        {
+            "plan_id": commit.plan_id, "number": number, "partition_path": group.partition,
+            "slices": len(group.slices), "input_files": len(group.slices), "input_bytes": group.bytes,
+            "output_files": group.output_files, "files": pack(group.slices),
+        }
+        for number, group in enumerate(groups)
+    ]  # fmt: skip
+    if rows:
+        connection.execute(insert(GroupRow), rows)
+    reason = "this database had no memory of it: found by the table's own documents"
+    record_event(
+        connection, commit.plan_id, None, PlanState.COMPLETED, epoch=commit.epoch or 0, actor="sweep", reason=reason
+    )
+
+
+def _groups(commit: Commit) -> Sequence[ClusteringGroup]:
+    by_partition: dict[str, list[FileSlice]] = defaultdict(list)
+    for one in commit.superseded:
+        item = FileSlice(partition=one.partition, file_id=one.path, path=one.path, bytes=one.bytes)
+        by_partition[one.partition].append(item)
+    made = defaultdict[str, int](int)
+    for output in commit.outputs:
+        made[output.partition] += 1
+    return [
+        ClusteringGroup(partition=name, slices=tuple(slices), output_files=made[name])
+        for name, slices in sorted(by_partition.items())
+    ]
+
+
+def _insert_moves(connection: Connection, table: TableRef, found: FoundMoves) -> None:
+    commit = found.commit
+    others = record_moves_late(connection, table.name, commit)
+    by_partition: dict[tuple[str, str], list[PlacedFile]] = defaultdict(list)
+    for one in commit.superseded:
+        if one.partition not in others:
+            at = 0 if one.modified_at is None else milliseconds_of(one.modified_at)
+            by_partition[one.partition, one.instant].append(PlacedFile(path=one.path, bytes=one.bytes, modified_ms=at))
+    for carried in found.carried:
+        if carried.partition not in others:
+            by_partition[carried.partition, carried.token].append(carried.source)
+            insert_if_absent(
+                connection, CarryRow, table_name=table.name, partition_path=carried.partition,
+                source=carried.source.path, bytes=carried.source.bytes, modified_at_ms=carried.source.modified_ms,
+                target=carried.target, begun_at_ms=db_now(), done_at_ms=db_now(),
+            )  # fmt: skip
+    for (partition, token), files in by_partition.items():
+        supersede(connection, table.name, partition, commit.plan_id, token, files)
+    if found.deleted:
+        row = SupersededRow
+        these = row.table_name == table.name, row.plan_id == commit.plan_id, row.path.in_(sorted(found.deleted))
+        connection.execute(update(row).where(*these).values(deleting_at_ms=db_now(), deleted_at_ms=db_now()))

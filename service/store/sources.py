@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the last search for tables could not read, for the processes that do not search."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, insert, select
+
+from service.store.base import StorePart, storable
+from service.store.clock import db_now, moment
+from service.store.models import SourceProblemRow
+from service.store.views import SourceProblem
+
+#: a file system that became unreadable has a problem for each of its directories
+_MOST_PROBLEMS = 100
+
+
+class Sources(StorePart):
+    """Problems of sources, in the order in which the search met them."""
+
+    def record_source_problems(self, problems: Sequence[str]) -> None:
+        """Put ``problems``, a line each, in the place of those of the search before. One that stays keeps its time.
+
+        Of more than a hundred the last line says how many there are.
+        """
+        lines = [storable(problem) for problem in problems[:_MOST_PROBLEMS]]
+        if (more := len(problems) - len(lines)) > 0:
+            lines.append(f"{more} more parts of sources could not be searched; the log names each")
+        with self._database.write() as connection:
+            query = select(SourceProblemRow.problem, SourceProblemRow.since_ms).order_by(SourceProblemRow.position)
+            before = {row.problem: row.since_ms for row in connection.execute(query)}
+            if list(before) == lines:
+                return
+            connection.execute(delete(SourceProblemRow))
+            for position, line in enumerate(dict.fromkeys(lines)):
+                since = before.get(line, db_now())
+                row = insert(SourceProblemRow).values(position=position, problem=line, since_ms=since)
+                connection.execute(row)
+
+    def source_problems(self) -> list[SourceProblem]:
+        """What the last search could not read; nothing for those who see some tables only."""
+        if not self._reach.everything:
+            return []
+        query = select(SourceProblemRow.__table__).order_by(SourceProblemRow.position)
+        with self._database.read() as connection:
+            return [SourceProblem(problem=row.problem, since=moment(row.since_ms)) for row in connection.execute(query)]

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Duties to what was moved, where the database does not know the table by its name, or does not know it any more."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from databases import sqlite_at
+from hive_case import DATABASE, HiveCase, Owner, table_name
+from hive_metastore import MetastoreServer
+from late_writing import (
+    PARTITION,
+    brought_home,
+    data_files,
+    dropped,
+    halted,
+    here,
+    home,
+    in_partition,
+    killed_before_it_records,
+    overwrite,
+    rows_in,
+    swept,
+    wait_a_tick,
+    write,
+)
+from toys.bench import Bench, bench_at
+
+from executors.late_round import LateReport
+from executors.outcome import Result
+from lake.metastore import Metastore, Table
+from lake.metastore.thrift import STRING
+from lake.optional import identified
+from service.store import Store
+from service.store.views import StoreSettings
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+
+@pytest.fixture(params=["parquet", "orc"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def known(unmoved: Bench) -> Bench:
+    """A table that was scanned, with what tells it from others, and that a completed plan has moved."""
+    bench = unmoved
+    bench.table = identified(bench.format, bench.table)
+    bench.store.register(bench.table, "compact")
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    return bench
+
+
+def renamed(bench: Bench, name: str | None = None, *, database: str = DATABASE) -> str:
+    """What ``ALTER TABLE … RENAME TO`` does; the name before. lakefold meets the table by its new name from now on."""
+    old = table_name(bench.table)
+    new = name or f"{old}_renamed"
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        table = owner.table(DATABASE, old)
+        assert table is not None
+        Metastore.alter_table(owner, DATABASE, old, Table(table.raw | {1: (STRING, new), 2: (STRING, database)}))
+    now(bench, name=f"{database}.{new}")
+    return old
+
+
+def now(bench: Bench, *, name: str) -> None:
+    """The table of the bench under a name as a scan registers it."""
+    assert bench.table.catalog is not None
+    catalog = replace(bench.table.catalog, table=name)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        found = owner.table(*name.split("."))
+    assert found is not None
+    location = found.storage.location.removeprefix("file:")
+    bench.table = identified(
+        bench.format, replace(bench.table, name=name, catalog=catalog, location=location, identity=None)
+    )
+    bench.store.register(bench.table, "compact")
+
+
+def lose_database(bench: Bench) -> None:
+    """Another database, which knows nothing: the one before was lost, or belongs to another lakefold."""
+    bench.store.close()
+    (bench.home / "other").mkdir()
+    bench.url = sqlite_at(bench.home / "other")
+    bench.store = Store(bench.url, StoreSettings(max_attempts=3))
+    bench.table = identified(bench.format, replace(bench.table, identity=None))
+    bench.store.register(bench.table, "compact")
+
+
+def prefixed(bench: Bench) -> None:
+    """What a new ``prefix`` of its source does."""
+    bench.table = replace(bench.table, name=f"lake.{bench.table.name}")
+    bench.store.register(bench.table, "compact")
+
+
+CHANGES = {"renamed": renamed, "another prefix": prefixed, "database lost": lose_database}
+
+
+@pytest.fixture(params=list(CHANGES))
+def changed(request: pytest.FixtureRequest, known: Bench) -> Bench:
+    CHANGES[request.param](known)
+    return known
+
+
+def added_again(bench: Bench) -> None:
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", home(bench))
+
+
+def test_rule_6_a_partition_that_is_dropped_after_the_change_and_written_again_has_the_new_rows_only(changed: Bench):
+    """``ALTER TABLE … RENAME``, ``DROP PARTITION``, ``INSERT``: before that these were 110 rows instead of 10."""
+    bench = changed
+    dropped(bench)
+    added_again(bench)
+    rows = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+    bench.clean()
+    bench.sweep()
+    assert (in_partition(bench), swept(bench)) == (sorted(rows), LateReport())
+
+
+def test_rule_2_what_late_writers_leave_after_the_change_is_brought_in_and_replaced_files_are_deleted(changed: Bench):
+    bench, rows = changed, changed.rows()
+    late = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)
+    replaced = {one.version.partition for one in bench.store.superseded(bench.table)}
+    assert replaced == {"dt=0", "dt=1"}
+    bench.clean()
+    assert (data_files(home(bench)), sorted(bench.rows())) == ([], sorted([*rows, *late]))
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    bench.sweep()
+    assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)
+
+
+def test_rule_5_what_was_brought_in_before_the_change_is_not_brought_in_again(known: Bench):
+    bench = known
+    rows = sorted([*bench.rows(), *write(home(bench), 900, 910)])
+    bench.sweep()
+    assert sorted(bench.rows()) == rows
+    lose_database(bench)
+    bench.sweep()
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (rows, LateReport(), None)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    lose_again(bench)
+    bench.sweep()
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (rows, LateReport(), None)
+    bench.clean()
+    bench.sweep()
+    assert (sorted(bench.rows()), len(data_files(home(bench))), halted(bench)) == (rows, 0, None)
+
+
+def lose_again(bench: Bench) -> None:
+    shutil.rmtree(bench.home / "other")
+    lose_database(bench)
+
+
+def test_rule_2_what_lakefold_had_deleted_before_the_database_was_lost_is_not_taken_for_an_overwrite(known: Bench):
+    bench = known
+    bench.clean()
+    lose_database(bench)
+    bench.sweep()
+    bench.sweep()
+    rows, place = in_partition(bench), here(bench)
+    assert (swept(bench), halted(bench), bench.store.superseded(bench.table)) == (LateReport(), None, [])
+    write(home(bench), 900, 910)
+    bench.sweep()
+    assert "after lakefold began to delete there" in why_halted(bench)
+    assert (in_partition(bench), here(bench)) == (rows, place)
+
+
+def test_rule_2_an_overwrite_that_ended_before_the_database_was_lost_takes_the_partition_back(known: Bench):
+    bench = known
+    anew = overwrite(home(bench), 500, 520)
+    lose_database(bench)
+    bench.sweep()
+    assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), sorted(anew), None)
+    # The move back is told by the table, too.
+    wait_a_tick(home(bench))
+    lose_again(bench)
+    bench.sweep()
+    assert (here(bench), in_partition(bench), swept(bench), halted(bench)) == (
+        home(bench), sorted(anew), LateReport(), None,
+    )  # fmt: skip
+    bench.clean()
+    assert in_partition(bench) == sorted(anew)
+
+
+def test_rule_7_a_new_table_of_the_name_before_gets_nothing_of_the_renamed_one(known: Bench, tmp_path: Path):
+    bench, before = known, known.table
+    rows = bench.rows()
+    old = renamed(bench)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.make_table(old, tmp_path / "new")
+        (tmp_path / "new" / PARTITION).mkdir(parents=True)
+        owner.add(old, "0", tmp_path / "new" / PARTITION)
+    mine, theirs = bench.table, replace(before, location=str(tmp_path / "new"), identity=None)
+    theirs = identified(bench.format, theirs)
+    bench.store.register(theirs, "compact")
+    late = write(home(bench), 900, 910)
+    rows_of_theirs = write(tmp_path / "new" / PARTITION, 0, 10)
+    for table in (theirs, mine, theirs):
+        bench.table = table
+        bench.sweep()
+        bench.clean()
+    bench.table = mine
+    assert sorted(bench.rows()) == sorted([*rows, *late])
+    assert rows_in(tmp_path / "new" / PARTITION) == sorted(rows_of_theirs)
+    assert (halted(bench), bench.store.table_state(theirs.name).halted_reason) == (None, None)
+
+
+def test_rule_7_a_table_that_was_dropped_and_made_again_in_its_directory_is_another_one(known: Bench):
+    bench = known
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.make_table(table_name(bench.table), Path(bench.table.location))
+    added_again(bench)
+    before = in_partition(bench)
+    lose_database(bench)
+    bench.sweep()
+    bench.clean()
+    assert (in_partition(bench), here(bench), bench.store.superseded(bench.table)) == (before, home(bench), [])
+
+
+def test_rule_3_a_commit_whose_executor_died_before_it_told_of_it_is_recorded_under_the_new_name(unmoved: Bench):
+    bench, rows = unmoved, unmoved.rows()
+    bench.table = identified(bench.format, bench.table)
+    bench.store.register(bench.table, "compact")
+    plan, before = killed_before_it_records(bench), bench.table
+    renamed(bench)
+    late = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("inflight", sorted([*rows, *late]), None)
+    assert bench.store.superseded(before) == []
+    bench.clean()
+    assert (data_files(home(bench)), sorted(bench.rows())) == ([], sorted([*rows, *late]))
+
+
+@pytest.mark.parametrize("point", ["after_prepare", "after_rewrite", "in_commit"])
+def test_rule_7_a_table_that_is_renamed_while_a_plan_runs_is_not_moved_by_it(
+    unmoved: Bench, point: str, monkeypatch: pytest.MonkeyPatch
+):
+    bench, rows = unmoved, unmoved.rows()
+    bench.table = identified(bench.format, bench.table)
+    bench.store.register(bench.table, "compact")
+    plan, places = bench.request(), bench.case.places(bench.table)  # type: ignore[attr-defined]
+
+    once = iter([point])
+
+    def at(name: str) -> None:
+        if name == point and next(once, None):
+            renamed(bench)
+
+    monkeypatch.setattr("executors.run.failpoint", at)
+    monkeypatch.setattr("lake.formats.hive.call.failpoint", at)
+    bench.run()
+    assert bench.case.places(bench.table) == places  # type: ignore[attr-defined]
+    assert bench.state(plan) != "completed"
+    bench.sweep()
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert (sorted(bench.rows()), halted(bench)) == (sorted(rows), None)
+
+
+def test_rule_6_a_partition_goes_home_after_the_change(changed: Bench):
+    bench, rows = changed, changed.rows()
+    bench.sweep()
+    bench.clean()
+    assert brought_home(bench).moved_back == 2
+    assert (here(bench), sorted(bench.rows()), halted(bench)) == (home(bench), sorted(rows), None)
+
+
+@pytest.fixture
+def of_kind(metastore: MetastoreServer, tmp_path: Path, kind: str) -> Iterator[Bench]:
+    with bench_at(tmp_path, HiveCase(uri=metastore.uri, kind=kind)) as made:
+        yield made
+
+
+def test_rule_6_what_several_plans_have_moved_is_found_whole(of_kind: Bench):
+    bench = of_kind
+    rows = bench.rows()
+    for _ in range(3):
+        bench.request()
+        assert bench.run().result is Result.COMPLETED
+    waiting = sorted((one.version.path, one.plan_id) for one in bench.store.superseded(bench.table))
+    lose_database(bench)
+    bench.sweep()
+    assert sorted((one.version.path, one.plan_id) for one in bench.store.superseded(bench.table)) == waiting
+    bench.clean()
+    assert sorted(bench.rows()) == sorted(rows)
+    (record,) = bench.store.moved(bench.table, [PARTITION])
+    assert (record.home, len(record.former)) == (PARTITION, 3)
+
+
+def test_a_managed_table_takes_its_versions_along_when_it_is_renamed(
+    metastore: MetastoreServer, tmp_path: Path, unmoved: Bench
+):
+    """Hive moves its directory, and the places of its partitions with it."""
+    bench = unmoved
+    with Owner(metastore.uri) as owner:
+        table = owner.table(DATABASE, table_name(bench.table))
+        assert table is not None
+        managed = Table(table.raw | {12: (STRING, "MANAGED_TABLE")})
+        Metastore.alter_table(owner, DATABASE, table_name(bench.table), managed)
+    bench.table = identified(bench.format, bench.table)
+    bench.store.register(bench.table, "compact")
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    rows, identity = bench.rows(), bench.table.identity
+    to = Path(bench.table.location).with_name("renamed")
+    Path(bench.table.location).rename(to)
+    moved_to(bench, to)
+    assert bench.table.identity != identity
+    late = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)
+    bench.clean()
+    assert (data_files(home(bench)), sorted(bench.rows())) == ([], sorted([*rows, *late]))
+
+
+def moved_to(bench: Bench, to: Path) -> None:
+    """What a metastore does of a managed table's rename: the same partitions, in the directory that was moved."""
+    old, new = table_name(bench.table), f"{table_name(bench.table)}_managed"
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        table = owner.table(DATABASE, old)
+        assert table is not None
+        partitions = dict(owner.partitions(DATABASE, old, owner.partition_names(DATABASE, old)))
+        moved = table.storage.moved(f"file:{to}")
+        there = Table(table.raw | {1: (STRING, new)}).changed(moved, table.parameters)
+        Metastore.alter_table(owner, DATABASE, old, there)
+        for one in partitions.values():
+            place = one.storage.location.replace(bench.table.location, str(to))
+            raw = one.raw | {3: (STRING, new)}
+            changed = type(one)(raw).changed(one.storage.moved(place), one.parameters)
+            Metastore.alter_partitions(owner, DATABASE, new, [changed])
+    now(bench, name=f"{DATABASE}.{new}")
+
+
+def why_halted(bench: Bench) -> str:
+    """Why the table, or its partition, is halted."""
+    return str(bench.store.halted_partitions(bench.table).get(PARTITION) or halted(bench))

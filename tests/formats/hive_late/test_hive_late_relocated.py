@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partitions that a writer points back at a former location while they keep the name of their last move.
+
+Flink's sink does that at each commit of a partition: it reads the partition, sets the location that follows from the
+table's directory, and writes all of it back.
+"""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hive_case import DATABASE, Owner, table_name
+from late_writing import (
+    PARTITION,
+    brought_home,
+    counted,
+    dropped,
+    halted,
+    here,
+    home,
+    in_partition,
+    overwrite,
+    resolved,
+    swept,
+    true_counts,
+    wait_a_tick,
+    write,
+)
+from toys.bench import Bench
+
+from executors.late import awaiting_sweep
+from executors.late_round import LateReport
+from executors.outcome import Result
+from lake.metastore import Metastore
+from lake.places import Take
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+
+def point_at(bench: Bench, location: Path) -> None:
+    """What Flink's sink does: the location is set, parameters and age stay."""
+    partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    moved = partition.changed(partition.storage.moved(f"file:{location}"), partition.parameters)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
+
+
+def test_a_partition_that_is_pointed_back_with_our_token_is_moved_again_with_the_files_that_were_added(bench: Bench):
+    rows_before, location = in_partition(bench), here(bench)
+    late = write(home(bench), 900, 910)
+    point_at(bench, home(bench))
+    reasons = awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert PARTITION in reasons, "nothing is planned, committed or deleted there before the sweep has been"
+    assert {version.partition for version in bench.clean().deleted} == {"dt=1"}
+    assert swept(bench).carried == 1
+    assert (here(bench), in_partition(bench), halted(bench)) == (location, sorted([*rows_before, *late]), None)
+    assert counted(bench) == true_counts(bench)
+    for low in (910, 920):
+        late += write(home(bench), low, low + 10, f"part-{low}.parquet")
+        point_at(bench, home(bench))
+        swept(bench)
+    assert (here(bench), in_partition(bench), swept(bench)) == (location, sorted([*rows_before, *late]), LateReport())
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    assert (in_partition(bench), halted(bench)) == (sorted([*rows_before, *late]), None)
+
+
+def test_a_partition_that_is_pointed_back_and_got_no_file_is_moved_again(bench: Bench):
+    rows_before, location = in_partition(bench), here(bench)
+    point_at(bench, home(bench))
+    swept(bench)
+    assert (here(bench), in_partition(bench), halted(bench)) == (location, rows_before, None)
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (rows_before, LateReport())
+
+
+def test_a_partition_that_is_pointed_back_at_an_emptied_directory_keeps_all_rows_and_asks(bench: Bench):
+    """After the cleaner its files alone do not tell an append from an overwrite: a person does."""
+    rows_before, location = in_partition(bench), here(bench)
+    bench.clean()
+    late = write(home(bench), 900, 910)
+    point_at(bench, home(bench))
+    assert f"files were written to {PARTITION} after lakefold began to delete there" in str(swept(bench).halted)
+    assert bench.clean(timedelta()).deleted == ()
+    assert location.exists()
+    bench.store.resume(bench.table.name, actor="ada")
+    assert resolved(bench, Take.NEW).halted is None
+    swept(bench)
+    assert (here(bench), in_partition(bench), halted(bench)) == (location, rows_before, None)
+    assert (home(bench) / "part-late.parquet").exists(), f"{len(late)} rows wait for their retention"
+
+
+def test_an_overwrite_that_points_a_partition_back_takes_it_back(bench: Bench):
+    wait_a_tick(here(bench))
+    anew = overwrite(home(bench), 500, 520)
+    point_at(bench, home(bench))
+    swept(bench)
+    assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), sorted(anew), None)
+    assert swept(bench) == LateReport()
+
+
+def test_a_partition_that_went_home_and_is_pointed_back_at_a_version_is_moved_home_again(bench: Bench):
+    rows_before, version = in_partition(bench), here(bench)
+    bench.clean()
+    assert (brought_home(bench).moved_back, here(bench)) == (2, home(bench))
+    late = write(version, 900, 910)
+    point_at(bench, version)
+    assert swept(bench).carried == 1
+    assert (here(bench), in_partition(bench)) == (home(bench), sorted([*rows_before, *late]))
+
+
+def test_a_partition_that_is_dropped_and_added_again_at_a_former_location_with_our_token_halts_its_table(bench: Bench):
+    """Such as by a tool that copies partitions with their properties: its owner says which files it is to have."""
+    named = bench.case.partitions(bench.table)[PARTITION].parameters  # type: ignore[attr-defined]
+    dropped(bench)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", home(bench))
+        anew = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+        owner.alter_partitions(DATABASE, table_name(bench.table), [anew.changed(anew.storage, named)])
+    stored = bench.stored()
+    assert "was dropped and added again" in str(swept(bench).halted)
+    assert bench.stored() == stored

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories that partitions of two tables share, as ``ADD PARTITION … LOCATION`` leaves them."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hive_case import DATABASE, HiveCase, Owner, table_name
+from hive_metastore import MetastoreServer
+from late_writing import PARTITION, dropped, halted, here, home, in_partition, rows_in, swept, write
+from toys.bench import Bench, bench_at
+
+from executors.late_round import LateReport
+from executors.outcome import Result
+from lake.errors import Transient
+from lake.formats.hive import neighbours
+from lake.metastore import Metastore, connected
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+OTHER = "publisher"
+
+
+@pytest.fixture(params=["parquet", "orc"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def orc_or_parquet(metastore: MetastoreServer, tmp_path: Path, kind: str) -> Iterator[Bench]:
+    with bench_at(tmp_path, HiveCase(uri=metastore.uri, kind=kind)) as made:
+        yield made
+
+
+@pytest.fixture
+def other(metastore: MetastoreServer, tmp_path: Path) -> Iterator[Owner]:
+    """A connection for the owner of another partitioned table in the same metastore."""
+    with Owner(metastore.uri) as owner:
+        owner.make_table(OTHER, tmp_path / "other")
+        yield owner
+        owner.drop_table(OTHER)
+
+
+def published(owner: Owner, location: Path, value: str = "0") -> None:
+    """What ``ALTER TABLE other ADD PARTITION (dt = value) LOCATION …`` does."""
+    owner.add(OTHER, value, location)
+
+
+def pointed(owner: Owner, location: Path, value: str = "0") -> None:
+    """What ``ALTER TABLE other PARTITION (dt = value) SET LOCATION …`` does."""
+    ((_, before),) = owner.partitions(DATABASE, OTHER, [f"dt={value}"])
+    moved = before.changed(before.storage.moved(f"file:{location}"), before.parameters)
+    owner.alter_partitions(DATABASE, OTHER, [moved])
+
+
+def reasons(bench: Bench) -> dict[str, str | None]:
+    """Why the files of each partition are left alone."""
+    slices = bench.format.snapshot(bench.table).slices.to_pylist()
+    return {str(one["partition"]): one["busy_reason"] for one in slices}
+
+
+@pytest.mark.crossed(2)
+def test_rule_7_replaced_files_that_a_partition_of_another_table_is_read_from_are_not_deleted(
+    orc_or_parquet: Bench, other: Owner
+):
+    bench = orc_or_parquet
+    rows_before, files = bench.rows(), sorted(home(bench).iterdir())
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    published(other, home(bench))
+    reports = bench.clean(), bench.clean()
+    assert (sorted(home(bench).iterdir()), bench.rows()) == (files, rows_before)
+    assert {one.partition for report in reports for one in report.deleted} == {"dt=1"}
+    assert {kept.version.partition for kept in reports[1].kept} == {PARTITION}
+    assert f"partition dt=0 of table {DATABASE}.{OTHER} is read from {home(bench)}" in reports[1].kept[0].reason
+    other.drop(OTHER, "0")
+    assert {one.partition for one in bench.clean().deleted} == {PARTITION}
+
+
+def test_rule_7_a_partition_that_another_table_is_read_from_too_is_left_alone_and_the_others_are_rewritten(
+    unmoved: Bench, other: Owner
+):
+    bench = unmoved
+    neighbours.forget()
+    published(other, home(bench))
+    (reason,) = {reasons(bench)[PARTITION]}
+    assert reasons(bench)["dt=1"] is None
+    assert reason is not None
+    assert f"partition dt=0 of table {DATABASE}.{OTHER}" in reason
+    assert "give each one a directory of its own" in reason
+
+
+def test_rule_7_a_partition_that_is_published_while_its_plan_runs_is_left_out_of_the_commit(
+    unmoved: Bench, other: Owner, monkeypatch: pytest.MonkeyPatch
+):
+    bench, places = unmoved, unmoved.case.places(unmoved.table)  # type: ignore[attr-defined]
+    bench.request()
+    neighbours.forget()
+
+    def point(name: str) -> None:
+        if name == "after_rewrite":
+            published(other, home(bench))
+            neighbours.forget()
+
+    monkeypatch.setattr("executors.run.failpoint", point)
+    assert bench.run().result is Result.COMPLETED
+    now = bench.case.places(bench.table)  # type: ignore[attr-defined]
+    assert (now[PARTITION], now["dt=1"] != places["dt=1"]) == (places[PARTITION], True)
+
+
+def test_rule_7_a_partition_in_the_directory_of_another_table_is_left_alone_and_its_files_stay(
+    unmoved: Bench, other: Owner, tmp_path: Path
+):
+    """The table that publishes may be the one that lakefold compacts: its partition is in the source's directory."""
+    bench = unmoved
+    source = tmp_path / "other" / "dt=5"
+    source.mkdir(parents=True)
+    rows = write(source, 500, 510, "part-a.parquet") + write(source, 510, 520, "part-b.parquet")
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "5", source)
+    neighbours.forget()
+    assert f"table {DATABASE}.{OTHER} has the directory" in str(reasons(bench)["dt=5"])
+    published(other, source, "5")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is Result.COMPLETED
+    bench.clean()
+    assert rows_in(source) == sorted(rows)
+
+
+def test_rule_7_a_version_that_another_table_is_read_from_is_not_deleted(bench: Bench, other: Owner):
+    version, rows = here(bench), in_partition(bench)
+    bench.request(partitions=[PARTITION])
+    claim = bench.claim()
+    neighbours.forget()
+    assert reasons(bench)[PARTITION] is None
+    published(other, version)
+    # The plan does not see it yet: neighbours are remembered for some minutes.
+    assert bench.run(claim).result is Result.COMPLETED
+    assert here(bench) != version
+    bench.clean()
+    assert rows_in(version) == rows
+    other.drop(OTHER, "0")
+    bench.clean()
+    assert not version.exists()
+
+
+def test_rule_7_a_partition_that_is_pointed_to_a_directory_is_seen_though_its_name_is_known(
+    bench: Bench, other: Owner, tmp_path: Path
+):
+    published(other, tmp_path / "other" / "dt=0")
+    neighbours.forget()
+    with connected(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+        neighbours.readers(metastore, _table(bench), [str(home(bench))])
+    pointed(other, home(bench))
+    files = sorted(home(bench).iterdir())
+    bench.clean()
+    assert [kept.version.partition for kept in bench.clean().kept] == [PARTITION] * len(files)
+    assert sorted(home(bench).iterdir()) == files
+
+
+def test_rule_7_replaced_files_of_a_dropped_partition_are_not_moved_aside_while_another_table_is_read_from_them(
+    bench: Bench, other: Owner
+):
+    files = sorted(home(bench).iterdir())
+    published(other, home(bench))
+    neighbours.forget()
+    dropped(bench)
+    assert (swept(bench), halted(bench)) == (LateReport(), None)
+    assert sorted(home(bench).iterdir()) == files
+    other.drop(OTHER, "0")
+    assert swept(bench).aside == len(files)
+
+
+def test_rule_7_another_partition_of_the_table_keeps_replaced_files_of_a_dropped_one_too(bench: Bench):
+    files = sorted(home(bench).iterdir())
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "7", home(bench))
+    dropped(bench)
+    assert swept(bench) == LateReport()
+    bench.clean()
+    assert sorted(home(bench).iterdir()) == files
+
+
+def test_rule_7_what_tables_of_a_database_have_that_cannot_be_read_is_not_known_and_nothing_is_deleted(
+    bench: Bench, other: Owner, monkeypatch: pytest.MonkeyPatch
+):
+    names = Metastore.partition_names
+
+    def refused(self: Metastore, database: str, table: str) -> Any:
+        if table == OTHER:
+            raise Transient("access to publisher is denied")
+        return names(self, database, table)
+
+    monkeypatch.setattr(Metastore, "partition_names", refused)
+    neighbours.forget()
+    files = sorted(home(bench).iterdir())
+    report = bench.clean()
+    assert (report.deleted, sorted(home(bench).iterdir())) == ((), files)
+    assert f"{DATABASE}.{OTHER}" in report.kept[0].reason
+    assert "access to publisher is denied" in report.kept[0].reason
+    assert set(reasons(bench).values()) == {None}
+
+
+def test_the_partitions_of_other_tables_are_read_once_an_hour_and_only_their_names_before_that(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[list[str]] = []
+    partitions = Metastore.partitions
+
+    def counted(self: Metastore, database: str, table: str, names: Any) -> Any:
+        if table == OTHER:
+            asked.append(list(names)) if names else None
+        return partitions(self, database, table, names)
+
+    monkeypatch.setattr(Metastore, "partitions", counted)
+    for value in ("1", "2"):
+        published(other, tmp_path / "other" / f"dt={value}", value)
+    neighbours.forget()
+
+    def look(age: timedelta) -> None:
+        with connected(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+            neighbours.readers(metastore, _table(bench), [str(home(bench))], age=age)
+
+    look(timedelta())
+    assert asked == [["dt=1", "dt=2"]]
+    published(other, tmp_path / "other" / "dt=3", "3")
+    look(timedelta(minutes=10))
+    assert len(asked) == 1
+    look(timedelta())
+    assert asked[1:] == [["dt=3"]]
+    look(timedelta())
+    assert len(asked) == 2
+
+
+def _table(bench: Bench) -> Any:
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        found = owner.table(DATABASE, table_name(bench.table))
+    assert found is not None
+    return found

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables whose versions an earlier release made, below the directory ``_lakefold``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from contract.attempts import attempt, run
+from contract.plans import plan_all
+from hive_case import HiveCase, WholeCase
+from hive_metastore import MetastoreServer
+
+from lake.formats.hive import commits, writer
+from lake.formats.hive.catalog import FORMER_HOME, HOME
+from lake.model import TableRef
+from lake.plan import Commit
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=[HiveCase, WholeCase], ids=["partitioned", "whole"])
+def case(metastore: MetastoreServer, request: pytest.FixtureRequest) -> HiveCase:
+    made: HiveCase = request.param(uri=metastore.uri)
+    return made
+
+
+@contextmanager
+def earlier_release() -> Iterator[None]:
+    """Versions are made where earlier releases made them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commits, "HOME", FORMER_HOME)
+        patch.setattr(writer, "HOME", FORMER_HOME)
+        patch.setattr(commits, "leave_former_home", lambda ref: None)
+        yield
+
+
+def homes(case: HiveCase, table: TableRef) -> set[str]:
+    """What the directories are called in which the versions are that the table is read from."""
+    return {place.relative_to(table.location).parts[0] for place in case.places(table).values()}
+
+
+def deleted(case: HiveCase, table: TableRef, commit: Commit) -> None:
+    with attempt(case, plan_all(case.format, table, "deletion")) as one:
+        assert not one.writer.delete(commit.superseded).left
+
+
+def test_versions_of_an_earlier_release_stay_the_tables_until_they_are_replaced_and_nothing_of_them_stays(
+    case: HiveCase, tmp_path: Path
+):
+    table = case.create(tmp_path / "t", name="t")
+    with earlier_release():
+        first = run(case, plan_all(case.format, table, "p"))
+        deleted(case, table, first)
+    assert homes(case, table) == {FORMER_HOME}
+    partitions = sorted(case.places(table))
+    for number, partition in enumerate(partitions):
+        case.append(table, partition, 800 + 10 * number, 810 + 10 * number)
+    rows = case.rows(table)
+    assert case.format.committed(table, "p") is not None
+    second = run(case, plan_all(case.format, table, "q"))
+    assert (homes(case, table), case.rows(table)) == ({HOME}, rows)
+    assert (Path(table.location) / FORMER_HOME / first.instant).exists()
+    found = [case.format.committed(table, plan) for plan in ("p", "q")]
+    assert [one and one.instant for one in found] == [first.instant, second.instant]
+    deleted(case, table, second)
+    assert case.rows(table) == rows
+    assert not (Path(table.location) / FORMER_HOME).exists()
+    assert [one and one.instant for one in (case.format.committed(table, plan) for plan in ("p", "q"))] == [
+        first.instant,
+        second.instant,
+    ]
+
+
+def test_an_attempt_of_an_earlier_release_that_was_killed_is_withdrawn(case: HiveCase, tmp_path: Path):
+    table = case.create(tmp_path / "t", name="t")
+    rows = case.rows(table)
+    with earlier_release(), attempt(case, plan_all(case.format, table, "p")) as one:
+        one.rewritten()
+    assert list((Path(table.location) / FORMER_HOME).iterdir())
+    with attempt(case, plan_all(case.format, table, "p"), epoch=2) as other:
+        other.journal = one.journal
+        other.discarded(None)
+    assert not list((Path(table.location) / FORMER_HOME).iterdir())
+    assert case.rows(table) == rows
