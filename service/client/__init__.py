@@ -98,11 +98,11 @@ class Client(Protocol):
     def pause(self, table: str | None, reason: str) -> Document:
         """Starts no more plans, of a table or of any."""
 
-    def halted_reason(self, table: str) -> str | None:
-        """Why a table is halted; None when it is not."""
+    def halts(self, table: str) -> Document:
+        """Why a table is halted, ``halted_reason``, which is None when it is not, and its ``halted_partitions``."""
 
     def resume(self, table: str | None) -> Document:
-        """Ends a pause; of a table also its halt and its quarantine."""
+        """Ends a pause; of a table also its halts and its quarantine."""
 
     def notifications(self, *, state: str | None, limit: int, after: int | None) -> list[Document]:
         """Messages to the webhook, newest first, at most ``limit``; those behind the one with the number ``after``."""

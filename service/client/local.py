@@ -172,8 +172,10 @@ class LocalClient:
         self.store.pause(name, self._actor, reason)
         return documents.paused(name, True)
 
-    def halted_reason(self, table: str) -> str | None:
-        return self.store.table_state(self._registered(table)).halted_reason
+    def halts(self, table: str) -> Document:
+        state = self.store.table_state(self._registered(table))
+        partitions = documents.halted_partitions(state)
+        return _document({"halted_reason": state.halted_reason, "halted_partitions": partitions})
 
     def resume(self, table: str | None) -> Document:
         name = None if table is None else self._registered(table)

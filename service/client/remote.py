@@ -151,9 +151,9 @@ class RemoteClient:
     def pause(self, table: str | None, reason: str) -> Document:
         return self._post(f"{self._place(table)}/pause", {"reason": reason})
 
-    def halted_reason(self, table: str) -> str | None:
-        reason = self.table(table)["halted_reason"]
-        return None if reason is None else str(reason)
+    def halts(self, table: str) -> Document:
+        found = self.table(table)
+        return {name: found[name] for name in ("halted_reason", "halted_partitions")}
 
     def resume(self, table: str | None) -> Document:
         return self._post(f"{self._place(table)}/resume")

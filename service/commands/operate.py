@@ -16,6 +16,9 @@ from service.modes import Role
 from service.problems import ExitCode, exit_codes
 from service.text import age, moment, process_name, size
 
+#: halted partitions of a table that are named one by one
+_PARTITIONS_NAMED = 5
+
 
 def add_to(root: typer.Typer) -> None:
     """Register the commands."""
@@ -63,18 +66,25 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
     if data["notifications_dead"]:
         told = plural(data["notifications_dead"], "notification")
         out.line(f"{told} could not be delivered; lakefold notifications list --state dead")
+    for one in data["source_problems"]:
+        since = f"first seen {age(moment(one['since']), now)}"
+        out.line(f"{one['problem']} ({since}; docs/runbook.md#sourceunreadable)")
     for table in data["attention"]:
         name = table["table"]
         if table["halted_at"]:
             out.line(f"{name} was halted {age(moment(table['halted_at']), now)}: {table['halted_reason']}")
             *look, resume_it = documents.before_resume(name, table["halted_reason"])
             out.line(f"  look first: {'; '.join(look)}; then {resume_it} (docs/runbook.md#tablehalted)")
+        _partitions_text(run, table, now)
         if table["damaged_slices"]:
             slices = plural(table["damaged_slices"], "file slice")
             out.line(f"{name}: {slices} not matching its commits, left alone; lakefold verify {name}")
         if table["overlaps"]:
             words = documents.overlap_words(name, table["overlaps"], table["overlap"])
             out.line(f"{name} {words} (docs/runbook.md#singlewritertablewritten)")
+        if table["foreign_files"]:
+            words = documents.foreign_words(table["foreign_files"], table["foreign_file"])
+            out.line(f"{name} has {words} (docs/runbook.md#tablehasforeignfiles)")
         if table["not_planned"]:
             out.line(f"{name} is not planned: {table['not_planned']}")
         if table["scan_error"]:
@@ -91,6 +101,18 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
             out.line(f"{name}: {files} with unreadable content, left alone; lakefold tables show {name}")
         if table["paused_by"]:
             out.line(f"{name} is paused {_by(table)}")
+
+
+def _partitions_text(run: Run, table: Mapping[str, Any], now: datetime) -> None:
+    """Which partitions of a table are halted, and what to do about them."""
+    out, name, halted = run.out, table["table"], table["halted_partitions"]
+    for one in halted[:_PARTITIONS_NAMED]:
+        since = age(moment(one["halted_at"]), now)
+        out.line(f"{name}, partition {one['partition']}, was halted {since}: {one['halted_reason']}")
+        look, settle, resume_it = documents.before_partition_resume(name, one["partition"])
+        out.line(f"  look first: {look}; then {settle}, or {resume_it} (docs/runbook.md#partitionhalted)")
+    if (more := len(halted) - _PARTITIONS_NAMED) > 0:
+        out.line(f"{name}: {plural(more, 'more partition')} halted; lakefold tables show {name}")
 
 
 def _processes_text(run: Run, data: Mapping[str, Any], now: datetime) -> None:
@@ -155,14 +177,24 @@ def pause(
 
 
 def resume(table: MaybeTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:
-    """End a pause; of a named table also its halt and its quarantine, and plan again what failed."""
+    """End a pause; of a named table also its halts and its quarantine, and plan again what failed."""
     with command(json, config) as run:
         if table is not None and run.out.can_ask and not yes:
-            reason = run.client.halted_reason(table)
+            halts = run.client.halts(table)
+            reason, partitions = halts["halted_reason"], halts["halted_partitions"]
             if reason is not None:
                 *look, _ = documents.before_resume(table, reason)
                 run.out.note(f"{table} was halted: {reason}")
                 run.out.note(f"To look into it first: {'; '.join(look)} (docs/runbook.md#tablehalted)")
+            for one in partitions[:_PARTITIONS_NAMED]:
+                run.out.note(f"{table}, partition {one['partition']}, was halted: {one['halted_reason']}")
+                *look, _ = documents.before_partition_resume(table, one["partition"])
+                run.out.note(
+                    f"To look into it and settle it first: {'; '.join(look)} (docs/runbook.md#partitionhalted)"
+                )
+            if (more := len(partitions) - _PARTITIONS_NAMED) > 0:
+                run.out.note(f"{plural(more, 'more partition')} halted; lakefold tables show {table}")
+            if reason is not None or partitions:
                 typer.confirm(f"Resume {table}?", abort=True, err=True)
         done = run.client.resume(table)
         run.out.one(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} resumed"))

@@ -65,7 +65,11 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
         def text() -> None:
             counts = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
             found = plural(len(tables), "table") + (f": {counts}" if counts else "")
-            but = f", but {plural(len(refused), 'table')} can't be served" if refused else ""
+            missing = [
+                *([f"{plural(len(refused), 'table')} can't be served"] if refused else []),
+                *([f"{plural(len(catalog.problems), 'problem')} with sources"] if catalog.problems else []),
+            ]
+            but = f", but {' and '.join(missing)}" if missing else ""
             run.out.line(f"{loaded.file or 'no file, defaults and environment only'}: OK ({found}){but}")
             run.out.table(
                 (Column("SOURCE"), Column("TABLES", True), Column("NAMES")),

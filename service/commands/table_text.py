@@ -54,6 +54,9 @@ def show_text(run: Run, table: Mapping[str, Any]) -> None:
     out.line(f"{table['table']}  {table['state']}  {table['location']}")
     if table["halted_at"]:
         out.line(f"  halted {age(moment(table['halted_at']), now)}: {table['halted_reason']}")
+    for one in table["halted_partitions"]:
+        since = age(moment(one["halted_at"]), now)
+        out.line(f"  partition {one['partition']} halted {since}: {one['halted_reason']}")
     for path, reason in table["quarantined"].items():
         out.line(f"  quarantined {path}: {reason}")
     for key, value in table["facts"].items():
@@ -78,6 +81,8 @@ def show_text(run: Run, table: Mapping[str, Any]) -> None:
     if damaged := good["skipped"].get("damaged"):
         slices = plural(damaged, "file slice")
         out.line(f"Damaged: {slices} differ from the commits and are left alone; lakefold verify {table['table']}")
+    if good["foreign_files"]:
+        out.line(f"Foreign: {documents.foreign_words(good['foreign_files'], good['foreign_file'])}")
     for objective in table["objectives"]:
         out.line(f"Objective: {documents.objective_words(objective, now)}")
     for stretch, words in documents.trend_words(table["trends"]):

@@ -10,14 +10,15 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Protocol
 
-from lake.errors import LakefoldError, Rejected
+from lake.errors import LakefoldError, Rejected, first_line
 from lake.formats import FORMATS, load_format
 from lake.locations import canonical_location, is_local, place_of
-from lake.model import CatalogRef, TableRef
+from lake.model import CatalogRef, TableRef, Unsearched
 from lake.optional import FoundInMetastore
 from lake.ports import SparkProvider
 from service.config.loader import Config, formats_of
@@ -99,10 +100,11 @@ class Catalog:
         """Every table with the number of its source, those under a symbolic link last."""
         found = []
         for number, source in enumerate(self.config.sources, 1):
-            try:
-                found += [(number, ref) for ref in self._resolve(source)]
-            except (LakefoldError, OSError) as error:
-                self.problems.append(f"source #{number} ({source.shown}): {error}")
+            for one in _or_unsearched(source.shown, partial(self._resolve, source)):
+                if isinstance(one, TableRef):
+                    found.append((number, one))
+                elif (problem := f"source #{number} ({source.shown}): {one.reason}") not in self.problems:
+                    self.problems.append(problem)
         return sorted(found, key=lambda entry: _is_linked(entry[1].location))
 
     def find(self, word: str) -> ConfiguredTable:
@@ -141,7 +143,8 @@ class Catalog:
         refusal: LakefoldError | None = None
         for name in FORMATS:
             try:
-                ref = next((ref for ref in load_format(name).discover(location) if ref.location == location), None)
+                found = load_format(name).discover(location)
+                ref = next((one for one in found if isinstance(one, TableRef) and one.location == location), None)
             except Rejected as error:
                 refusal = error
                 continue
@@ -181,7 +184,8 @@ class Catalog:
         start = self.config.file.parent if self.config.file else Path()
         return canonical_location(path, start)
 
-    def _resolve(self, source: Source) -> Iterator[TableRef]:
+    def _resolve(self, source: Source) -> Iterator[TableRef | Unsearched]:
+        """The tables of a source, and the parts of it that can't be searched. Raises what concerns all of it."""
         if source.metastore is not None:
             yield from self._metastore_tables(source, source.metastore)
             return
@@ -196,21 +200,24 @@ class Catalog:
             raise Rejected(f"no directory matches {path}")
         base = _fixed_part(path) if pattern else path
         for root, adapter in product(roots, adapters):
-            for ref in adapter.discover(root):
+            for ref in _or_unsearched(root, partial(adapter.discover, root)):
+                if isinstance(ref, Unsearched):
+                    yield ref
+                    continue
                 own = ref.location == base
                 if source.name is not None and not own:
                     raise Rejected(f"name = {source.name!r} is for one table, but {path} is not a table itself")
                 below = ref.location.removeprefix(base).strip("/").replace("/", ".")
                 yield replace(ref, name=source.name or source.prefix + (ref.name if own else below))
 
-    def _metastore_tables(self, source: Source, uri: str) -> Iterator[TableRef]:
+    def _metastore_tables(self, source: Source, uri: str) -> Iterator[TableRef | Unsearched]:
         for adapter in map(load_format, formats_of(source)):
             if not isinstance(adapter, FoundInMetastore):
                 raise Rejected(f"format = {adapter.name!r}: such tables are not found in a metastore; unset format")
             for ref in adapter.in_metastore(uri, source.databases, source.tables):
-                yield replace(ref, name=source.prefix + ref.name)
+                yield ref if isinstance(ref, Unsearched) else replace(ref, name=source.prefix + ref.name)
 
-    def _catalog_tables(self, source: Source) -> Iterator[TableRef]:
+    def _catalog_tables(self, source: Source) -> Iterator[TableRef | Unsearched]:
         start = f"{source.prefix}{source.database}."
         if self._spark is None:
             for known in self._known():
@@ -219,10 +226,20 @@ class Catalog:
             return
         session = self._spark()
         database = f"`{source.catalog}`.`{source.database}`" if source.catalog else f"`{source.database}`"
-        for listed in session.sql(f"SHOW TABLES IN {database}").collect():
+        try:
+            tables = session.sql(f"SHOW TABLES IN {database}").collect()
+        except Exception as error:  # of Spark, whose classes are not imported here
+            yield Unsearched(location=database, reason=first_line(error))
+            return
+        for listed in tables:
             if listed["isTemporary"]:
                 continue
-            described = session.sql(f"DESCRIBE TABLE EXTENDED {database}.`{listed['tableName']}`").collect()
+            table = f"{database}.`{listed['tableName']}`"
+            try:
+                described = session.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+            except Exception as error:
+                yield Unsearched(location=table, reason=f"{table}: {first_line(error)}")
+                continue
             facts = {row[0]: row[1] for row in described}
             provider = str(facts.get("Provider", "")).lower()
             if provider in ((source.format,) if source.format else FORMATS) and facts.get("Location"):
@@ -234,6 +251,16 @@ class Catalog:
                         kind="spark", name=source.catalog or "", table=f"{source.database}.{listed['tableName']}"
                     ),
                 )
+
+
+def _or_unsearched(
+    location: str, search: Callable[[], Iterable[TableRef | Unsearched]]
+) -> Iterator[TableRef | Unsearched]:
+    """What ``search`` finds before an error, then the error: it hides nothing that was found."""
+    try:
+        yield from search()
+    except (LakefoldError, OSError) as error:
+        yield Unsearched(location=location, reason=str(error))
 
 
 def _remembered(known: Known) -> TableRef:

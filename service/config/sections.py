@@ -119,7 +119,7 @@ class TableRule(BaseModel):
         default=None,
         description="`observe` (default): scanned and explained, never planned · `propose`: planned, and "
         "rewritten once somebody has approved the plan · `compact`: planned and rewritten · `off`: left out of "
-        "scans and cleaning",
+        "scans and cleaning, while partitions of a Hive table that were moved before are swept on",
     )
     owner: str | None = Field(
         default=None, max_length=200, description="whom the tables belong to: a word to find them by in lists"
@@ -133,7 +133,8 @@ class TableRule(BaseModel):
     access: Access | None = Field(
         default=None,
         description="for Hive tables, without a default in modes `propose` and `compact` · `catalog`: every reader "
-        "and writer asks the metastore where files are · `path`: some go by a path, so that the table is only scanned",
+        "and writer asks the metastore where files are, and none overwrites a partition from itself while others "
+        "append to it · `path`: some do not, so that the table is only scanned",
     )
     sessions_refresh: bool | None = Field(
         default=None,

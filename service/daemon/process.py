@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
 from executors.engines import engines
+from executors.observer import Observers
 from executors.outcome import Result
 from executors.rescue import rescue_one
 from executors.sessions import Sessions
@@ -84,7 +85,6 @@ class Daemon:
         self.metrics = Metrics(role)
         self._page = MetricsPage(self.metrics.few, self.metrics.of_tables)
         self._telemetry = Telemetry(config, self.name)
-        self._observer = self._telemetry.beside(self.metrics)
         webhook = open_webhook(config) if self._schedules else None
         slots = settings.executor_slots if self._executes else 0
         self._slots = Slots(self.metrics, slots, knobs.lease)
@@ -99,6 +99,7 @@ class Daemon:
             lacks=lambda: lacking(self.store.formats_of_plans()),
             busy=lambda: self._slots.busy,
         )
+        self._observer = Observers(self._telemetry.beside(self.metrics), self.sessions.observer())
         self.leadership = Leadership(self.store, self.name, roles, settings.leader_ttl, able=self._able)
         self._scan_beat = Heartbeat(config.notify.heartbeat_url, config.notify.heartbeat_interval)
         self._clean_beat = Heartbeat(config.notify.clean_heartbeat_url, config.notify.heartbeat_interval)

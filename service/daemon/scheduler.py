@@ -272,10 +272,12 @@ class Scheduler:
             )
 
     def _tell_problems(self) -> None:
+        """Say what the search could not read: new lines in the log, all of them in the database for status and page."""
         for problem in self._catalog.problems:
             if problem not in self._problems:
                 logger.warning("%s", problem)
         self._problems = list(self._catalog.problems)
+        self._store.record_source_problems(self._problems)
 
 
 def _tell_plans(table: str, plan_ids: Collection[str], why: str = "") -> None:

@@ -6,16 +6,18 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 
 from executors.cleaner import CleanJob, CleanReport, clean_tables
 from executors.late import bring_home, sweep_places
 from executors.observer import Observer
 from executors.rescue import sweep
+from executors.watch import Watch
 from lake import optional
 from lake.errors import one_line
 from lake.formats import load_format
 from lake.model import TableRef
-from lake.optional import RunsServices
+from lake.optional import Retains, RunsServices, TellsMoves
 from lake.ports import Capability, SparkProvider, TableFormat
 from lake.units import format_bytes
 from service.config.catalog import Catalog
@@ -27,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 HOT_FOR = timedelta(hours=1)
 """How long after a partition's move writers that began before it are expected to end: they are looked for often."""
+
+ASKED_EVERY = timedelta(minutes=10)
+"""How often a table is asked for moves that the database does not know: two listings, beside a look at a new table."""
 
 
 def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = None) -> list[CleanJob]:
@@ -71,7 +76,10 @@ class Upkeep:
         self._catalog = Catalog(config)
         self._succeeded = succeeded
         self._failing: set[str] = set()
+        self._watch = Watch()
         self._clean_failing: set[str] = set()
+        #: name and place of a table → when it was last asked for moves
+        self._asked: dict[tuple[str, str], float] = {}
         #: table → when its services last ran
         self._maintained: dict[str, float] = {}
 
@@ -144,6 +152,8 @@ class Upkeep:
                 optional.require(adapter, state.ref, Capability.TABLE_SERVICES)
                 with adapter.writer(state.ref, self._spark) as writer:
                     assert isinstance(writer, RunsServices)
+                    if isinstance(writer, Retains):
+                        writer.retention = table.policy.retention
                     lines = writer.maintain(wanted, retained)
             except Exception as error:
                 logger.warning("table %s: its services were not all run: %s", state.name, one_line(error))
@@ -156,14 +166,33 @@ class Upkeep:
     def sweep(self) -> int:
         """Withdraw pending instants of ended plans, of every table that ever had a plan; how many were withdrawn.
 
-        One table's failure is its own. Raises what the store raises.
+        Of tables that are halted or off only partitions that were moved are seen to. One table's failure is its own.
+        Raises what the store raises.
         """
         figures = self._store.figures()
         planned = {row.table for row in figures.plans}
+
+        def withdraw(ref: TableRef, adapter: TableFormat, *, halted: bool) -> int:
+            finds_moves = self._is_to_be_asked(ref)
+            done = sweep(
+                ref, format=adapter, store=self._store, spark=self._spark, halted=halted, watch=self._watch,
+                finds_moves=finds_moves,
+            )  # fmt: skip
+            if finds_moves:
+                self._asked[ref.name, ref.location] = time.monotonic()
+            return done
+
         return sum(
-            self._swept(state, lambda ref, adapter: sweep(ref, format=adapter, store=self._store, spark=self._spark))
+            self._swept(state, partial(withdraw, halted=state.halted or state.mode == "off"))
             for state in figures.tables
-            if state.name in planned
+            if state.name in planned or self._is_to_be_asked(state.ref)
+        )
+
+    def _is_to_be_asked(self, table: TableRef) -> bool:
+        """Whether the table is to be asked for moves that the database does not know under its name."""
+        asked_at = self._asked.get((table.name, table.location), -math.inf)
+        return time.monotonic() - asked_at > ASKED_EVERY.total_seconds() and isinstance(
+            load_format(table.format), TellsMoves
         )
 
     def sweep_hot(self) -> int:
@@ -180,9 +209,7 @@ class Upkeep:
         return sum(self._swept(state, look) for state in (self._store.tables(names) if names else ()))
 
     def _swept(self, state: TableState, work: Callable[[TableRef, TableFormat], int]) -> int:
-        """What ``work`` did to a table; nothing where it is halted or off. Its failure is told once."""
-        if state.halted or state.mode == "off":
-            return 0
+        """What ``work`` did to a table. Its failure is told once."""
         try:
             done = work(state.ref, load_format(state.ref.format))
         except StoreError:

@@ -4,7 +4,7 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -123,15 +123,15 @@ class WatchedStore(Store):
             super().complete(claim, commit, figures, milliseconds)
         self._slots.ended(claim)
 
-    def requeue(self, claim: Claim, error: str) -> bool:
+    def requeue(self, claim: Claim, error: str, *, counts: bool = True) -> bool:
         with self._slots.until_lost(claim):
-            again = super().requeue(claim, error)
+            again = super().requeue(claim, error, counts=counts)
         self._slots.ended(claim)
         return again
 
-    def fail(self, claim: Claim, error: str, *, halt: bool = False) -> None:
+    def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
         with self._slots.until_lost(claim):
-            super().fail(claim, error, halt=halt)
+            super().fail(claim, error, halt=halt, partitions=partitions)
         self._slots.ended(claim)
 
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:

@@ -143,7 +143,8 @@ access = "catalog"                 # whoever reads or writes them asks the metas
         """See ``Lake``."""
         found = load_format("hive")
         assert isinstance(found, FoundInMetastore)
-        return next(iter(found.in_metastore(self._uri, _DATABASE, _TABLE)))
+        tables = found.in_metastore(self._uri, _DATABASE, _TABLE)
+        return next(one for one in tables if isinstance(one, TableRef))
 
     def read(self, columns: Sequence[str] = TRIPS.names, *, passengers: int | None = None) -> pa.Table:
         """See ``Lake``."""

@@ -36,7 +36,9 @@ SHARED_OPTIONS: Mapping[str, str] = {
 }
 """Settings that shape files and therefore belong to whoever writes the table."""
 
-_OUR_OPTIONS = {**LOCK_OPTIONS, **SHARED_OPTIONS}
+_NO_CLEANER = {"hoodie.clean.automatic": "false"}
+#: lakefold has to know that no writer cleans: superseded files wait for a cleaner that may keep older states otherwise
+_OUR_OPTIONS = {**LOCK_OPTIONS, **SHARED_OPTIONS, **_NO_CLEANER}
 _BATCH_KEY = "lakefold.demo.batch"
 
 
@@ -54,7 +56,7 @@ def table_options(*, merge_on_read: bool) -> dict[str, str]:
         "hoodie.parquet.small.file.limit": "0",
         # Not the writer's own cleaner: it would also start clean plans that lakefold is just executing. What the
         # cleaner does for lost writes under optimistic concurrency is done before each write instead.
-        "hoodie.clean.automatic": "false",
+        **_NO_CLEANER,
         "hoodie.prewrite.cleaner.policy": "ROLLBACK_FAILED_WRITES",
         "hoodie.compact.inline": "false",
         "hoodie.datasource.compaction.async.enable": "false",

@@ -28,8 +28,11 @@ from service.documents.settings import service_settings, setting, table_settings
 from service.documents.simulation import simulation, sizes_in_words
 from service.documents.status import answer_line, backlog_seconds, reducible_words, status
 from service.documents.tables import (
+    before_partition_resume,
     before_resume,
     contest_words,
+    foreign_words,
+    halted_partitions,
     halting_plan,
     overlap_words,
     paused,
@@ -56,10 +59,13 @@ __all__ = [
     "answer_line",
     "audit_entry",
     "backlog_seconds",
+    "before_partition_resume",
     "before_resume",
     "budget_problems",
     "budget_words",
     "contest_words",
+    "foreign_words",
+    "halted_partitions",
     "halting_plan",
     "has_scheduler",
     "how_it_ended",

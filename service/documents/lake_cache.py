@@ -26,6 +26,7 @@ from service.store import (
     ProcessView,
     Reach,
     ScanRecord,
+    SourceProblem,
     Store,
     TableObjective,
     TrendPoint,
@@ -78,6 +79,8 @@ class Lake:
     contested: Mapping[str, Contest]
     trend: Sequence[TrendPoint]
     work: WorkBudget = field(default_factory=WorkBudget)
+    #: what the last search for tables could not read
+    source_problems: Sequence[SourceProblem] = ()
     #: what tables are held to
     objectives: Mapping[str, Sequence[TableObjective]] = field(default_factory=dict)
     #: made of it once, not again for each who looks; whoever sees less of it has none of it
@@ -106,6 +109,7 @@ class Lake:
             # The sum of all tables is nobody's who sees some of them.
             work=self.work.within(reach),
             trend=self.trend if reach.everything else (),
+            source_problems=self.source_problems if reach.everything else (),
         )
 
 
@@ -128,6 +132,7 @@ def read_lake(store: Store, known: Known | None = None) -> Lake:
         },
         trend=store.trend(None),
         work=store.work_budget(),
+        source_problems=store.source_problems(),
         objectives=store.objectives(),
         failed=store.failing(sorted({row.table for row in figures.plans if row.state is PlanState.FAILED})),
     )

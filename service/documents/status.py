@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from service.documents.objectives import budget_problems
 from service.documents.over_time import lake_points, trends
 from service.documents.processes import has_scheduler, nobody_runs_plans, process_list
-from service.documents.tables import contest_words, pause_facts
+from service.documents.tables import contest_words, halted_partitions, pause_facts
 from service.documents.worth import work_document
 from service.modes import PLANNED
 from service.text import percent, plural, share_of, size
@@ -23,13 +23,16 @@ def status(lake: "Lake") -> dict[str, Any]:
 
     ``backlog_seconds`` goes by the speed of the last completed plans and is None without any, and where nobody runs
     plans. ``scheduler`` says whether a process leads scans; without one no table is scanned and no request answered.
-    ``attention`` has the tables that are halted or paused, that are damaged or could not be scanned, of which files
-    can't be read, those whose newest plan failed, those that others write although they are to have a single writer,
-    those whose writers let few plans through, those whose error budgets burn or are used up, those in mode propose or
-    compact of which nobody said how their writers work, and those of which plans wait for approval (``proposed``).
+    ``attention`` has the tables that are halted, or partitions of them, or paused, that are damaged or could not be
+    scanned, of which files can't be read, those whose newest plan failed, those that others write although they are to
+    have a single writer, those whose writers let few plans through, those whose error budgets burn or are used up,
+    those in mode propose or compact of which nobody said how their writers work, and those of which plans wait for
+    approval (``proposed``).
     ``layout`` has the files of the tables in modes propose and compact, and of those in mode observe as they are until
     somebody says so; those that are off are not looked at. ``trends`` say how the tables in modes propose and compact
     changed over 7 and 30 days.
+    ``source_problems`` are the parts of sources that the last search for tables could not read, so that tables there
+    are not known; empty for a caller who may see some tables only.
     ``work`` has the budget of all tables and the plans that are held back.
     """
     from lake.plan import PlanState
@@ -56,6 +59,7 @@ def status(lake: "Lake") -> dict[str, Any]:
         "superseded_files": sum(entry.files for entry in figures.superseded),
         "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
         "halted": list(figures.halted),
+        "halted_partitions": sum(len(table.halted_partitions) for table in figures.tables),
         **pause_facts(figures.pause),
         "paused_tables": [table.name for table in figures.tables if table.paused],
         "attention": [
@@ -63,6 +67,7 @@ def status(lake: "Lake") -> dict[str, Any]:
             for table in figures.tables
             if (entry := _attention(lake, table, proposed[table.name])) is not None
         ],
+        "source_problems": [{"problem": one.problem, "since": one.since} for one in lake.source_problems],
         "notifications_waiting": figures.notifications_waiting,
         "notifications_dead": figures.notifications_dead,
         "leaders": lake.leaders,
@@ -125,18 +130,21 @@ def _attention(lake: "Lake", table: "TableState", proposed: int) -> dict[str, An
     damaged = good.damaged if good is not None else 0
     error = last.error if last is not None and last.outcome != "ok" else None
     overlaps = good.overlaps if good is not None else 0
+    foreign = good.foreign_files if good is not None else 0
     not_planned = good.not_planned if good is not None else None
     contest = lake.contested.get(table.name)
     budgets = budget_problems(lake.objectives.get(table.name, ()), table.mode, lake.figures.taken_at)
-    states = (table.halted, table.quarantined, table.paused)
-    if not any((*states, damaged, error, failed, overlaps, not_planned, contest, proposed, budgets)):
+    states = (table.halted, table.halted_partitions, table.quarantined, table.paused)
+    if not any((*states, damaged, error, failed, overlaps, foreign, not_planned, contest, proposed, budgets)):
         return None
     return {
         "table": table.name, "halted_at": table.halted_at, "halted_reason": table.halted_reason,
+        "halted_partitions": halted_partitions(table),
         "damaged_slices": damaged, "quarantined_files": len(table.quarantined), "scan_error": error,
         "failed_plan": failed and failed.plan_id, "failed_reason": failed and failed.error, "overlaps": overlaps,
         "contested": contest and contest_words(contest),
-        "overlap": good and good.overlap, "not_planned": not_planned, "proposed": proposed, "error_budgets": budgets,
+        "overlap": good and good.overlap, "foreign_files": foreign, "foreign_file": good and good.foreign_file,
+        "not_planned": not_planned, "proposed": proposed, "error_budgets": budgets,
         **pause_facts(table.pause),
     }  # fmt: skip
 
@@ -170,5 +178,6 @@ def answer_line(status: Mapping[str, Any]) -> str:
         *([f"{status['proposed']} to approve"] if status["proposed"] else []),
         f"backlog {size(status['backlog_bytes'])}{left if status['backlog_bytes'] else ''}",
         f"{len(status['halted'])} halted",
+        *([f"{plural(status['halted_partitions'], 'partition')} halted"] if status["halted_partitions"] else []),
     ]
     return " · ".join([*parts, "paused"] if status["paused"] else parts)

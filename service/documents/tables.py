@@ -33,6 +33,22 @@ def halting_plan(reason: str | None) -> str | None:
     return found[1] if found else None
 
 
+def halted_partitions(state: "TableState | None") -> list[dict[str, Any]]:
+    """The partitions of a table that are halted by themselves, the first one first."""
+    halts = sorted(state.halted_partitions.items(), key=lambda item: (item[1].at, item[0])) if state else []
+    return [{"partition": name, "halted_at": halt.at, "halted_reason": halt.reason} for name, halt in halts]
+
+
+def before_partition_resume(table: str, partition: str) -> list[str]:
+    """The command that shows a halted partition's files, the one that settles it, and the one that ends the halt."""
+    named = ["--partition", partition]
+    return [
+        shlex.join(["lakefold", "tables", "explain", table, *named]),
+        shlex.join(["lakefold", "tables", "resolve", table, *named, "--take"]) + " old|new",
+        shlex.join(["lakefold", "resume", table]),
+    ]
+
+
 def before_resume(table: str, reason: str | None) -> list[str]:
     """The commands that tell what halted ``table``, and the one to end the halt with, last."""
     plan = halting_plan(reason)
@@ -55,6 +71,14 @@ def overlap_words(table: str, overlaps: int, overlap: str | None) -> str:
     )
 
 
+def foreign_words(foreign_files: int, foreign_file: str | None) -> str:
+    """Which files of others are among a table's data, and what to do about them."""
+    return (
+        f"{plural(foreign_files, 'file')} of others among its data, left alone, the first {foreign_file}; move them "
+        "out of the table, since its own readers and writers may fail on them"
+    )
+
+
 def table_state_word(table: "ConfiguredTable", state: "TableState | None") -> str:
     """``halted``, ``paused``, or else the table's mode."""
     if state is not None and state.halted:
@@ -71,6 +95,7 @@ def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "S
         "owner": table.owner, "state": table_state_word(table, state), **pause_facts(state.pause if state else None),
         "halted_at": state.halted_at if state else None,
         "halted_reason": state.halted_reason if state else None,
+        "halted_partitions": halted_partitions(state),
         "quarantined": dict(state.quarantined) if state else {}, "scan": scan,
     }  # fmt: skip
 

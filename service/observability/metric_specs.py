@@ -61,6 +61,7 @@ SECTIONS: tuple[Section, ...] = (
                 _TABLE,
                 "Commits of other processes in the last day that met a plan of a table with a single writer.",
             ),
+            _stored("lakefold_table_foreign_files", _TABLE, "Files of others among the data, which are left alone."),
             _stored(
                 "lakefold_table_not_planned",
                 _TABLE,
@@ -89,6 +90,11 @@ SECTIONS: tuple[Section, ...] = (
             _stored("lakefold_table_mode", (*_TABLE, "mode"), "1 for the mode that the table is in."),
             _stored("lakefold_table_paused", _TABLE, "1 while a person has paused the table."),
             _stored("lakefold_table_halted", _TABLE, "1 while the table is halted after an integrity error."),
+            _stored(
+                "lakefold_table_halted_partitions",
+                _TABLE,
+                "Partitions that are halted by themselves, at most 100; `lakefold status` names them.",
+            ),
         ),
     ),
     Section(
@@ -207,7 +213,8 @@ SECTIONS: tuple[Section, ...] = (
                 "lakefold_plan_retries_total",
                 "counter",
                 ("format", "reason"),
-                "Plans that went back to requested, by the error's name.",
+                "Plans that went back to requested, by the error's name. SessionSpoiled: Spark's session was started "
+                "anew, and the attempt does not count.",
             ),
             Spec(
                 "lakefold_plan_leases_expired_total", "counter", ("format",), "Plans taken over from a silent executor."
@@ -302,6 +309,12 @@ SECTIONS: tuple[Section, ...] = (
                 ("role",),
                 "Living processes that do this part: scheduler, executor or api. One that does all counts in each; an "
                 "executor whose Spark is broken does not count.",
+            ),
+            _stored(
+                "lakefold_source_problems",
+                (),
+                "Parts of sources that the last search for tables could not read; tables found there before are not "
+                "scanned, new ones not found.",
             ),
             _stored("lakefold_paused", (), "1 while the whole service is paused."),
             Spec("lakefold_database_errors_total", "counter", (), "Calls to the database that failed."),

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from executors.observer import Observer
 from executors.outcome import Outcome, Result
-from lake.errors import Transient
+from lake.errors import SessionSpoiled, Transient
 from lake.formats import FORMATS
 from lake.plan import AUTO, Claim, PlanKind, Step
 from lake.version import __version__
@@ -86,7 +86,8 @@ class Metrics(Observer):
             self._histogram("planner_look_duration_seconds", format=format_)
             self._counter("planner_look_partitions_total", format=format_)
             self._counter("plan_leases_expired_total", format=format_)
-            self._counter("plan_retries_total", format=format_, reason=Transient.__name__)
+            for retried in (Transient, SessionSpoiled):
+                self._counter("plan_retries_total", format=format_, reason=retried.__name__)
             for kind in PlanKind:
                 self._histogram("plan_wait_seconds", format=format_, kind=kind)
                 for step in Step:

@@ -33,6 +33,7 @@ _LAYOUT: Mapping[str, Callable[["ScanRecord"], float | None]] = {
     "lakefold_table_partitions": lambda scan: scan.partitions,
     "lakefold_table_damaged_slices": lambda scan: scan.damaged,
     "lakefold_table_overlapping_commits": lambda scan: scan.overlaps,
+    "lakefold_table_foreign_files": lambda scan: scan.foreign_files,
     "lakefold_table_not_planned": lambda scan: int(scan.not_planned is not None),
     "lakefold_table_reducible_files": lambda scan: scan.reducible_files,
     "lakefold_table_residual_files": lambda scan: scan.residual_files,
@@ -102,6 +103,7 @@ class StoredFigures(Collector):
         messages = {"waiting": figures.notifications_waiting, "dead": figures.notifications_dead}
         yield _gauge("lakefold_notifications", (((state,), count) for state, count in messages.items()))
         yield _gauge("lakefold_processes", (((role,), _doing(lake, role)) for role in ("scheduler", "executor", "api")))
+        yield _gauge("lakefold_source_problems", [((), len(lake.source_problems))])
         yield _gauge("lakefold_paused", [((), figures.paused)])
         yield _gauge("lakefold_figures_timestamp_seconds", [((), figures.taken_at.timestamp())])
 
@@ -135,6 +137,8 @@ class StoredTables(TableSeries):
         yield _modes(tables)
         yield _family("lakefold_table_paused", names, [int(table.paused) for table in tables])
         yield _family("lakefold_table_halted", names, [int(table.halted) for table in tables])
+        halted = [len(table.halted_partitions) for table in tables]
+        yield _family("lakefold_table_halted_partitions", names, halted)
         yield from _plans(lake.figures)
         asking = {_key(table): 0 for table in tables if table.mode == "propose"}
         formats = dict(names)

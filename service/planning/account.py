@@ -254,6 +254,8 @@ def scan_record(account: Account, seconds: float) -> ScanRecord:
         reducible_bytes=planning.reducible_bytes,
         overlaps=len(overlaps),
         overlap=overlaps[-1].text if overlaps else None,
+        foreign_files=len(snapshot.foreign_files),
+        foreign_file=next(iter(snapshot.foreign_files), None),
     )
 
 

@@ -89,11 +89,18 @@ def _is_fresh(store: "Store", adopter: str) -> bool:
 
 
 def _left_over(store: "Store", entry: Unfinished, *, unknown: bool) -> bool:
-    """Whether a plan of ours ended, nobody works on it any more, and yet it has to be executed."""
-    if not entry.stays or entry.alive or entry.plan_id is None:
+    """Whether a plan of ours ended, nobody works on it any more, and yet it has to be executed.
+
+    Of a plan that this database knows to have ended only an executor that sleeps could still be at work, and it has
+    signed. Of another one every trace counts.
+    """
+    if not entry.stays or entry.plan_id is None:
         return False
     state = store.plan_state(entry.plan_id)
-    return unknown if state is None else state not in LIVE_STATES
+    if state is None:
+        return unknown and not entry.alive
+    at_work = entry.alive if entry.attended is None else entry.attended
+    return state not in LIVE_STATES and not at_work
 
 
 def abandoned(store: "Store", table: str, pending: Sequence[Unfinished]) -> list[Unfinished]:

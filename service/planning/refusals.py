@@ -4,10 +4,15 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake.errors import LakefoldError, one_line
 from lake.formats import load_format
+from lake.model import Snapshot
 from lake.optional import SeenThroughCatalog
 from lake.ports import Capability
 from planner.offers import not_offered
@@ -48,6 +53,20 @@ def refusal(config: Config, store: "Tables", table: ConfiguredTable, state: Tabl
         what, argument = (table.name, f" {table.name}") if state.paused else ("lakefold", "")
         return CommandError(problems.NOT_SERVED, f"{what} is paused {pause.words}; to go on: lakefold resume{argument}")
     return None
+
+
+def without_halted(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
+    """``snapshot`` with the slices of ``halted`` partitions left alone, for the reason why each is halted."""
+    if not halted:
+        return snapshot
+    slices, name = snapshot.slices, snapshot.table.name
+    names = sorted(halted)
+    words = [f"halted: {halted[one]}; after looking into it: lakefold resume {name}" for one in names]
+    index = pc.index_in(slices["partition"].cast(pa.string()), value_set=pa.array(names, pa.string()))
+    reasons = pa.array(words, pa.string()).take(index.combine_chunks())
+    busy = pc.coalesce(reasons, slices["busy_reason"].cast(pa.string()))
+    place, field = slices.schema.get_field_index("busy_reason"), slices.schema.field("busy_reason")
+    return replace(snapshot, slices=slices.set_column(place, field, busy.cast(field.type)))
 
 
 def said_for_compact(table: ConfiguredTable) -> tuple[str, Sequence[str]] | None:

@@ -32,7 +32,7 @@ from service.planning.account import scan_record
 from service.planning.adoption import adopt
 from service.planning.answer import Answer, describe_plan
 from service.planning.proposals import Outdated, all_of, outdated, without_stale
-from service.planning.refusals import refusal, taken, unsaid_in_rules
+from service.planning.refusals import refusal, taken, unsaid_in_rules, without_halted
 from service.planning.rounds import Rounds, digest, partitions_of
 from service.problems import CommandError
 from service.store.views import Request, ScanRecord, TableState
@@ -259,7 +259,7 @@ def _snapshot(
 ) -> Snapshot:
     began = time.monotonic()
     try:
-        return listed(table, partitions)
+        snapshot = listed(table, partitions)
     except (LakefoldError, OSError) as error:
         if remember:
             store.record_scan(
@@ -272,6 +272,7 @@ def _snapshot(
                 )
             )
         raise
+    return without_halted(snapshot, store.halted_partitions(table.ref))
 
 
 def listed(table: ConfiguredTable, partitions: Collection[str] | None = None) -> Snapshot:

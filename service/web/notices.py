@@ -8,12 +8,14 @@ from datetime import datetime
 from lake.plan import PlanState
 from service import documents
 from service.documents.lake_cache import Lake
-from service.store import ScanRecord
+from service.store import ScanRecord, TableState
 from service.text import plural, process_name
-from service.web.words import ago
+from service.web.words import ago, shell
 
 #: the list of plans that wait for approval
 TO_APPROVE = "/plans?proposed=true"
+#: halted partitions of a table that are named one by one
+_PARTITIONS_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,25 @@ def halted(subject: str, text: str, table: str, reason: str | None, href: str = 
     )  # fmt: skip
 
 
+def halted_partitions(subject: str, table: TableState, now: datetime, href: str = "") -> Iterator[Notice]:
+    """The notices that partitions of ``table`` are halted: the first ones, and how many there are more."""
+    halted = documents.halted_partitions(table)
+    for one in halted[:_PARTITIONS_NAMED]:
+        name = one["partition"]
+        yield Notice(
+            tone="bad", subject=subject, href=href,
+            text=f"partition {name} was halted {ago(one['halted_at'], now)}: {one['halted_reason']}. "
+            "Other partitions go on. Look into it before it is resumed:",
+            command=documents.before_partition_resume(table.name, name)[0],
+            links=(("what it means and what to do", "/docs/runbook.md#partitionhalted"),),
+        )  # fmt: skip
+    if (more := len(halted) - _PARTITIONS_NAMED) > 0:
+        command = shell("lakefold", "tables", "show", table.name)
+        yield Notice(
+            tone="bad", subject=subject, href=href, text=f"{plural(more, 'more partition')} halted:", command=command
+        )  # fmt: skip
+
+
 def burning(subject: str, budgets: str, href: str = "") -> Notice:
     """The notice that a table misses its objectives for longer than its error budget allows."""
     links = (("what it means and what to do", "/docs/runbook.md#layoutbudgetburnsfast"),)
@@ -59,8 +80,15 @@ def overlapped(subject: str, scan: ScanRecord, href: str = "") -> Notice:
     return Notice(tone="bad", subject=subject, text=text, href=href, links=(link,))
 
 
-def who_is_missing(lake: Lake) -> Iterator[Notice]:
-    """What is left undone: no scheduler, nobody who runs plans, executors without Spark."""
+def foreign(subject: str, scan: ScanRecord, href: str = "") -> Notice:
+    """The notice that files of others are among a table's data."""
+    text = f"has {documents.foreign_words(scan.foreign_files, scan.foreign_file)}."
+    link = ("what it means and what to do", "/docs/runbook.md#tablehasforeignfiles")
+    return Notice(tone="attention", subject=subject, text=text, href=href, links=(link,))
+
+
+def who_is_missing(lake: Lake, now: datetime) -> Iterator[Notice]:
+    """What is left undone: no scheduler, sources that can't be read, nobody who runs plans, executors without Spark."""
     if not documents.has_scheduler(lake.leaders):
         text = "Nothing is scanned and no request is answered until one is started:"
         yield Notice(tone="attention", subject="No scheduler is running.", text=text, command="lakefold serve")
@@ -70,6 +98,10 @@ def who_is_missing(lake: Lake) -> Iterator[Notice]:
         subject = plural(waiting, "plan") if waiting else "No plan can run:"
         text = f"wait{'s' if waiting == 1 else ''}: {nobody}." if waiting else f"{nobody}."
         yield Notice(tone="attention", subject=subject, text=text, href="/processes")
+    for one in lake.source_problems:
+        link = ("what it means and what to do", "/docs/runbook.md#sourceunreadable")
+        text = f"{one.problem} (first seen {ago(one.since, now)})"
+        yield Notice(tone="attention", subject="Not searched for tables:", text=text, links=(link,))
     for line in documents.work_words(documents.work_document(lake.work)):
         yield Notice(tone="attention", subject="Work waits:", text=line, href="/plans?state=requested")
     for process in lake.processes:

@@ -13,7 +13,17 @@ from service.api.context import Context
 from service.documents.lake_cache import Lake
 from service.store import TableState
 from service.text import plural
-from service.web.notices import TO_APPROVE, Notice, burning, halted, overlapped, waiting_for_a_yes, who_is_missing
+from service.web.notices import (
+    TO_APPROVE,
+    Notice,
+    burning,
+    foreign,
+    halted,
+    halted_partitions,
+    overlapped,
+    waiting_for_a_yes,
+    who_is_missing,
+)
 from service.web.over_time import OverTime
 from service.web.rendering import table_path
 from service.web.table_list import TableListPage
@@ -131,7 +141,7 @@ def _exact(layout: Mapping[str, Any]) -> str:
 
 def notices(lake: Lake, now: datetime) -> list[Notice]:
     """What needs attention, the worst first."""
-    found = list(who_is_missing(lake))
+    found = list(who_is_missing(lake, now))
     tables = [notice for table in lake.figures.tables for notice in _of_table(lake, table, now)]
     tables.sort(key=lambda notice: notice.tone != "bad")
     more = len(tables) - _MOST_NOTICES
@@ -159,6 +169,7 @@ def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
     href = table_path(name)
     if table.halted:
         found.append(halted(name, f"was halted {ago(table.halted_at, now)}", name, table.halted_reason, href))
+    found += halted_partitions(name, table, now, href)
     if scan is not None and scan.outcome != "ok":
         text = f"could not be scanned {ago(scan.taken_at, now)}: {scan.error}"
         found.append(Notice(tone="attention", subject=name, text=text, href=href))
@@ -168,6 +179,8 @@ def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
         found.append(Notice(tone="bad", subject=name, text=text, href=href, command=command))
     if good is not None and good.overlaps:
         found.append(overlapped(name, good, href))
+    if good is not None and good.foreign_files:
+        found.append(foreign(name, good, href))
     if good is not None and good.not_planned:
         found.append(Notice(tone="attention", subject=name, text=f"is not planned: {good.not_planned}.", href=href))
     failed = lake.failed.get(name)

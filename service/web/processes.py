@@ -21,6 +21,6 @@ class ProcessesPage:
 def processes_page(lake: Lake) -> ProcessesPage:
     """The page of one reading."""
     return ProcessesPage(
-        notices=tuple(who_is_missing(lake)),
+        notices=tuple(who_is_missing(lake, lake.figures.taken_at)),
         processes=documents.process_list(lake.processes, lake.leaders, lake.running),
     )

@@ -18,7 +18,7 @@ from service.planning.refusals import said_for_compact
 from service.store import PartitionLayout, PlanView, ScanRecord, TableObjective, TableState
 from service.text import partition_name, plural
 from service.web.charts import Histogram, Trend, histogram, trend
-from service.web.notices import Notice, burning, halted, overlapped
+from service.web.notices import Notice, burning, foreign, halted, halted_partitions, overlapped
 from service.web.over_time import OverTime
 from service.web.overrides import RequestForm
 from service.web.partitions import Place, Strip, Worst, strip_of, worst_of
@@ -145,7 +145,7 @@ def table_page(
         is_scanned=table.mode != "off",
         form=form,
         can_pause=not state.paused,
-        can_resume=state.paused or state.halted or bool(state.quarantined),
+        can_resume=state.paused or state.halted or bool(state.halted_partitions) or bool(state.quarantined),
         commands=(
             shell("lakefold", "tables", "explain", state.name, *only),
             shell("lakefold", "plans", "request", state.name, *only, "--dry-run"),
@@ -179,6 +179,7 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
     found = []
     if state.halted:
         found.append(halted("Halted", ago(state.halted_at, now), state.name, state.halted_reason))
+    found += halted_partitions("Halted", state, now)
     if state.pause is not None:
         text = f"{ago(state.pause.at, now)} {state.pause.words}. Running plans finish; no new ones start."
         found.append(Notice(tone="attention", subject="Paused", text=text))
@@ -190,6 +191,8 @@ def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice
         found.append(Notice(tone="bad", subject="Damaged", text=text, command=shell("lakefold", "verify", state.name)))
     if last is not None and last.overlaps:
         found.append(overlapped("This table", last))
+    if last is not None and last.foreign_files:
+        found.append(foreign("This table", last))
     if (budgets := documents.budget_problems(known.objectives, table.mode, now)) is not None:
         found.append(burning("This table", budgets))
     if last is not None and last.not_planned:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables by source and by a person's word for them, on directories as Hudi lays them out."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,16 @@ from toys.timeline import ToyFormat
 
 from lake.locations import place_of
 from lake.model import CatalogRef, TableRef
+from service import documents
 from service.config.catalog import Catalog
 from service.config.loader import load
+from service.daemon.scheduler import Scheduler
+from service.documents.lake_cache import Lake, read_lake
+from service.observability.metrics import Metrics
+from service.observability.stored_metrics import StoredFigures
 from service.problems import CommandError, ExitCode
+from service.store import Reach
+from service.web.overview import notices
 
 
 def table(base: Path, name: str = "t") -> Path:
@@ -38,6 +48,19 @@ def catalog(tmp_path, monkeypatch):
         return Catalog(load(file), **arguments)
 
     return build
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Act as a user who may read only what all may read: root may read everything."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 def names(catalog: Catalog) -> dict[str, str]:
@@ -149,6 +172,94 @@ def test_a_source_that_cannot_be_resolved_does_not_stop_the_others(catalog, tmp_
     assert gone.startswith("source #1 (gone): ")
     assert "no directory matches" in pattern
     assert "name = 'x' is for one table" in named
+
+
+def test_a_directory_that_cannot_be_searched_hides_no_table_beside_it_and_each_one_is_named(catalog, tmp_path):
+    for name in ("lake/a", "lake/z", "more/one/t", "more/three/t"):
+        table(tmp_path / name)
+    for name in ("lake/half", "lake/deep/half", "more/two"):
+        (tmp_path / name / ".hoodie").mkdir(parents=True)
+    found = catalog('[[sources]]\npath = "lake"\n[[sources]]\npath = "more/*"\n')
+    assert sorted(ref.name for ref in found.refs()) == ["a", "one.t", "three.t", "z"]
+    for number, (source, half) in enumerate(
+        [("#1 (lake)", "lake/deep/half"), ("#1 (lake)", "lake/half"), ("#2 (more/*)", "more/two")]
+    ):
+        assert found.problems[number].startswith(f"source {source}: {tmp_path}/{half} has a directory .hoodie and no ")
+    assert len(found.problems) == 3
+
+
+def test_a_directory_without_permission_is_named_and_lost_found_is_never_searched(catalog, tmp_path):
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.name.startswith(("pytest-", "popen-")) or parent == tmp_path:
+            parent.chmod(0o755)
+    table(tmp_path / "lake/a")
+    for name in ("lost+found", "private"):
+        (tmp_path / "lake" / name).mkdir(mode=0)
+    found = catalog('[[sources]]\npath = "lake"\n')
+    with without_rights():
+        assert names(found) == {"a": "a"}
+    (problem,) = found.problems
+    assert problem.startswith(f"source #1 (lake): {tmp_path}/lake/private/")
+    assert "permission denied for" in problem
+
+
+def test_the_leader_tells_every_process_what_it_could_not_search(catalog, tmp_path, store, run, monkeypatch):
+    monkeypatch.setenv("LAKEFOLD_DATABASE__URL", store.url)
+    table(tmp_path / "lake/a")
+    half = tmp_path / "lake/half/.hoodie"
+    half.mkdir(parents=True)
+    found = catalog('[[sources]]\npath = "lake"\n')
+    metrics = Metrics("scheduler")
+    scheduler = Scheduler(found.config, store, found, metrics, leads=lambda: True, actor="scheduler")
+    scheduler.discover()
+    assert [state.name for state in store.tables()] == ["a"]
+    (first,) = store.source_problems()
+    assert first.problem.startswith(f"source #1 (lake): {tmp_path}/lake/half has a directory .hoodie")
+    scheduler.discover()
+    assert store.source_problems() == [first], "a problem keeps the time at which it was first met"
+    code, out, _ = run("status")
+    assert (code, first.problem in out, "docs/runbook.md#sourceunreadable" in out) == (0, True, True)
+    code, out, error = run("config", "check")
+    assert code == ExitCode.PARTIAL
+    assert out.splitlines()[0].endswith("and 1 problem with sources")
+    assert first.problem in error
+    shown = read_lake(store)
+    (told,) = [notice for notice in notices(shown, datetime.now(UTC)) if notice.subject.startswith("Not searched")]
+    assert first.problem in told.text
+    assert gauge(shown) == 1
+    some = Reach(("other.*",))
+    assert (shown.within(some).source_problems, store.within(some).source_problems()) == ((), [])
+    half.rmdir()
+    scheduler.discover()
+    assert documents.status(read_lake(store))["source_problems"] == []
+    assert gauge(read_lake(store)) == 0
+
+
+def gauge(lake: Lake) -> float:
+    """``lakefold_source_problems`` of a reading."""
+    figures = StoredFigures()
+    figures.publish(lake)
+    (value,) = [one.samples[0].value for one in figures.collect() if one.name == "lakefold_source_problems"]
+    return value
+
+
+def test_of_very_many_problems_the_last_line_says_how_many_more_there_are(store):
+    store.record_source_problems([f"source #1 (lake): {number}" for number in range(250)])
+    lines = [one.problem for one in store.source_problems()]
+    assert (len(lines), lines[-1].partition(" ")[0]) == (101, "150")
+
+
+def test_a_table_that_spark_cannot_describe_hides_no_table_beside_it(catalog):
+    class Broken(Session):
+        def collect(self) -> list[Any]:
+            if self.text.endswith("`plain`"):
+                raise RuntimeError("[TABLE_OR_VIEW_NOT_FOUND] no such file\nmore of it")
+            return super().collect()
+
+    found = catalog('[[sources]]\ncatalog = "spark_catalog"\ndatabase = "sales"\n', spark=Broken)  # type: ignore[arg-type]
+    assert [ref.name for ref in found.refs()] == ["sales.orders"]
+    (problem,) = found.problems
+    assert problem.endswith("`spark_catalog`.`sales`.`plain`: [TABLE_OR_VIEW_NOT_FOUND] no such file")
 
 
 def test_a_table_is_found_by_name_by_the_unique_end_of_it_and_by_path(catalog, tmp_path, monkeypatch):

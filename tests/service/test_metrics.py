@@ -133,6 +133,17 @@ def test_d1_damaged_slices_are_a_gauge_and_a_table_that_needs_a_person(metrics, 
     assert (entry["table"], entry["damaged_slices"], entry["halted_at"]) == (TABLE.name, 2, None)
 
 
+def test_files_of_others_are_a_gauge_and_a_table_that_needs_a_person(metrics, store):
+    store.register(TABLE, "compact")
+    store.record_scan(scan_of(taken_at=datetime.now(UTC), foreign_files=2, foreign_file="dt=1/junk.parquet"))
+    assert value(published(metrics, store), "table_foreign_files", **WHERE) == 2
+    (entry,) = documents.status(read_lake(store))["attention"]
+    assert (entry["foreign_files"], entry["foreign_file"]) == (2, "dt=1/junk.parquet")
+    store.record_scan(scan_of(taken_at=datetime.now(UTC)))
+    assert value(published(metrics, store), "table_foreign_files", **WHERE) == 0
+    assert documents.status(read_lake(store))["attention"] == []
+
+
 def test_d9_a_table_that_could_not_be_scanned_or_whose_newest_plan_failed_needs_a_person(metrics, store):
     store.register(TABLE, "compact")
     store.record_scan(ScanRecord(table=TABLE.name, taken_at=datetime.now(UTC), outcome="error", error="unreadable"))

@@ -155,6 +155,22 @@ def test_a_halted_table_leads_to_its_plan_and_to_a_look_at_its_rows_before_it_is
     assert f"{look}then lakefold resume {TABLE.name} (docs/runbook.md#tablehalted)" in words
 
 
+def test_halted_partitions_are_named_with_the_command_that_settles_each_and_no_more_than_five(store, told):
+    store.register(TABLE, "compact")
+    for number in range(7):
+        store.halt_partition(TABLE, f"dt={number}", "both overwritten: which one is later?")
+    found = status(store)
+    assert (found["halted"], found["halted_partitions"]) == ([], 7)
+    assert documents.answer_line(found).endswith("0 halted · 7 partitions halted")
+    words = told("status")
+    assert f"{TABLE.name}, partition dt=0, was halted" in words
+    assert f"lakefold tables resolve {TABLE.name} --partition dt=0 --take old|new" in words
+    assert f"{TABLE.name}: 2 more partitions halted; lakefold tables show {TABLE.name}" in words
+    assert "partition dt=6" not in words
+    store.resume(TABLE.name, "ada")
+    assert status(store)["attention"] == []
+
+
 def test_a_plan_that_a_writer_cancelled_reads_as_routine_and_one_of_a_person_names_the_person(store, told):
     plan = waiting(store)
     store.cancel(store.claim("e"), "a writer changed a.parquet", actor="e")
@@ -181,6 +197,14 @@ def test_a_second_writer_and_a_table_whose_writers_nobody_described_need_attenti
     )
     assert "lakefold verify a --rows" in words
     assert "b is not planned: mode compact has to be told how writers work" in words
+
+
+def test_files_of_others_are_named_in_status_with_what_to_do(store, told):
+    scanned(store, "a", "compact", replace(FOUND, foreign_files=2, foreign_file="dt=1/junk.parquet"))
+    assert (
+        "a has 2 files of others among its data, left alone, the first dt=1/junk.parquet; move them out of the table, "
+        "since its own readers and writers may fail on them (docs/runbook.md#tablehasforeignfiles)"
+    ) in told("status")
 
 
 def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(store, told):

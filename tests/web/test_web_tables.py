@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import pytest
 from api_toys import client_of, context_at
 from sqlalchemy import update
-from web_lake import HOSTILE, register, scan, sizes
+from web_lake import HOSTILE, register, scan, sizes, table
 from web_pages import read
 
 from planner.objectives import Judgement, Objective
@@ -82,6 +82,23 @@ def test_objectives_are_told_by_the_page_of_their_table_the_list_status_and_api(
         words = read(client, "/tables/a.b").words
         assert "its error budget is used up" in words
         assert "goal 99.9 % of 28 d" in words
+
+
+def test_halted_partitions_are_named_on_the_first_page_and_on_that_of_their_table(tmp_path):
+    fresh = context_at(tmp_path)
+    register(fresh.store, "a.b", "compact", scan("a.b", sizes(9, MIB), ago=HOUR))
+    for number in range(6):
+        fresh.store.halt_partition(table("a.b"), f"dt={number}", "both overwritten")
+    with client_of(fresh) as client:
+        for address in ("/", "/tables/a.b"):
+            words = read(client, address).words
+            assert re.search(r"partition dt=0 was halted .+: both overwritten\. Other partitions go on\.", words)
+            assert "lakefold tables explain a.b --partition dt=0" in words
+            assert ("1 more partition halted: lakefold tables show a.b" in words, "dt=5" in words) == (True, False)
+        assert "Resume table" in read(client, "/tables/a.b").words
+        found = client.get("/v1/tables/a.b").json()["halted_partitions"]
+        assert [(one["partition"], one["halted_reason"]) for one in found][-1] == ("dt=5", "both overwritten")
+        assert client.get("/docs/runbook.md#partitionhalted").status_code == 200
 
 
 def test_each_column_orders_the_list_and_the_other_way_round_when_it_does_already(page):
