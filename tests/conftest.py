@@ -10,11 +10,13 @@ import sys
 import uuid
 import zlib
 from collections.abc import Generator, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hadoop
 import hive_metastore
+import hypothesis
 import postgres
 import pytest
 import sqlite_engines
@@ -25,6 +27,7 @@ from scheduling import ByWhatIsRunning
 from support import BUNDLE, HEAP, LOCAL_FILES, ONE_BUNDLE, SOAK, jvm_options, needs_server, take_figures
 
 from lake import s3
+from lake.formats.hive import unfinished
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +39,11 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
 if LOCAL_FILES.exists():
     os.environ.setdefault("SPARK_DIST_CLASSPATH", str(LOCAL_FILES))
 sqlite_engines.install()
+# How long an example takes depends on what else runs; speed is measured in bench/.
+hypothesis.settings.register_profile("lakefold", deadline=None)
+hypothesis.settings.load_profile("lakefold")
 RELIABILITY = Path(__file__).parent.parent / "docs" / "reliability.md"
+_MEASURED = "## Measured\n"
 
 
 _FIGURE = "figure"
@@ -169,12 +176,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         # A whole run starts from an empty table; a run of some of the tests renews their rows and leaves the others.
         config = terminalreporter.config
         whole = config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword
-        known = [] if whole else RELIABILITY.read_text().splitlines()
+        kept, _, measured = RELIABILITY.read_text().partition(_MEASURED)
+        known = [] if whole else measured.splitlines()
         rows = dict(line.strip("| ").split(" | ", 1) for line in known if line.startswith("| ") and " | " in line)
         rows.pop("what was done", None)
         rows.update(figures)
         lines = [
-            "# Reliability",
+            kept + _MEASURED,
             "",
             "Written by `make soak` or some of its tests alone; `make test` runs the same tests with smaller counts.",
             "How to replay a simulated seed: [CONTRIBUTING](../CONTRIBUTING.md#simulation).",
@@ -184,6 +192,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             *(f"| {subject} | {figure} |" for subject, figure in sorted(rows.items())),
         ]
         RELIABILITY.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(autouse=True)
+def _files_settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test has just written is whole."""
+    monkeypatch.setattr(unfinished, "SETTLED_AFTER", timedelta())
 
 
 @pytest.fixture(autouse=True)

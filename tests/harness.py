@@ -41,6 +41,8 @@ class Installation:
     on_conflict: str = "plan_wins"
     #: tables by name; without any, every table under ``lake`` under the name it has itself
     tables: Mapping[str, Path] = field(default_factory=dict)
+    #: more variables of every process that is started
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lake.mkdir(parents=True, exist_ok=True)
@@ -96,7 +98,11 @@ class Installation:
         env = {key: value for key, value in os.environ.items() if not key.startswith("LAKEFOLD_")}
         if "LAKEFOLD_CACHE" in os.environ:
             env["LAKEFOLD_CACHE"] = os.environ["LAKEFOLD_CACHE"]
-        return env | {"LAKEFOLD_CONFIG": str(self.config), "LAKEFOLD_FAILPOINTS": failpoints, "NO_COLOR": "1"}
+        return (
+            env
+            | dict(self.variables)
+            | {"LAKEFOLD_CONFIG": str(self.config), "LAKEFOLD_FAILPOINTS": failpoints, "NO_COLOR": "1"}
+        )
 
     def run(
         self, *arguments: str, failpoints: str = "", expect: int | None = 0, timeout: float = 300

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes sure that the programs some tests start are installed: a PostgreSQL server, Prometheus and its promtool. Starts
+# Makes sure that the programs some tests start are installed: a PostgreSQL server, Prometheus and its promtool, and
+# libfaketime, which gives a process a clock of its own. Starts
 # nothing, says nothing where all is there, and never fails: what could not be installed is named here and again by
 # each test that is skipped for it.
 set -uo pipefail
@@ -14,12 +15,14 @@ have_postgres() {
   return 1
 }
 have_chromium() { command -v chromium >/dev/null || command -v chromium-browser >/dev/null; }
+have_faketime() { compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null; }
 have_prometheus() { command -v prometheus >/dev/null && command -v promtool >/dev/null; }
 
 missing=()
 have_postgres || missing+=(postgresql)
 have_prometheus || missing+=(prometheus)
 have_chromium || missing+=(chromium)
+have_faketime || missing+=(faketime)
 [[ ${#missing[@]} == 0 ]] && exit 0
 
 give_up() {
@@ -50,4 +53,4 @@ install() {
 }
 install || { timeout 120 apt-get update -qq >"$work/update" 2>&1; install; } ||
   give_up "apt-get install failed: $(grep -m1 '^E:' "$work/log" || tail -n1 "$work/log")"
-have_postgres && have_prometheus && have_chromium || give_up "apt-get installed it, but its programs are not there"
+have_postgres && have_prometheus && have_chromium && have_faketime || give_up "apt-get installed it, but its programs are not there"

@@ -307,3 +307,15 @@ def test_what_is_left_to_another_test_is_left_to_one_that_make_test_runs():
         file, _, test = by.partition("::")
         assert re.search(rf"^(?:class|def) {test}\b", tests.get(ROOT / file, ""), re.MULTILINE), f"{name}: no {by}"
         assert by not in left, f"{path.name}: {name} is left to {by}, which make test leaves to yet another one"
+
+
+def test_every_test_that_the_table_of_hazards_names_exists():
+    page = (ROOT / "docs" / "reliability.md").read_text().partition("## Measured")[0]
+    named = re.findall(r"`(tests/[\w/]+/test_\w+\.py)(?:::(test_\w+))?`", page)
+    assert len(named) > 30
+    missing = [
+        f"{path}::{function}"
+        for path, function in named
+        if not (file := ROOT / path).is_file() or (function and f"def {function}(" not in file.read_text())
+    ]
+    assert missing == []

@@ -19,7 +19,7 @@ from databases import sqlite_at
 from harness import hive_installation, stop_group
 from hive_metastore import MetastoreServer
 from hive_race.ledger import Judge, Ledger, Read, in_short
-from hive_race.readers import FreshReader
+from hive_race.readers import FreshReader, read_table
 from support import SOAK, record_figure
 from waiting import wait_for
 
@@ -96,7 +96,7 @@ def test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partiti
     )  # fmt: skip
     writer = Writer(tmp_path, metastore, table, kind, "seed")
     log, daemon = tmp_path / "daemon.log", None
-    reader = FreshReader(metastore.uri, table, writer.writes, every=0.5)
+    reader = FreshReader(lambda: read_table(metastore.uri, table), writer.writes, every=0.5)
     reader.start()
     try:
         wait_for(lambda: writer.is_ready, lambda: f"a table: {writer.said}", 180, every=0.2)

@@ -169,6 +169,7 @@ def test_a_writers_ledger_equals_the_table_after_every_plan(kind, on_conflict, s
             home=tmp_path,
             url=url,
             on_conflict=on_conflict,
+            write_options={"hoodie.clean.automatic": "false"},
             # Retention is what protects a reader: longer than the comparison's own queries take.
             policy={"scan_interval": "1s", "sweep_interval": "1s", "retention": "20s", "compact_log_files": 2},
             daemon={"clean_interval": "2s"},

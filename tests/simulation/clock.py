@@ -22,16 +22,22 @@ class Process:
     def __init__(self, name: str, skew: float = 0.0) -> None:
         self.name, self.skew = name, skew
         self.dead = False
-        #: stopped until then, and unaware of it afterwards
-        self.asleep_until = 0.0
+        #: stopped from then until then, and unaware of it afterwards
+        self.asleep_since = self.asleep_until = 0.0
         self.tasks: list[Task] = []
-        #: what its round of cleaning goes by, in seconds
-        self.retention = 0.0
+        #: what its rounds of cleaning and of the tables' services go by, in seconds
+        self.retention = self.services_retention = 0.0
         #: locks that keep only its own threads apart, where a defect says so
         self.locks: dict[str, Any] = {}
 
     def __str__(self) -> str:
         return self.name
+
+    def sleeps(self, now: float, seconds: float) -> None:
+        """Stop for so long from ``now`` on, or for as long as it is stopped already."""
+        if self.asleep_until <= now:
+            self.asleep_since = now
+        self.asleep_until = max(self.asleep_until, now + seconds)
 
 
 class Task:

@@ -22,6 +22,7 @@ from planner.policy import SizingPolicy
 from service.store.errors import PartitionsTaken, StoreError
 from simulation.clock import Process
 from simulation.script import PARTITIONS, Bug
+from simulation.shapes.locations.table import LocationsTable
 from simulation.shapes.staged import StagedTable
 from simulation.table import Table
 
@@ -50,6 +51,10 @@ class Daemon:
         if loops:
             for every, loop in ((18, self._rescue), (14, self._scan), (20, self._clean), (25, self._sweep)):
                 self._loop(every, loop)
+            if any(isinstance(table, LocationsTable) for table in world.tables.values()):
+                self._loop(10, self._put_back)
+            if any(table.setup.services for table in world.tables.values()):
+                self._loop(15, self._services)
 
     def _work(self, settings: WorkerSettings) -> None:
         Worker(
@@ -77,7 +82,7 @@ class Daemon:
 
     def _scan(self) -> None:
         if not self.world.healing:
-            for table in self.world.tables.values():
+            for table in list(self.world.tables.values()):
                 self._plan(table)
 
     def _plan(self, table: Table) -> None:
@@ -126,7 +131,7 @@ class Daemon:
         return len(set(small)) < len(small)
 
     def _clean(self) -> None:
-        for table in self.world.tables.values():
+        for table in list(self.world.tables.values()):
             state = self.store.tables[table.name]
             held = "halted" if state.halted is not None else "paused" if state.paused else None
             self.process.retention = self.world.retention
@@ -145,8 +150,33 @@ class Daemon:
             if report.deleted:
                 self.world.tell(f"cleaned {len(report.deleted)} files of {table.name}")
 
+    def _put_back(self) -> None:
+        """The duty to partitions that plans have moved: halted or not, under whatever name."""
+        for table in list(self.world.tables.values()):
+            if isinstance(table, LocationsTable) and table.parameters and self.may_put_back(table):
+                before = {name: since for name, since in table.owed.items() if not table.unfinished(name)}
+                self.world.formats(table.shape).put_back(table.ref)  # type: ignore[attr-defined]
+                still = {name: since for name, since in before.items() if not table.unfinished(name)}
+                self.world.watch.put_right(table, still)
+            elif isinstance(table, LocationsTable):
+                self.world.watch.put_right(table, dict(table.owed))
+
+    def may_put_back(self, table: Table) -> bool:
+        """Whether nothing forbids it; a halt forbids rewriting only."""
+        return True
+
+    def _services(self) -> None:
+        """The table's own services, as ``service.daemon.upkeep`` has them run."""
+        for table in list(self.world.tables.values()):
+            state = self.store.tables[table.name]
+            if table.setup.services and not state.paused and state.halted is None:
+                self.process.services_retention = self.world.retention
+                retained = [due.version for due in self.store.superseded(table.ref)]
+                with self.world.formats(table.shape).writer(table.ref, None) as writer:
+                    writer.maintain(("clean",), retained)
+
     def _sweep(self) -> None:
-        for table in self.world.tables.values():
+        for table in list(self.world.tables.values()):
             left = any(i.plan_id is not None for i in table.pending()) or self.store.ended_without_commit(table.ref)
             left = (
                 left

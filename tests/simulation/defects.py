@@ -13,12 +13,14 @@ import executors.run
 from executors.leftovers import Leftovers
 from lake.errors import LeaseLost
 from lake.plan import Commit, PlanState
+from simulation.daemons import Daemon
 from simulation.port import ModelFormat
 from simulation.records import Row
-from simulation.shapes.locations.port import LocationsWriter
+from simulation.shapes.locations.port import LocationsFormat, LocationsWriter
+from simulation.shapes.locations.table import LocationsTable
 from simulation.shapes.staged import StagedFormat, StagedWriter
 from simulation.shapes.timeline.port import TimelineFormat, TimelineWriter
-from simulation.shapes.timeline.table import TableLock, TimelineTable
+from simulation.shapes.timeline.table import FIRST_TIME, TableLock, TimelineTable
 from simulation.shapes.versions.port import VersionsWriter
 from simulation.shapes.versions.table import VersionsTable
 from simulation.store import ModelStore
@@ -42,7 +44,11 @@ def _earliest_of_completed(writer: TimelineWriter, victims: tuple[str, ...]) -> 
 
 
 def _text_order(table: TimelineTable, number: int) -> str:
-    return str(number + 93)
+    return str(number - FIRST_TIME + 9_000)
+
+
+def _retained_as_archived(writer: TimelineWriter, versions: Any) -> str:
+    return writer.earliest([version.path for version in versions])
 
 
 # Who is kept apart from whom.
@@ -102,6 +108,22 @@ def _withdraw_whatever_there_is(left: Any, writer: TimelineWriter, instants: obj
 
 def _no(*_: object) -> bool:
     return False
+
+
+def _yes(*_: object) -> bool:
+    return True
+
+
+def _is_not_halted(daemon: Daemon, table: Table) -> bool:
+    return daemon.store.tables[table.name].halted is None
+
+
+def _of_todays_name(format_: LocationsFormat, table: LocationsTable, partition: str) -> set[str]:
+    return {one.location for one in table.earlier if one.partition == partition and one.table == table.name}
+
+
+def _nothing(*_: object) -> None:
+    """In the place of a question."""
 
 
 @contextmanager
@@ -176,6 +198,19 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "no-compare-and-set": replaced(VersionsTable, "is_taken", _no),
         "withdrawn-without-a-version": replaced(VersionsWriter, "withdraw", lambda writer, wanted: ()),
         "left-by-the-log-alone": replaced(VersionsTable, "needed", lambda table: set()),
+        "clock-behind-the-table": replaced(TimelineWriter, "is_behind", _no),
+        "clock-ahead-of-the-storage": replaced(TimelineWriter, "is_ahead", _no),
+        "pending-restore-unseen": replaced(TimelineWriter, "look_at_owner", _nothing),
+        "lock-not-confirmed": replaced(TimelineWriter, "confirm", _nothing),
+        "index-as-it-was-at-the-opening": replaced(TimelineWriter, "look_at_properties", _nothing),
+        "clean-promises-too-much": replaced(TimelineWriter, "retained_from", _retained_as_archived),
+        "services-trust-the-database": replaced(TimelineWriter, "kept_by_timeline", lambda writer: set()),
+        "old-cleans-run-without-a-look": replaced(TimelineWriter, "is_of_use", _yes),
+        "one-table-looked-at": replaced(LocationsFormat, "of_other_tables", lambda format_, table: ()),
+        "pointed-back-taken-for-its-owners-move": replaced(LocationsFormat, "is_pointed_back", _no),
+        "halt-ends-the-duty": replaced(Daemon, "may_put_back", _is_not_halted),
+        "moves-known-by-name": replaced(LocationsFormat, "earlier_locations", _of_todays_name),
+        "unfinished-file-carried": replaced(LocationsFormat, "unfinished", lambda format_, table, partition: ()),
         "first-retention-counts": replaced(ModelStore, "close_replaced_again", _no),
     }
 )

@@ -41,12 +41,12 @@ class CopyRows:
             (output,) = task.outputs
             rows = self.world.worked_on(rows)
             _, name, path = output.split("/", 2)
-            self.world.tables[name].create(path, rows)
+            self.world.known_as(name).create(path, rows)
             yield Written(group=task.group, path=output, bytes=len(rows), rows=len(rows))
 
     def _read(self, task: Task, full: str) -> File:
         _, name, path = full.split("/", 2)
-        file = self.world.tables[name].files.get(path)
+        file = self.world.known_as(name).files.get(path)
         if file is None or file.bytes != file.written:
             bad = LeftOut(group=task.group, reason=f"{full} can't be read", quarantine=(full,))
             raise Conflict(bad.reason, (bad,))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake.errors import Conflict, Integrity, Transient
+from lake.errors import Conflict, Integrity, Rejected, Transient
 from lake.model import SLICES_SCHEMA, FileSlice, Snapshot, TableRef
 from lake.plan import ClusteringGroup, LeftOut, OutputFile, Plan, Progress, SupersededVersion
 from lake.ports import Capability, Journal, Prepared, Report, Rewrite, SessionNeeds
@@ -56,7 +56,10 @@ class ModelFormat:
 
     def table(self, ref: TableRef) -> Table:
         """The table of a reference, as it was planned or as it is registered."""
-        return self.world.tables[ref.name]
+        found = self.world.tables.get(ref.name)
+        if found is None:
+            raise Rejected(f"there is no table {ref.name}")
+        return found
 
     def newest(self, table: Any) -> str:
         """The last commit of a table."""

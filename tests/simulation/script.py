@@ -79,6 +79,8 @@ class TableSetup:
     indexed: bool
     on_conflict: OnConflict
     concurrency: Concurrency
+    #: lakefold runs the table's own cleaner, too
+    services: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +138,9 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
     "superseded_deletable": (4, _ASKED),
     "superseded_closed": (6, _ASKED),
     "late files": (6, _ASKED),
+    "maintain": (5, (Transient, Conflict, Bug)),
+    "put back": (6, _ASKED),
+    "last call": (10, (Transient, Conflict, Bug)),
     "remove late files": (1, (Transient, Conflict, Bug)),
     "delete": (3, (Transient, Conflict, Bug)),
     "delete file": (6, (Transient,)),
@@ -155,15 +160,18 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
 WRITER_SITES = {"write": 10, "write commit": 8, "write clean": 3}
 #: what is not there for every shape
 _ONLY = {
-    **dict.fromkeys(("pending", "unfinished", "late files", "remove late files"), ("timeline",)),
+    **dict.fromkeys(
+        ("pending", "unfinished", "late files", "remove late files", "maintain", "last call"), ("timeline",)
+    ),
     **dict.fromkeys(("left of", "leftovers", "nothing_left", "keep", "renew", "release"), ("locations", "versions")),
-    **dict.fromkeys(("carry", "swap"), ("locations",)),
+    **dict.fromkeys(("carry", "swap", "put back"), ("locations",)),
     "create version": ("versions",),
 }
 _WEIGHTS = {
     "swap": 4,
     "create version": 4,
     "commit": 6,
+    "last call": 4,
     "complete": 4,
     "discard": 3,
     "committed": 3,
@@ -175,9 +183,19 @@ _CHOICES = [site for site in SITES for _ in range(_WEIGHTS.get(site, 1))]
 #: faults that come together find more: each run prefers the sites of one of these stretches of the way
 _NEAR = (
     ("prepare", "rewrite", "rewrite group", "prove", "step", "heartbeat", "claim"),
-    ("commit", "swap", "create version", "committed", "heartbeat", "complete", "stay", "close"),
+    ("commit", "last call", "swap", "create version", "committed", "heartbeat", "complete", "stay", "close"),
     ("discard", "withdraw", "pending", "left of", "leftovers", "heartbeat", "requeue", "expired", "committed"),
-    ("delete", "delete file", "mark_deleted", "due", "superseded_deletable", "superseded", "keep", "renew"),
+    (
+        "delete",
+        "last call",
+        "delete file",
+        "mark_deleted",
+        "due",
+        "superseded_deletable",
+        "superseded",
+        "keep",
+        "renew",
+    ),
     tuple(_CHOICES),
 )
 PROCESSES = ("daemon-1", "daemon-2", "executor-3")
@@ -208,6 +226,7 @@ def _setup(random: Random) -> Setup:
             concurrency=Concurrency.SINGLE_WRITER
             if shape == "timeline" and random.random() < 0.25
             else Concurrency.OCC,
+            services=shape == "timeline" and random.random() < 0.3,
         )
         for number in range(1, 2 if random.random() < 0.75 else 3)
     )
@@ -216,7 +235,7 @@ def _setup(random: Random) -> Setup:
     return Setup(
         tables=tables,
         retention=random.choice((5.0, 20.0, 45.0)),
-        skews=tuple(random.choice((0.0, 0.0, -90.0, 90.0)) for _ in range(5)),
+        skews=_skews(random),
         second_lakefold=not alone and random.random() < 0.08,
         real_planner=random.random() < 0.03,
         max_attempts=random.choice((2, 5)),
@@ -227,9 +246,15 @@ def _setup(random: Random) -> Setup:
     )
 
 
+def _skews(random: Random) -> tuple[float, ...]:
+    """What the clocks of lakefold's hosts are ahead: mostly nothing, sometimes a little, minutes, or a wrong zone."""
+    chosen = random.choice(((0.0,), (0.0,), (0.0, 0.6, -0.6), (0.0, 0.0, -90.0, 90.0, -32_400.0, 32_400.0)))
+    return tuple(random.choice(chosen) for _ in range(5))
+
+
 _KINDS = {
     "timeline": ("insert",) * 3 + ("upsert",) * 2 + ("delete", "tidy", "tidy", "cluster", "overwrite"),
-    "locations": ("insert",) * 9 + ("upsert", "delete", "cluster", "overwrite"),
+    "locations": ("insert",) * 9 + ("upsert", "delete", "cluster", "overwrite", "load", "point back"),
     "versions": ("insert",) * 3 + ("upsert",) * 2 + ("delete", "tidy", "tidy", "cluster", "overwrite"),
 }
 """What writers do to tables of each shape; in a partition of ``locations`` little else leaves several files."""
@@ -250,8 +275,9 @@ def _writes(random: Random, table: TableSetup) -> list[Item]:
             what = random.choice(kinds)
             acts.append(Act(at, who, what, table.name, random.randrange(1 << 30)))
             at += random.expovariate(1 / 11)
-    if random.random() < 0.15:
-        acts.append(Act(random.random() * HORIZON, WRITERS[0], "savepoint", table.name, 0))
+    if random.random() < 0.2:
+        number = random.randrange(1 << 30)
+        acts.append(Act(random.random() * HORIZON, WRITERS[0], "savepoint", table.name, number))
     return acts
 
 
@@ -284,6 +310,7 @@ def _fault(random: Random, near: Sequence[str], everywhere: Sequence[str]) -> It
 _PEOPLE = {
     "cancel": 4, "retry": 2, "pause": 1, "concurrency": 1, "retention": 1, "lose a file": 2, "cut a file": 1,
     "unmount": 2, "release savepoints": 1, "restore the database": 1, "spoil": 1, "restore the table": 2,
+    "roll back": 2, "switch the index": 2, "share": 2, "halt": 1, "rename": 1,
 }  # fmt: skip
 _WHATS = [what for what, weight in _PEOPLE.items() for _ in range(weight)]
 

@@ -180,22 +180,23 @@ class ModelStore(JournalParts):
         return commit.superseded
 
     @transaction
-    def requeue(self, claim: Claim, error: str) -> bool:
+    def requeue(self, claim: Claim, error: str, *, counts: bool = True) -> bool:
         """See the port."""
         row = self.hold(claim)
         if row.cancel_asked:
             self._move(row, PlanState.CANCELLED)
             return False
-        if row.attempts >= self.settings.max_attempts:
+        if counts and row.attempts >= self.settings.max_attempts:
             self._move(row, PlanState.FAILED)
             return False
-        wait = min(self.settings.backoff * 2 ** (row.attempts - 1), self.settings.backoff_max)
+        row.attempts -= not counts
+        wait = min(self.settings.backoff * 2 ** max(row.attempts - 1, 0), self.settings.backoff_max)
         row.not_before = self.now() + wait
         self._move(row, REQUESTED)
         return True
 
     @transaction
-    def fail(self, claim: Claim, error: str, *, halt: bool = False) -> None:
+    def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
         """See the port."""
         row = self.hold(claim)
         self._move(row, PlanState.FAILED)

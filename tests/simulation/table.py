@@ -108,13 +108,24 @@ class Table:
     _sums: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
     _bare: dict[str, Slice] = field(default_factory=dict)
     _ref: TableRef | None = None
+    #: partitions whose readers see, for a while and by a writer's doing, other rows than the ledger has
+    owed: dict[str, float] = field(default_factory=dict)
+    #: what it was called at first, by which the model knows it
+    first_name: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.concurrency = self.setup.concurrency
+        self.concurrency, self.first_name = self.setup.concurrency, self.setup.name
+
+    def end_sharing(self) -> None:
+        """Other tables are dropped that read files of this one."""
+
+    def of_other_tables(self) -> Collection[str]:
+        """The files that other tables read."""
+        return ()
 
     @property
     def name(self) -> str:
-        """What it is registered as."""
+        """What it is registered as, today."""
         return self.setup.name
 
     @property

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must hold after every step, and at the end of a run when everything has healed."""
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lake.plan import LIVE_STATES, Commit, Plan, PlanState, SupersededVersion
-from simulation.table import Attempt, Table
+from simulation.table import Attempt, Table, sum_of
 
 if TYPE_CHECKING:
     from simulation.records import Row, SupersededRow
@@ -36,7 +37,9 @@ class Watch:
 
     def changed(self, table: Table) -> None:
         """Readers see what the writers' completed commits add up to."""
-        back = self.replaced.get(table.name, set()) & table.live().keys()
+        if table.owed:
+            return  # until lakefold has put right what a writer has pointed elsewhere
+        back = self.replaced.get(table.first_name, set()) & table.live().keys()
         if back:
             self.violated("resurrected", f"{table.name}: replaced {sorted(back)[0]} is live again")
         if table.visible_sum() != table.ledger_sum & _MASK:
@@ -69,23 +72,24 @@ class Watch:
             row = store.plans.get(plan_id)
             if row is not None and row.state in (PlanState.FAILED, PlanState.CANCELLED) and not self.world.set_back:
                 self.violated("committed after its end", f"plan {plan_id} is {row.state} and commits")
-        self.replaced.setdefault(table.name, set()).update(groups)
+        self.replaced.setdefault(table.first_name, set()).update(groups)
         for group in groups:
             if table.damaged.get(group, looked_at + 1) <= looked_at:
                 self.violated("damage rewritten", f"{table.name}: {group} was damaged and {name} rewrote it")
         for version in commit.superseded:
-            self.superseded_at[table.name + version.path] = self.world.scheduler.now
+            self.superseded_at[table.first_name + version.path] = self.world.scheduler.now
         self.world.tell(f"{name} of plan {plan_id} is committed to {table.name}")
 
     def ended(self, row: "Row") -> None:
         """Nothing ends without a commit while its commit is in the table; a database set back puts that right later."""
-        if row.plan.plan_id in self.commits and not self.world.set_back:
+        is_known = row.plan.table.name in self.world.tables
+        if row.plan.plan_id in self.commits and is_known and not self.world.set_back:
             text = f"plan {row.plan.plan_id} is {row.state}, {self.commits[row.plan.plan_id]} is its commit"
             self.violated("ended though committed", text)
 
     def undone(self, table: Table, attempts: Collection[Attempt], groups: Collection[str]) -> None:
         """A restore took these back, pending ones too: the groups that they replaced are live by right."""
-        self.replaced.get(table.name, set()).difference_update(groups)
+        self.replaced.get(table.first_name, set()).difference_update(groups)
         for attempt in attempts:
             if attempt.plan_id is not None:
                 self.commits.pop(attempt.plan_id, None)
@@ -125,6 +129,8 @@ class Watch:
             return
         if path in table.saved_paths():
             self.violated("saved file deleted", f"{table.name}: {path}")
+        if path in table.of_other_tables():
+            self.violated("another table's file deleted", f"{table.name}: {path}")
         if piece is not None and (piece.base is file or file in piece.logs):
             self.violated("live file deleted", f"{table.name}: {path}")
 
@@ -133,9 +139,48 @@ class Watch:
         here = self.world.scheduler.current
         retention = here.process.retention if here is not None else 0.0
         for version in versions:
-            age = self.world.scheduler.now - self.superseded_at.get(table.name + version.path, self.world.scheduler.now)
+            age = self.world.scheduler.now - self.superseded_at.get(
+                table.first_name + version.path, self.world.scheduler.now
+            )
             if age < retention:
                 self.violated("deleted early", f"{table.name}: {version.path} after {age:.1f} s")
+
+    def serviced(self, table: "TimelineTable", victims: Collection[str]) -> None:
+        """What the table's services delete was superseded by no plan, or as long ago as the retention in force."""
+        here = self.world.scheduler.current
+        retention = here.process.services_retention if here is not None else 0.0
+        for path in victims:
+            age = self.world.scheduler.now - self.superseded_at.get(table.first_name + path, -math.inf)
+            if age < retention:
+                self.violated("deleted early", f"{table.name}: {path} by a service, after {age:.1f} s")
+
+    def saved(self, table: "TimelineTable", paths: Collection[str]) -> None:
+        """What a savepoint keeps from its announcement on is there when it completes."""
+        missing = sorted(set(paths) - table.files.keys())
+        if missing:
+            self.violated("saved file deleted", f"{table.name}: {missing[0]}, of a savepoint that was pending")
+
+    def cleaned(self, table: "TimelineTable") -> None:
+        """A reader of an older state that the table still promises reads what the ledger had then."""
+        if table.unreadable:
+            return
+        promised = max(table.retained_from, min(table.timeline, default=""))
+        points = [i.time for i, _ in table.history if i.time >= promised and i.action != "clean"]
+        for time in sorted(points)[:2]:
+            found = sum(sum_of(piece.rows()) for piece in table.view_at(time).values()) & _MASK
+            if found != sum_of(table.ledger_at(time)) & _MASK:
+                self.violated("older state", f"{table.name} as of {time}: {table.retained_from} is promised")
+
+    def put_right(self, table: Table, before: Mapping[str, float]) -> None:
+        """A round of lakefold's that did not fail has put right what was to be put right when it began."""
+        left = [name for name, since in before.items() if table.owed.get(name) == since]
+        if left:
+            self.violated("not put back", f"{table.name}: {left[0]} is where a writer has pointed it")
+
+    def indexing(self, table: "TimelineTable", *, has_index: bool) -> None:
+        """No index is written that the table's owner has switched off."""
+        if has_index and not table.indexed:
+            self.violated("index made", f"{table.name}: its owner has switched the index off")
 
     def planned(self, store: "ModelStore", plan: Plan) -> None:
         """No partition is held by two live plans of one database."""
@@ -161,21 +206,28 @@ class Watch:
         """Whether nothing is left to do."""
         world = self.world
         return (
-            all(row.state not in LIVE_STATES for store in world.stores for row in store.plans.values())
+            all(
+                row.state not in LIVE_STATES or row.plan.table.name not in world.tables
+                for store in world.stores
+                for row in store.plans.values()
+            )
             and all(row.deleted or self._live_again(row) for store in world.stores for row in store.rows)
             and not any(i.plan_id is not None for table in world.tables.values() for i in table.pending())
             and not any(table.files_of_nobody() for table in world.tables.values())
         )
 
     def _live_again(self, row: "SupersededRow") -> bool:
-        """Whether a restore made a superseded file live."""
-        return self.world.tables[row.table].is_live_again(row.version.path)
+        """Whether a restore made a superseded file live, or its table has another name by now."""
+        table = self.world.tables.get(row.table)
+        return table is None or table.is_live_again(row.version.path)
 
     def end(self) -> None:
         """What holds when everything has healed and nothing is left to do."""
         for store in self.world.stores:
             for row in store.plans.values():
                 plan_id = row.plan.plan_id
+                if row.plan.table.name not in self.world.tables:
+                    continue  # it was renamed: plans of the old name know nothing of it
                 if row.state in LIVE_STATES:
                     self.violated("plan stuck", f"plan {plan_id} is still {row.state}")
                 if row.state in (PlanState.FAILED, PlanState.CANCELLED) and plan_id in self.commits:
@@ -184,7 +236,8 @@ class Watch:
                     )
             known = {row.version.path for row in store.rows}
             for plan_id in store.plans.keys() & self.commits.keys():
-                self._superseded(plan_id, known)
+                if store.plans[plan_id].plan.table.name in self.world.tables:
+                    self._superseded(plan_id, known)
             for kept in store.rows:
                 if not (kept.deleted or self._live_again(kept)):
                     self.violated("not deleted", f"{kept.version.path} is superseded and still there")

@@ -31,10 +31,11 @@ from simulation.port import START, ModelFormat, prove
 from simulation.records import Settings, TableRow
 from simulation.script import HORIZON, PROCESSES, WRITERS, Act, Fault, Script, Stroke, TableSetup
 from simulation.shapes import SHAPES
+from simulation.shapes.locations.table import LocationsTable
 from simulation.store import ModelStore
 from simulation.table import Table
 from simulation.watch import Watch
-from simulation.writers import Writes, damage, write
+from simulation.writers import Aborted, Writes, damage, write
 
 _HEALED_WITHIN = 500.0
 _RESTART_SECONDS = 8.0
@@ -67,6 +68,8 @@ class World:
         self._starts: Counter[str] = Counter()
         #: the next group that is rewritten loses a row
         self._spoil = False
+        #: lakefold's next clean is killed before it deletes a file
+        self._dooms_a_clean = False
         self._elsewhere = Process("catalog")
         self.engines = (CopyRows(self),)
         self._keys = self._plans = 0
@@ -131,7 +134,8 @@ class World:
         self.scheduler.spawn(process, lambda: write(self, process, acts), after=after)
 
     def _start_daemon(self, name: str, store: int, place: int, *, loops: bool, after: float = 0.0) -> None:
-        process = Process(f"{name}/{self._starts[name]}", skew=self.setup.skews[place])
+        skew = 0.0 if self.healing else self.setup.skews[place]
+        process = Process(f"{name}/{self._starts[name]}", skew=skew)
         self._starts[name] += 1
         process.restart = lambda: self._start_daemon(name, store, place, loops=loops, after=_RESTART_SECONDS)  # type: ignore[attr-defined]
         self._daemons[name] = process, store, loops
@@ -149,10 +153,14 @@ class World:
             self.scheduler.kill(process)
 
     def _heal(self) -> None:
-        self.healing, self.mounted, self._calls, self._spoil = True, True, {}, False
+        self.healing, self.mounted, self._calls = True, True, {}
+        self._spoil = self._dooms_a_clean = False
         self.tell("everything heals")
+        for process, _, _ in self._daemons.values():
+            process.skew = 0.0
         self.retention = 5.0
         for table in self.tables.values():
+            table.end_sharing()
             if table.name not in self.without_writers:
                 tidy = [Act(HORIZON + 5 + number, "writer-3", "tidy", table.name, number) for number in range(2)]
                 self._start_writer("writer-3", tidy)
@@ -183,7 +191,7 @@ class World:
         for act in acts:
             self.scheduler.sleep(max(0.0, act.at - self.scheduler.now))
             self.tell(f"operator: {act.what} {act.table}")
-            getattr(self, "_do_" + act.what.replace(" ", "_"))(self.tables[act.table], Random(act.number))
+            getattr(self, "_do_" + act.what.replace(" ", "_"))(self.known_as(act.table), Random(act.number))
 
     def _do_cancel(self, table: Table, random: Random) -> None:
         store = random.choice(self.stores)
@@ -236,11 +244,44 @@ class World:
         table.saved.clear()
 
     def _do_restore_the_table(self, table: Table, random: Random) -> None:
+        self._own(table, lambda writes: writes.restore(random))
+
+    def _do_roll_back(self, table: Table, random: Random) -> None:
+        self._dooms_a_clean = random.random() < 0.7
+        self._own(table, lambda writes: writes.roll_back(random))
+
+    def _do_switch_the_index(self, table: Table, random: Random) -> None:
+        self._own(table, lambda writes: writes.switch_index())
+
+    def _do_share(self, table: Table, random: Random) -> None:
+        if not self.healing:  # an act that an earlier one held up
+            self._own(table, lambda writes: writes.share(random))
+
+    def _do_halt(self, table: Table, random: Random) -> None:
+        """What a difference of rows does, or an operator; for long."""
+        for store in self.stores:
+            store.tables[table.name].halted = "by its operator"
+        self.scheduler.sleep(60 + random.random() * 60)
+        for store in self.stores:
+            store.tables[table.name].halted = None
+
+    def _do_rename(self, table: Table, random: Random) -> None:
+        """``ALTER TABLE … RENAME``, where tables have their names in a catalog; lakefold takes it for a new one."""
+        if isinstance(table, LocationsTable) and table.name == table.first_name:
+            del self.tables[table.name]
+            table.rename(f"{table.name}-renamed")
+            self.tables[table.name] = table
+            for store in self.stores:
+                store.tables[table.name] = TableRow(concurrency=table.concurrency)
+
+    def _own(self, table: Table, act: Callable[[Writes], object]) -> None:
+        """What the table's owner does, under the name of this process since it holds the lock."""
         if table.name not in self.without_writers:
+            assert self.scheduler.current is not None
             try:
-                self.writes(Process("operator"), table).restore(random)
-            except LakefoldError as error:
-                self.tell(f"restore: {error}")
+                act(self.writes(self.scheduler.current.process, table))
+            except (Aborted, LakefoldError) as error:
+                self.tell(f"the owner of {table.name}: {error}")
 
     def _do_spoil(self, table: Table, random: Random) -> None:
         self._spoil = True
@@ -263,7 +304,8 @@ class World:
         forgotten = self.stores[0].plans.keys() - self._backup.plans.keys()
         self.stores[0] = self._backup
         for table_ in self.tables.values():
-            self._backup.tables[table_.name].concurrency = table_.concurrency
+            row = self._backup.tables.setdefault(table_.name, TableRow(concurrency=table_.concurrency))
+            row.concurrency = table_.concurrency
             table_.forget(forgotten)
         self._backup = copy_of(self.stores[0])
 
@@ -295,7 +337,7 @@ class World:
         if fault.what == "crash":
             self.kill(task.process)
         elif fault.what == "sleep":
-            task.process.asleep_until = self.scheduler.now + fault.seconds
+            task.process.sleeps(self.scheduler.now, fault.seconds)
             self.scheduler.sleep(0)
         elif not lake:
             raise DatabaseUnreachable("the database does not answer")
@@ -308,7 +350,7 @@ class World:
         if stroke.what == "crash":
             self.kill(process)
         else:
-            process.asleep_until = max(process.asleep_until, self.scheduler.now + stroke.seconds)
+            process.sleeps(self.scheduler.now, stroke.seconds)
 
     # What others ask.
 
@@ -318,10 +360,22 @@ class World:
         spoil, self._spoil = self._spoil, False
         return dict(list(rows.items())[1:]) if spoil else rows
 
+    def clean_begins(self) -> None:
+        """A clean of lakefold's is on a timeline; Killed where that is the one that an owner's rollback waits for."""
+        doomed, self._dooms_a_clean = self._dooms_a_clean, False
+        if doomed:
+            assert self.scheduler.current is not None
+            self.kill(self.scheduler.current.process)
+
     def elsewhere(self, seconds: float, call: Callable[[], object]) -> None:
         """Have another process make a call, and wait for it; it is made whatever becomes of who asked for it."""
         self.scheduler.spawn(self._elsewhere, call, after=seconds)
         self.scheduler.sleep(seconds)
+
+    def known_as(self, name: str) -> Table:
+        """The table of this first name, whatever it is called today."""
+        found = self.tables.get(name)
+        return found if found is not None else next(t for t in self.tables.values() if t.first_name == name)
 
     def formats(self, name: str) -> ModelFormat:
         """The adapter of a shape, which is what ``TableRef.format`` names here."""

@@ -35,6 +35,15 @@ class Writes:
         """Go back to what the table was earlier, where that can be done."""
         raise NotImplementedError
 
+    def roll_back(self, random: Random) -> None:
+        """Take back a commit of lakefold's, where a table knows how to."""
+
+    def switch_index(self) -> None:
+        """Delete the table's index of files or have it built, where it can have one."""
+
+    def share(self, random: Random) -> None:
+        """Let another table have a directory of this one, where tables have directories."""
+
     def new_rows(self, random: Random) -> dict[int, int]:
         """A few rows with new keys."""
         return {self.world.new_key(): random.randrange(1000) for _ in range(random.randrange(3, 9))}
@@ -46,7 +55,7 @@ def write(world: "World", process: Process, acts: list[Act]) -> None:
         act = acts[0]
         world.scheduler.sleep(max(0.0, act.at - world.scheduler.now))
         del acts[0]
-        table = world.tables[act.table]
+        table = world.known_as(act.table)
         if table.name in world.without_writers:
             continue
         try:
@@ -57,8 +66,11 @@ def write(world: "World", process: Process, acts: list[Act]) -> None:
 
 def damage(table: Table, what: str, random: Random) -> str | None:
     """Lose or cut a file that is live; its group, None where there is nothing to damage. Its rows leave the ledger."""
+    if table.owed:
+        return None  # what is live now is not the table's for long
     live = table.live()
-    groups = [group for group in sorted(live) if group not in table.damaged]
+    whole = [group for group in sorted(live) if live[group].base.bytes > 0 or live[group].base.written == 0]
+    groups = [group for group in whole if group not in table.damaged]
     if not groups:
         return None
     group = random.choice(groups)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
+from chaos.clocks import Clock, clocks_of_daemons, in_words
 from service.demo.hudi import LOCK_OPTIONS
 
 #: a write whose heartbeat was silent this long counts as dead: one of a writer that was killed, or stopped for longer
@@ -81,6 +82,11 @@ class Setting:
     cleaning: Mapping[str, str]
     metadata: bool
     policy: Mapping[str, str | int]
+    #: of the timeline, and of the writer's process
+    is_utc: bool
+    writer_zone: str
+    #: of the daemons of each installation, in their order
+    clocks: tuple[tuple[Clock, ...], ...]
 
     @classmethod
     def of(cls, cell: Cell, seed: int) -> "Setting":
@@ -88,9 +94,17 @@ class Setting:
         random = Random(f"setting/{cell}/{seed}")
         second = random.random() < 0.4
         roles = ("all",) if second else random.choice([("all", "all"), ("scheduler", "executor", "executor")])
-        services = random.choice([None, "clean", "rollback"])
+        services = random.choice([None, "clean", "clean", "rollback"])
         policy = {"receipt": random.choice(["footer", "hash"])} | ({"table_services": services} if services else {})
+        # Of a LOCAL timeline the writer's zone is the table's, and the commands of this process are in the machine's.
+        is_utc = random.random() < 0.5
+        writer_zone = random.choice(("", "America/New_York", "Asia/Tokyo")) if is_utc else ""
+        counts = (len(roles), 1)
+        clocks = tuple(clocks_of_daemons(random, count, one_host=not cell.postgres) for count in counts)
         return cls(
+            is_utc=is_utc,
+            writer_zone=writer_zone,
+            clocks=clocks,
             roles=roles,
             second=second,
             cleaning=_CLEANING[(seed + CELLS.index(cell)) % len(_CLEANING)],
@@ -102,8 +116,14 @@ class Setting:
         return (
             f"{'+'.join(self.roles)}{', a second database' if self.second else ''}, "
             f"{self.cleaning['hoodie.clean.policy']}, metadata table {'on' if self.metadata else 'off'}, "
-            f"{dict(self.policy)}"
+            f"{dict(self.policy)}, timeline in {'UTC' if self.is_utc else 'the local zone'}, writer in "
+            f"{self.writer_zone or 'the local zone'}, {in_words(self.clocks_by_daemon())}"
         )
+
+    def clocks_by_daemon(self) -> dict[str, Clock]:
+        """The clocks of the daemons that there are, by installation and number."""
+        there = self.clocks if self.second else self.clocks[:1]
+        return {f"{'ab'[n]}{number}": clock for n, clocks in enumerate(there) for number, clock in enumerate(clocks)}
 
 
 def writer_options(cell: Cell, setting: Setting) -> dict[str, str]:
@@ -118,6 +138,7 @@ def writer_options(cell: Cell, setting: Setting) -> dict[str, str]:
         "hoodie.datasource.write.commitmeta.key.prefix": "chaos.",
         "hoodie.write.table.version": str(cell.version),
         "hoodie.write.auto.upgrade": "false",
+        "hoodie.table.timeline.timezone": "UTC" if setting.is_utc else "LOCAL",
         "hoodie.parquet.small.file.limit": "0",
         "hoodie.clean.automatic": "true",
         **setting.cleaning,

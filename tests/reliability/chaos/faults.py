@@ -33,6 +33,7 @@ _OF_THE_WRITER = {
     "kill_python": "kill_writer",
     "pause": "pause_writer",
     "pause_jvm": "pause_writer",
+    "expire_lock": "pause_writer",
 }
 _REQUESTS = ((), ("--kind", "compaction"), ("--set", "engine=spark"), ("-p", "dt=2026-01-02"), ("--dry-run",))
 
@@ -131,6 +132,13 @@ class Faults:
         """The writer, unless it is still starting: killed over and over in that it would never write."""
         return self._busy_writer() if self._stage.writer.is_up else None
 
+    def _expire_lock(self, injection: Injection) -> str:
+        """The next daemon that has the table's lock is stopped, and the lock goes to another: as one expires."""
+        if not self._stage.serving:
+            return ""
+        self._stage.lock_expires = True
+        return "the next lock of a daemon"
+
     # Outages.
 
     def _outage(self, injection: Injection) -> str:
@@ -192,6 +200,21 @@ class Faults:
         if not self._stage.serving:
             return ""
         return self._operate(self._system(injection), "clean", *(["-n"] if injection.choice % 3 else []))
+
+    def _metadata(self, injection: Injection) -> str:
+        """The owner switches the metadata table on or off, beside whatever runs."""
+        return self._tell_writer("metadata")
+
+    def _save(self, injection: Injection) -> str:
+        """A savepoint of the newest commit, beside whatever runs."""
+        return self._tell_writer("savepoint")
+
+    def _tell_writer(self, order: str) -> str:
+        writer = self._busy_writer()
+        if writer is None or not self._stage.writer.is_up:
+            return ""
+        self._stage.writer.order(order)
+        return order
 
     def _change(self, injection: Injection) -> str:
         system = self._system(injection)

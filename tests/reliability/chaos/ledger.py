@@ -161,6 +161,14 @@ class Ledger:
             state.apply(step)
         return state
 
+    def states(self) -> dict[str, State]:
+        """What the table contained after each confirmed step, by the label of the step."""
+        state, found = State(), {}
+        for step in self.confirmed():
+            state.apply(step)
+            found[step.label] = State(dict(state.rows), state.evolutions)
+        return found
+
     def next_number(self) -> int:
         """The number of the next step; those of withdrawn ones are not used again."""
         return max((int(path.stem) for path in self.directory.glob("*.parquet")), default=-1) + 1

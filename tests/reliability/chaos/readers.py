@@ -18,13 +18,13 @@ _OLD_LOGS = re.compile(r"partial-update column '\w+' has type|incompatible with 
 _DATA = re.compile(r"(?P<group>.+)_[^_]+_(?P<instant>\d{17})\.parquet")
 
 
-def differences(expected: State, schema: pa.Schema, found: Counter[str]) -> list[str]:
-    """What a reader sees otherwise than the ledger has it, as lines."""
+def differences(expected: State, schema: pa.Schema, found: Counter[str], *, types: bool = True) -> list[str]:
+    """What a reader sees otherwise than the ledger has it, as lines; without ``types`` the rows alone."""
     lines = []
     wanted = {field.name: str(field.type) for field in expected.schema}
-    types = {field.name: _type(field.type) for field in schema if field.name in wanted}
-    if types != {name: _type(expected.schema.field(name).type) for name in wanted}:
-        lines.append(f"types: {types} where the ledger has {wanted}")
+    there = {field.name: _type(field.type) for field in schema if field.name in wanted}
+    if types and there != {name: _type(expected.schema.field(name).type) for name in wanted}:
+        lines.append(f"types: {there} where the ledger has {wanted}")
     right = expected.multiset()
     missing, extra = right - found, found - right
     if missing or extra:
@@ -44,12 +44,14 @@ def _as(table: pa.Table, expected: State) -> tuple[pa.Schema, Counter[str]]:
     return table.schema, multiset(table.select(known).cast(columns))
 
 
-def in_spark(spark: Any, base: Path, expected: State) -> tuple[pa.Schema, Counter[str]]:
-    """The newest snapshot in Spark."""
+def in_spark(spark: Any, base: Path, expected: State, instant: str = "") -> tuple[pa.Schema, Counter[str]]:
+    """The newest snapshot in Spark, or that of an instant."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     spark.catalog.clearCache()
-    frame = spark.read.format("hudi").load(str(base)).drop("_hoodie_is_deleted")
+    reader = spark.read.format("hudi")
+    reader = reader.option("as.of.instant", instant) if instant else reader
+    frame = reader.load(str(base)).drop("_hoodie_is_deleted")
     frame = frame.select(*[name for name in frame.columns if not name.startswith("_hoodie")])
     schema = to_arrow_schema(frame.schema)
     batches = frame._collect_as_arrow()

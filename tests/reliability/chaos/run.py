@@ -17,10 +17,12 @@ from harness import Installation
 from postgres import Server
 
 from chaos.cells import BLOOM, CELLS, DAEMON, HEAP, HEARTBEAT_SECONDS, LOCK, POLICY, Cell, Setting, writer_options
+from chaos.clocks import Clock
 from chaos.damage import DAMAGES, Patient
 from chaos.faults import TABLE, Faults
-from chaos.ledger import Ledger
+from chaos.ledger import Ledger, State
 from chaos.processes import WriterProcess
+from chaos.promises import promised_from, steps_on_timeline
 from chaos.readers import differences, in_duckdb, in_hudi_rs, in_spark, waits_for_the_writers_cleaner
 from chaos.schedule import ACTS, schedule
 from chaos.stage import Stage, System
@@ -68,7 +70,7 @@ class Chaos:
         self.setting = Setting.of(cell, seed)
         self.base = home / "lake" / "trips"
         self.ledger = Ledger(home / "ledger")
-        self.comparisons, self._half_compared, self._damages = 0, 0, damages
+        self.comparisons, self.older_states, self._half_compared, self._damages = 0, 0, 0, damages
         self.plans: Counter[str] = Counter()
         self._rest_seconds = 0.0
         self._seconds, self._check_every, self._spark = seconds, check_every, spark
@@ -77,8 +79,12 @@ class Chaos:
         self._maintenance = cycle(_MAINTENANCE)
         self._clock, self._ticked = 0.0, time.monotonic()
         numbers = range(2 if self.setting.second else 1)
-        systems = [System("ab"[n], self._installation(n, urls[n]), (self.setting.roles, ("all",))[n]) for n in numbers]
-        self.stage = Stage(home, self.base, WriterProcess(home, self._writer_arguments(), {}), systems)
+        systems = [
+            System("ab"[n], self._installation(n, urls[n]), (self.setting.roles, ("all",))[n], self.setting.clocks[n])
+            for n in numbers
+        ]
+        zone = Clock(zone=self.setting.writer_zone).environment()
+        self.stage = Stage(home, self.base, WriterProcess(home, self._writer_arguments(), zone), systems)
         self._faults = Faults(self.stage, server)
         self.stage.say(f"{cell}, seed {seed}: {self.setting}")
 
@@ -141,7 +147,10 @@ class Chaos:
         """Writer and lakefold at the same time; the writer holds for each comparison."""
         self._serve()
         self.stage.tell_writer("go")
-        self._pump_until("lakefold has begun a plan", lambda: self._begun() > 0, quiet=True)
+        if all(clock.is_right for clock in self.setting.clocks_by_daemon().values()):
+            self._pump_until("lakefold has begun a plan", lambda: self._begun() > 0, quiet=True)
+        else:  # a lakefold with a wrong clock may refuse to work
+            self._pump(_START_SECONDS, lambda: self._begun() > 0, quiet=True)
         while self._clock < self._seconds:
             self.stage.tell_writer("go")
             self._pump(self._check_every)
@@ -224,9 +233,9 @@ class Chaos:
             raise AssertionError(f"not so within {_PATIENCE_SECONDS} s: {what}")
 
     def _maintain(self) -> None:
-        """What is next of savepoints, their removal, and restores; a restore has the table for itself."""
+        """What is next of savepoints, their removal, and restores; half of these have the table for themselves."""
         order = next(self._maintenance)
-        if order == "restore" and self.stage.serving:
+        if order == "restore" and self.stage.serving and not (self.cell.occ and self._random.random() < 0.5):
             self._dismiss(politely=True)  # a lock that one left would wait for the next, and the restore for that
             self._order(order)
             self._compare()
@@ -260,9 +269,33 @@ class Chaos:
                 copy = self.home / "evidence"
                 shutil.copytree(self.base, copy, dirs_exist_ok=True)
                 self.stage.wrong(f"{name} at {copy}: " + "\n  ".join(wrong))
+        for instant, state in self._promised(expected):
+            found = self._read(
+                f"Spark as of {instant}", lambda at=instant, then=state: in_spark(self._spark, self.base, then, at)
+            )
+            if found is not None and (wrong := differences(state, found[0], found[1], types=False)):
+                shutil.copytree(self.base, self.home / "evidence", dirs_exist_ok=True)
+                self.stage.wrong(f"Spark as of {instant} at {self.home / 'evidence'}: " + "\n  ".join(wrong))
+            self.older_states += found is not None
         assert not self.stage.problems, "\n".join(self.stage.problems)
         self.comparisons += 1
         self.stage.say(f"equal: {len(expected.rows)} rows, {expected.evolutions} evolutions")
+
+    def _promised(self, now: State) -> list[tuple[str, State]]:
+        """Instants of the writer's commits that the table still promises to show, the oldest and another, with rows.
+
+        That is what its cleans say, and its active timeline. Restores and savepoints make other promises.
+        """
+        first = promised_from(self.base)
+        if first is None:
+            return []
+        states = self.ledger.states()
+        labels = {step.label: step for step in self.ledger.confirmed()}
+        found = []
+        for instant, label in sorted(steps_on_timeline(self.base, labels).items()):
+            if instant >= first and states[label].evolutions == now.evolutions:
+                found.append((instant, states[label]))
+        return found[:1] + ([self._random.choice(found[1:-1])] if len(found) > 2 else [])
 
     def _read(self, name: str, read: Callable[[], Any]) -> Any:
         """What a reader finds; its files may be deleted under it by a writer that keeps one version."""
@@ -302,7 +335,9 @@ class Chaos:
             self._order("remove_savepoint")
         assert writer.obeyed("end", "ended", 120), "the writer did not end"
         stage.finished.add(writer.name)
-        for daemon in stage.daemons() if self._faults.changed else ():
+        # What stands still under a wrong clock goes on under the right one.
+        wrong = [system.set_clocks_right() for system in stage.systems]
+        for daemon in stage.daemons() if self._faults.changed or any(wrong) else ():
             stage.say(f"{daemon.name} starts with the first settings: {daemon.end(60)}")
             stage.killed(daemon, 0)
         self._serve()
@@ -383,11 +418,16 @@ class Chaos:
                 "second databases": int(self.setting.second),
                 "steps of the writer": len(steps),
                 "changes of the schema": sum(later > earlier for earlier, later in pairwise(schemas)),
-                "savepoints": counts["savepoint"],
+                "savepoints": counts["savepoint"] + counts["save"],
                 "restores": counts["restore"],
                 "kinds of damage": counts["damage"],
                 **{f"plans {state}": count for state, count in self.plans.items()},
+                "wrong clocks and zones": sum(not one.is_right for one in self.setting.clocks_by_daemon().values())
+                + bool(self.setting.writer_zone),
+                "locks that expired": counts["lock expired"],
+                "switches of the metadata table": counts["metadata"],
                 "comparisons": self.comparisons,
+                "older states read": self.older_states,
                 "of these in Spark alone": self._half_compared,
             }
         )

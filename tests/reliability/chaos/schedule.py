@@ -17,6 +17,7 @@ FAULTS: Mapping[str, int] = {
     "kill_writer_jvm": 1,
     "pause_writer": 5,
     "outage": 2,
+    "expire_lock": 3,
 }
 #: what operators do, by mistake or on purpose
 ACTS: Mapping[str, int] = {
@@ -26,6 +27,8 @@ ACTS: Mapping[str, int] = {
     "request": 3,
     "change": 2,
     "clean": 1,
+    "metadata": 2,
+    "save": 1,
 }
 _SHORT, _LONG = (0.2, 3.0), (8.0, 14.0)
 

@@ -3,45 +3,69 @@
 
 import heapq
 import json
+import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from harness import Installation
 
-from chaos.processes import Victim, WriterProcess
+from chaos.clocks import RIGHT, Clock
+from chaos.processes import Victim, WriterProcess, members
 
 #: a lock that nobody alive has had for so long is removed as docs/writers.md says, by a person who has looked
 _ORPHAN_SECONDS, _FORGOTTEN_SECONDS = 5, 60
 _DYING_SECONDS = 60
 _NOTING_SECONDS = 3
+_EXPIRES_SECONDS = 4
+_OF_THE_WRITERS_CLEANER = re.compile("the table's own cleaner|has to go first")
 
 
 class System:
     """One installation of lakefold and its daemons."""
 
-    def __init__(self, name: str, installation: Installation, roles: tuple[str, ...]) -> None:
-        self.name, self.installation, self.roles = name, installation, roles
+    def __init__(self, name: str, installation: Installation, roles: tuple[str, ...], clocks: Sequence[Clock]) -> None:
+        self.name, self.installation, self.roles, self.clocks = name, installation, roles, list(clocks)
         self.daemons: list[Victim] = []
 
     def start(self) -> None:
         """Start its daemons, or those that are missing."""
         for number, role in list(enumerate(self.roles))[len(self.daemons) :]:
             log = self.installation.home / f"{role}{number}.log"
-            self.daemons.append(Victim(f"{self.name}.{role}{number}", self._starter(role, log)))
+            self.daemons.append(Victim(f"{self.name}.{role}{number}", self._starter(role, number, log)))
 
-    def _starter(self, role: str, log: Path) -> Callable[[], Any]:
-        return lambda: self.installation.start("serve", "--role", role, log=log)
+    def _starter(self, role: str, number: int, log: Path) -> Callable[[], Any]:
+        def start() -> Any:
+            made = replace_variables(self.installation, self.clocks[number].environment())
+            return made("serve", "--role", role, log=log)
+
+        return start
+
+    def set_clocks_right(self) -> bool:
+        """Daemons that are started from now on have the machine's clock; whether one had not."""
+        wrong = any(not clock.is_right for clock in self.clocks)
+        self.clocks = [RIGHT] * len(self.clocks)
+        return wrong
 
     def plans(self, *states: str) -> list[dict[str, Any]]:
         """Its plans in these states, none while its database does not answer."""
         done = self.installation.run("plans", "list", "--limit", "1000", "--json", expect=None)
         plans = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         return [plan for plan in plans if plan.get("state") in states]
+
+    def _deletable(self) -> list[tuple[str, str | None]]:
+        """Superseded files that are still there, with what keeps each.
+
+        Files which wait until the writer's own cleaner has moved on are left out: the writer writes no more.
+        """
+        done = self.installation.run("clean", "-n", "--json", expect=None)
+        entries = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        found = [(str(entry["path"]), entry["kept"]) for entry in entries]
+        return [(path, kept) for path, kept in found if kept is None or not _OF_THE_WRITERS_CLEANER.search(kept)]
 
     def status(self) -> dict[str, Any]:
         """What ``lakefold status`` says; nothing while its database does not answer."""
@@ -54,9 +78,22 @@ class System:
         missing = {"scan", "clean", "sweep"} - {row["role"] for row in status.get("leaders", ()) if row["live"]}
         found = [f"{self.name}: nobody leads {', '.join(sorted(missing))}"] if missing else []
         found += [f"{self.name}: {plan['state']} {plan['plan_id']}" for plan in self.plans("requested", "inflight")]
-        if waiting := status.get("superseded_files", 0):
-            found.append(f"{self.name}: {waiting} files replaced and there")
+        if status.get("superseded_files", 0):
+            found += [f"{self.name}: superseded and there: {path}: {kept}" for path, kept in self._deletable()]
         return found
+
+
+def replace_variables(installation: Installation, variables: Mapping[str, str]) -> Callable[..., Any]:
+    """``installation.start`` with more variables for that one process."""
+
+    def start(*arguments: str, log: Path) -> Any:
+        before, installation.variables = installation.variables, variables
+        try:
+            return installation.start(*arguments, log=log)
+        finally:
+            installation.variables = before
+
+    return start
 
 
 class Stage:
@@ -68,6 +105,8 @@ class Stage:
         self.problems: list[str] = []
         #: what the writer is told to do, again when it has died over it; empty while it is to do nothing
         self.orders = ""
+        #: the next lock of a daemon expires while the daemon is stopped
+        self.lock_expires = False
         #: processes that are not needed any more
         self.finished: set[str] = set()
         #: whether daemons are to run
@@ -131,6 +170,8 @@ class Stage:
             self.say(what)
             act()
         self._free_lock()
+        if self.lock_expires:
+            self._expire_lock()
         for victim in self.victims():
             if not victim.running and victim.name not in self.finished:
                 self._revive(victim)
@@ -142,6 +183,7 @@ class Stage:
 
     def calm(self) -> None:
         """Every delayed act now: nobody is stopped and no outage lasts any more."""
+        self.lock_expires = False
         while self._later:
             _, _, what, act = heapq.heappop(self._later)
             self.say(what)
@@ -207,6 +249,33 @@ class Stage:
             with suppress(FileNotFoundError):
                 self._lock.unlink()
             self.counts["lock removed"] += 1
+
+    def _expire_lock(self) -> None:
+        """Stop the daemon that has the lock, take the lock file from it as a lock service does, and let it go on."""
+        holder = self._holder()
+        if holder is None or holder.asleep or not holder.signal(signal.SIGSTOP, "all"):
+            return
+        self.lock_expires, holder.stopped_at = False, time.time()
+        if self._holder() is holder:  # it had not given it back before it was stopped
+            self.at(_EXPIRES_SECONDS, f"the lock of {holder.name} expires", lambda: self._take_lock(holder))
+        self.at(_EXPIRES_SECONDS + 6, f"wake {holder.name}", holder.wake)
+
+    def _take_lock(self, holder: Victim) -> None:
+        if holder.asleep and self._holder() is holder:
+            self._lock.unlink()
+            self.counts["lock expired"] += 1
+
+    def _holder(self) -> Victim | None:
+        """The daemon that says that the lock is its own."""
+        with suppress(FileNotFoundError):
+            status = self._lock.stat()
+            for path in (self.base / ".hoodie/.lakefold/locks").glob("*.json"):
+                with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+                    entry = json.loads(path.read_text())
+                    if (entry.get("inode"), entry.get("mtime_ns")) == (status.st_ino, status.st_mtime_ns):
+                        pid = int(entry["process"]["pid"])
+                        return next((one for one in self.daemons() if pid in members(one.process.pid)), None)
+        return None
 
     def _journaled(self) -> set[tuple[int, int]]:
         """Identities of the locks that lakefold says are its own."""

@@ -5,7 +5,8 @@ It writes one step after another until it is told otherwise. A step is in the le
 only when the table's timeline has a completed commit that names it, whatever the call said and whoever died in it.
 
 Each line of its standard input is an order, obeyed between two steps: ``hold``, ``go``, ``savepoint``, ``restore``,
-``remove_savepoint``, ``steps N`` (so many, then hold), ``end``. Each line of its standard output is an event.
+``remove_savepoint``, ``metadata``, ``steps N`` (so many, then hold), ``end``. Each line of its standard output is an
+event.
 """
 
 import argparse
@@ -102,6 +103,12 @@ class Writer:
             self._ledger.propose(step)
             self._restore_to(step.instant)
             self._kept(step)
+
+    def metadata(self) -> None:
+        """Have the metadata table from the next write on, or give it up: what an owner may change at any time."""
+        key = "hoodie.metadata.enable"
+        self._options[key] = "false" if self._options[key] == "true" else "true"
+        say("metadata", enabled=self._options[key])
 
     def remove_savepoint(self) -> None:
         """Remove the oldest savepoint."""

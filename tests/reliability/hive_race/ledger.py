@@ -6,7 +6,7 @@ One writer owns a partition, so that its writes to it are in order and each has 
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,11 +94,12 @@ class Judge:
     What is written into a place in the moment in which the partition leaves it is late: it may have been seen there,
     and not be seen again before the bound. ``is_fresh``: the reader asks for everything anew at each read, so that what
     is missing is missing. A session that lives long has listings in its cache; it may see less, but nothing twice,
-    nothing too early and nothing again.
+    nothing too early and nothing again. ``is_due`` says from when on the rows of a write have to be seen; without it
+    that is ``BOUND`` after the success of its writer.
     """
 
-    def __init__(self, *, is_fresh: bool = True) -> None:
-        self._is_fresh = is_fresh
+    def __init__(self, *, is_fresh: bool = True, is_due: "Callable[[Write, Read], bool] | None" = None) -> None:
+        self._is_fresh, self._is_due = is_fresh, is_due or _is_due
         self._seen: dict[str, set[Row]] = defaultdict(set)
         self._vanished: dict[str, set[Row]] = defaultdict(set)
         self._place: dict[str, Path | None] = {}
@@ -143,20 +144,20 @@ class Judge:
         """Rows that were seen in a place which the partition has left by now, and whose time has not come yet."""
         if read.place is not None and self._place.get(read.partition) == read.place:
             return set()
-        young = {write.number for write in begun[_last_overwrite(begun) :] if not _is_due(write, read)}
+        young = {write.number for write in begun[_last_overwrite(begun) :] if not self._is_due(write, read)}
         return {row for row in self._seen[read.partition].difference(read.rows) if row[1] in young}
 
     def _missing(self, read: Read, begun: Sequence[Write]) -> Iterator[str]:
         """Rows that were seen, or written long enough ago, and that no overwrite can have removed by now."""
         kept = begun[_last_overwrite(begun) :]
-        due = {row for write in kept if _is_due(write, read) for row in write.rows}
+        due = {row for write in kept if self._is_due(write, read) for row in write.rows}
         due |= {row for row in self._seen[read.partition] if row[1] in {write.number for write in kept}}
         if lost := sorted(due.difference(read.rows)):
             yield f"{read.partition}: {len(lost)} rows are missing, such as {lost[0]}"
 
     def _replaced(self, read: Read, begun: Sequence[Write]) -> Iterator[str]:
         """Rows that an overwrite removed long enough ago."""
-        due = [index for index, write in enumerate(begun) if write.overwrites and _is_due(write, read)]
+        due = [index for index, write in enumerate(begun) if write.overwrites and self._is_due(write, read)]
         removed = {write.number for write in begun[: due[-1]]} if due else set()
         if stale := sorted(row for row in read.rows if row[1] in removed):
             yield f"{read.partition}: {len(stale)} rows are read that were overwritten, such as {stale[0]}"

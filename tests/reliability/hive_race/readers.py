@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
@@ -26,13 +27,16 @@ def places(uri: str, table: str) -> dict[str, Path]:
         return {one.values[0]: Path(one.storage.location.removeprefix("file:")) for _, one in found}
 
 
-def read_table(uri: str, table: str) -> list[Read]:
-    """What is in every partition. A file that goes while it is read has the partition be asked for anew."""
+def read_table(uri: str, table: str, *, loaded: str = "") -> list[Read]:
+    """What is in every partition. A file that goes while it is read has the partition be asked for anew.
+
+    A file that can't be read counts as empty if ``loaded``, which its writer's files have in their names, is given.
+    """
     while True:
         with suppress(FileNotFoundError):
             began = time.time()
             found = places(uri, table)
-            rows = {partition: _rows(place) for partition, place in found.items()}
+            rows = {partition: rows_at(place, loaded=loaded) for partition, place in found.items()}
             ended = time.time()
             return [
                 Read(partition=name, place=place, began=began, ended=ended, rows=rows[name])
@@ -40,24 +44,33 @@ def read_table(uri: str, table: str) -> list[Read]:
             ]
 
 
-def _rows(place: Path) -> Counter[Row]:
+def rows_at(place: Path, *, loaded: str = "") -> Counter[Row]:
+    """The rows of the files in a directory, with how often each is there."""
     found: Counter[Row] = Counter()
     names = [name for name in os.listdir(place) if not name.startswith(("_", "."))] if place.exists() else []
     for name in names:
         path = place / name
-        read = pq.ParquetFile(path).read if name.endswith(".parquet") else orc.ORCFile(str(path)).read
-        rows = read(columns=["id", "write"])
+        try:
+            rows = _read(path)
+        except (pa.ArrowInvalid, OSError) as error:
+            if not loaded or loaded not in name or isinstance(error, FileNotFoundError):
+                raise
+            continue  # half of it is written
         found.update(zip(rows["id"].to_pylist(), rows["write"].to_pylist(), strict=True))
     return found
 
 
-class FreshReader:
-    """Reads again and again in a thread of its own, and has every read judged."""
+def _read(path: Path) -> pa.Table:
+    read = pq.ParquetFile(path).read if path.name.endswith(".parquet") else orc.ORCFile(str(path)).read
+    return read(columns=["id", "write"])
 
-    def __init__(self, uri: str, table: str, writes: Path, every: float) -> None:
-        self._read: Callable[[], list[Read]] = lambda: read_table(uri, table)
-        self._writes, self._every = writes, every
-        self.judge = Judge()
+
+class FreshReader:
+    """Reads again and again in a thread of its own, and has every read judged by ``judge``."""
+
+    def __init__(self, read: Callable[[], list[Read]], writes: Path, every: float, judge: Judge | None = None) -> None:
+        self._read, self._writes, self._every = read, writes, every
+        self.judge = judge or Judge()
         self.wrong: list[str] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

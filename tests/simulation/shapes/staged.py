@@ -132,6 +132,7 @@ class StagedWriter(ModelWriter):
     @port("prepare")
     def prepare(self, plan: Plan, epoch: int) -> Prepared:
         """See the port."""
+        self.format.table(self.ref)  # raises where it has another name by now
         evidence = self.evidence(plan)
         groups, left_out = self.still_there(plan)
         assert self.world.scheduler.current is not None

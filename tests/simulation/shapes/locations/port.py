@@ -6,17 +6,18 @@ then take its time, and it lands even if its sender is killed. Until it must hav
 nobody but lakefold knows of that: what the table's writers do in between is lost, and that is all that may be.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from lake.engines import Engine
-from lake.errors import Conflict, Transient
+from lake.errors import CommitUnknown, Conflict, Transient
 from lake.model import TableRef
-from lake.plan import Commit, Plan, Staged
+from lake.plan import Commit, Plan, Staged, SupersededVersion
 from lake.ports import Prepared, Rewrite
 from simulation.port import port
 from simulation.shapes.locations.table import Evidence, LocationsTable
-from simulation.shapes.staged import StagedFormat, StagedWriter
+from simulation.shapes.staged import StagedFormat, StagedTable, StagedWriter
+from simulation.table import File
 
 _SENT_WITHIN = 3.0
 _TIME_OUT = 21.0
@@ -40,6 +41,52 @@ class LocationsFormat(StagedFormat):
         """See ``StagedFormat``."""
         return {token for token, _ in table.parameters.values()}
 
+    def busy(self, table: LocationsTable) -> Mapping[str, str]:
+        """See ``ModelFormat``: partitions that a file is being written to, or that have to be put back."""
+        return {
+            file.group: "a file is being written" if self.unfinished(table, partition) else "pointed back"
+            for partition in table.locations
+            if self.unfinished(table, partition) or self.is_pointed_back(table, partition)
+            for file in table.listing(partition).values()
+        }
+
+    def unfinished(self, table: LocationsTable, partition: str) -> Collection[File]:
+        """Files under visible names that are not whole yet."""
+        return table.unfinished(partition)
+
+    def is_pointed_back(self, table: LocationsTable, partition: str) -> bool:
+        """Whether the last plan's token is there and the location is one that lakefold moved the partition from.
+
+        That was not its owner's move, who would have removed the token.
+        """
+        location, own = table.locations[partition], table.own_location(partition)
+        return own is not None and location != own and location in self.earlier_locations(table, partition)
+
+    def earlier_locations(self, table: LocationsTable, partition: str) -> Collection[str]:
+        """Where a partition was before plans moved it: by what is noted beside its files, under whatever name."""
+        return {one.location for one in table.earlier if one.partition == partition}
+
+    def reasons_to_keep(self, table: StagedTable, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+        """See ``ModelFormat``; partitions of other tables may have the same directories."""
+        assert isinstance(table, LocationsTable)
+        others = self.of_other_tables(table)
+        found = StagedFormat.reasons_to_keep(self, table, versions)
+        return {path: "another table has its directory" if path in others else found[path] for path in found}
+
+    def of_other_tables(self, table: LocationsTable) -> Collection[str]:
+        """The files in directories that partitions of other tables have, too."""
+        return table.of_other_tables()
+
+    @port("put back")
+    def put_back(self, ref: TableRef) -> None:
+        """Move partitions that a writer pointed back to where the last plan had moved them; a duty, halted or not."""
+        table: LocationsTable = self.table(ref)  # type: ignore[assignment]
+        for partition in list(table.locations):
+            own = table.own_location(partition)
+            if own is not None and self.is_pointed_back(table, partition) and not table.unfinished(partition):
+                self.world.tell(f"{table.name}: {partition} is put back to {own}")
+                table.put_back(partition, own)
+
     def writer(self, ref: TableRef, spark: object, engines: Sequence[Engine] = ()) -> "LocationsWriter":
         """See the port."""
         return LocationsWriter(self, ref, engines)
@@ -49,11 +96,14 @@ class LocationsWriter(StagedWriter):
     """Changes one such table."""
 
     table: LocationsTable
+    format: LocationsFormat
     commit_takes = timedelta(seconds=_SENT_WITHIN + _TIME_OUT)
 
     def evidence(self, plan: Plan) -> Evidence:
         """See ``StagedWriter``."""
-        return self.table.look(plan.partitions)
+        evidence = self.table.look(plan.partitions)
+        self.look_at_partitions(evidence)
+        return evidence
 
     def path_of(self, partition: str, token: str, number: int) -> str:
         """See ``StagedWriter``."""
@@ -83,10 +133,12 @@ class LocationsWriter(StagedWriter):
         looked = table.booked(evidence)
 
         def land() -> None:
+            if self.world.tables.get(self.ref.name) is not table:
+                return  # renamed meanwhile
             if self.world.scheduler.now > looked_at + self.commit_takes.total_seconds():
                 self.world.violated("landed late", f"{table.name}: {prepared.instant} took longer than it may")
             self.world.watch.landed(table, commit, [item.file_id for item in slices], looked_at)
-            table.move(prepared.instant, commit, looked, evidence)
+            table.move(prepared.instant, commit, looked, evidence, looked_at)
 
         self.world.before("swap", lake=True)
         if self.is_too_late(looked_at):
@@ -94,12 +146,21 @@ class LocationsWriter(StagedWriter):
         random = self.world.random.random
         self.world.elsewhere(random() * (_TIME_OUT if random() < _SLOW_CALLS else 1.0), land)
         self.world.after("swap", lake=True)
+        if table.own_location(next(iter(evidence))) != f"new/{prepared.instant}/{next(iter(evidence))}":
+            raise CommitUnknown("the table has another name, or another commit")
         return commit
 
     def look_again(self, evidence: Evidence) -> None:
         """Raise Conflict where a partition is not any more what it was."""
         if self.table.look(evidence) != evidence:
             raise Conflict("a writer changed a partition before the commit")
+        self.look_at_partitions(evidence)
+
+    def look_at_partitions(self, evidence: Evidence) -> None:
+        """Raise Conflict where a partition has a file that is being written, or has to be put back first."""
+        for partition in evidence:
+            if self.format.unfinished(self.table, partition) or self.format.is_pointed_back(self.table, partition):
+                raise Conflict(f"partition {partition} is being written or was pointed back")
 
     def is_too_late(self, looked_at: float) -> bool:
         """Whether the call could land when somebody else has the plan."""

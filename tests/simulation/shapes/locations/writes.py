@@ -30,7 +30,7 @@ class LocationsWrites(Writes):
     def do(self, what: str, random: Random) -> None:
         """See ``Writes``; they have no savepoints, and nothing to tidy."""
         if what not in ("savepoint", "tidy"):
-            getattr(self, f"_{what}")(random.choice(PARTITIONS), random)
+            getattr(self, f"_{what.replace(' ', '_')}")(random.choice(PARTITIONS), random)
 
     def _insert(self, partition: str, random: Random) -> None:
         rows = self.new_rows(random)
@@ -62,7 +62,7 @@ class LocationsWrites(Writes):
 
     def _read(self, partition: str) -> dict[int, int]:
         files = self.table.listing(partition).values()
-        if any(file.group in self.table.damaged for file in files):
+        if any(file.group in self.table.damaged for file in files) or self.table.unfinished(partition):
             raise Aborted("a file can't be read")
         return {key: value for file in files for key, value in file.rows.items() if value is not None}
 
@@ -72,6 +72,8 @@ class LocationsWrites(Writes):
         self.world.before("write commit")
         if not only_if():
             raise Aborted("the partition was changed meanwhile")
+        if partition in self.table.owed:
+            raise Aborted("the partition is not where its writers take it to be")
         table, old = self.table, list(self.table.listing(partition).values())
         name = table.new_name("w")
         if random.random() < 0.5:
@@ -102,17 +104,62 @@ class LocationsWrites(Writes):
             if file.path not in self.table.live_paths():
                 self.table.remove(file.path)
 
-    def restore(self, random: Random) -> None:
-        """Move a partition back to where it was before a plan of lakefold's, while all of that is there."""
+    def _load(self, partition: str, random: Random) -> None:
+        """``LOAD DATA`` or ``hdfs put``: a file has its name before it is whole."""
+        table, rows, began = self.table, self.new_rows(random), self.world.scheduler.now
+        directory, name = table.locations[partition], table.new_name("w")
+        file = table.write(f"{directory}/{name}", partition, name, {})
+        file.written = len(rows)
+        table.touch()
+        self.world.before("write")
+        self.world.scheduler.sleep(random.choice((1.0, 10.0, 30.0)) * random.random())
+        if file.path not in table.files:
+            raise Aborted("another writer was faster")
+        file.rows, file.bytes, file.at = dict(rows), len(rows), self.world.scheduler.now
+        table.forget_sum(file)
+        moves = [one for one in table.earlier if (one.partition, one.location) == (partition, directory)]
+        # What begins between a plan's last look and its call is lost, as are other writes. A writer's move is its own.
+        is_there = directory in (table.locations[partition], partition in table.owed and table.own_location(partition))
+        if is_there or (moves and moves[-1].looked_at >= began):
+            table.enter(partition, rows)
+        table.touch()
+
+    def _point_back(self, partition: str, random: Random) -> None:
+        """Flink's sink: writes to the directory that it knows, and tells the catalog that the partition is there."""
         table = self.table
-        whole = [one for one in table.earlier if one[2] and one[2] == table.directories.get(one[1], {}).keys()]
+        earlier = [one.location for one in table.earlier if one.partition == partition]
+        own = table.own_location(partition)
+        if not earlier or own is None or table.locations[partition] != own or partition in table.owed or table.damaged:
+            raise Aborted("the partition is where this writer takes it to be")
+        if earlier[-1] in table.locations.values():
+            raise Aborted("another partition is there")
+        rows = self.new_rows(random)
+        self.world.before("write")
+        if table.own_location(partition) != own or table.locations[partition] != own:
+            raise Aborted("the partition was moved meanwhile")
+        name = table.new_name("w")
+        table.write(f"{earlier[-1]}/{name}", partition, name, rows)
+        table.enter(partition, rows)
+        table.locations[partition], table.owed[partition] = earlier[-1], self.world.scheduler.now
+        self.world.tell(f"{table.name}: {partition} is pointed back to {earlier[-1]}")
+        table.touch()
+
+    def restore(self, random: Random) -> None:
+        """Move a partition back to where it was before a plan of lakefold's, while all of that is there.
+
+        The owner removes the plan's token with that, or it would be taken for a writer's mistake.
+        """
+        table = self.table
+        whole = [
+            one for one in table.earlier if one.paths and one.paths == table.directories.get(one.location, {}).keys()
+        ]
         if not whole or table.damaged:
             return
-        place = random.choice(whole)
-        partition, location, _ = place
-        if location in table.locations.values():
+        chosen = random.choice(whole)
+        partition, location = chosen.partition, chosen.location
+        if location in table.locations.values() or partition in table.owed:
             return
-        table.earlier.remove(place)
+        table.earlier.remove(chosen)
         old = list(table.listing(partition).values())
         table.locations[partition] = location
         rows = {key: value for file in table.listing(partition).values() for key, value in file.rows.items()}
@@ -121,4 +168,12 @@ class LocationsWrites(Writes):
         table.enter(partition, {key: value for key, value in rows.items() if value is not None}, anew=True)
         for file in old:
             table.remove(file.path)
+        _, commit = table.parameters.pop(partition, (None, None))
+        if commit is not None and commit.plan_id not in {one.plan_id for _, one in table.parameters.values()}:
+            self.world.watch.forgotten(table, [commit.plan_id])
         table.touch()
+
+    def share(self, random: Random) -> None:
+        """Zero-copy publishing: a partition of another table is told to be where one of this table is."""
+        location = self.table.locations[random.choice(PARTITIONS)]
+        self.table.shared[location] = frozenset(self.table.directories.get(location, {}))

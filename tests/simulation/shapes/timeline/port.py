@@ -8,9 +8,12 @@ from lake.model import Concurrency, FileSlice, TableRef
 from lake.optional import Unfinished
 from lake.plan import Commit, OutputFile, Plan, Staged, SupersededVersion
 from lake.ports import Capability, Deletion, Prepared, Report, Rewrite
+from simulation.clock import Process
 from simulation.port import START, ModelFormat, ModelWriter, port
-from simulation.shapes.timeline.cleans import run_clean, run_pending_cleans
-from simulation.shapes.timeline.table import Instant, TableLock, TimelineTable
+from simulation.shapes.timeline.cleans import is_of_today, policy_victims, run_clean, run_pending_cleans
+from simulation.shapes.timeline.table import SKEW_SECONDS, Instant, TableLock, TimelineTable
+
+_UNDOES = ("restore", "rollback")
 
 
 class TimelineFormat(ModelFormat):
@@ -115,9 +118,70 @@ def earliest_to_retain(table: TimelineTable, victims: Collection[str]) -> str:
 
 
 class TimelineWriter(ModelWriter):
-    """Changes one such table; adds ``RemovesLateFiles`` and ``RollsBack``."""
+    """Changes one such table; adds ``RemovesLateFiles``, ``RollsBack`` and ``RunsServices``."""
 
     table: TimelineTable
+    #: whether readers list by an index, as far as this writer knows
+    has_index = False
+
+    def __enter__(self) -> "TimelineWriter":
+        super().__enter__()
+        self.has_index = self.table.indexed
+        return self
+
+    # The last look: what each section asks under the lock before it changes the table.
+
+    def look_at_table(self, *announced: str) -> None:
+        """The properties of the table as they are now. Raises Transient where the clock or the owner forbids to go on.
+
+        ``announced`` are the actions of owners that exclude what is about to be done.
+        """
+        self.look_at_clock()
+        self.look_at_properties()
+        self.look_at_owner(*announced)
+
+    def look_at_clock(self) -> None:
+        """Wait until this host's clock is later than all of the table. Raises Transient where it is too far off."""
+        table = self.table
+        if self.is_ahead(table.clock()):
+            raise Transient(f"this host's clock is ahead of the storage of {table.name}")
+        if self.is_behind(table.clock()):
+            raise Transient(f"this host's clock is behind the storage of {table.name}")
+        if table.clock() <= table.newest_time() < table.clock() + SKEW_SECONDS * 100:
+            self.world.scheduler.sleep((table.newest_time() - table.clock() + 1) / 100)
+
+    def is_ahead(self, clock: int) -> bool:
+        """Whether a clock is further ahead of the storage's than clocks may differ."""
+        return clock > self.table.clock_of_storage(SKEW_SECONDS)
+
+    def is_behind(self, clock: int) -> bool:
+        """Whether a clock is further behind the storage's, or the table's last instant, than clocks may differ."""
+        return clock + SKEW_SECONDS * 100 < max(self.table.clock_of_storage(), self.table.newest_time())
+
+    def look_at_properties(self) -> None:
+        """Whether there is an index now: its owner may have switched it on or off since this writer was opened."""
+        self.has_index = self.table.indexed
+
+    def look_at_owner(self, *announced: str) -> None:
+        """Raise Transient where the owner's restore, rollback or savepoint is pending."""
+        for instant in self.table.announced(*announced):
+            raise Transient(f"{instant.action} {instant.time} of the owner is pending")
+
+    def read_index(self) -> frozenset[str] | None:
+        """The index, None where this writer knows of none."""
+        return self.table.read_index() if self.has_index else None
+
+    def about_to_change(self) -> None:
+        """What comes right before the change, when this process may have been stopped since it looked."""
+        self.world.before("last call", lake=True)
+        self.confirm()
+        self.world.watch.indexing(self.table, has_index=self.has_index)
+
+    def confirm(self) -> None:
+        """Raise Transient where the table's lock expired since this section began; nothing may happen in between."""
+        self.table.confirm(*self.locks())
+
+    # What is done under it.
 
     def own_lock(self) -> TableLock:
         """The lock that keeps lakefold's own processes apart on the table."""
@@ -135,12 +199,15 @@ class TimelineWriter(ModelWriter):
         with table.locked(*self.locks()):
             if any(i.plan_id == plan.plan_id for i in table.pending()):
                 raise Transient(f"an earlier instant of plan {plan.plan_id} is still pending")
+            self.look_at_table(*_UNDOES)
+            time = table.new_time()
             kept, left_out = self.still_there(plan, held=self.pending_groups())
             self.fence()
+            self.about_to_change()
             slices = [item for index in kept for item in plan.groups[index].slices]
             assert self.world.scheduler.current is not None
             instant = table.new_instant(
-                "clustering", self.world.scheduler.current.process, plan_id=plan.plan_id, epoch=epoch,
+                "clustering", self.world.scheduler.current.process, time, plan_id=plan.plan_id, epoch=epoch,
                 replaces=tuple((item.partition, item.file_id) for item in slices),
                 inputs=tuple((str(item.path), item.log_files) for item in slices),
             )  # fmt: skip
@@ -174,15 +241,18 @@ class TimelineWriter(ModelWriter):
             instant = table.timeline.get(prepared.instant)
             if instant is None or instant.completed or instant.plan_id != prepared.plan.plan_id:
                 raise Conflict(f"instant {prepared.instant} was withdrawn")
-            index = table.read_index()
+            self.look_at_table(*_UNDOES)
+            index = self.read_index()
             looked_at = self.world.scheduler.now
             outputs = self.written(rewrite)
             self.look_again(prepared)
             self.fence()
+            self.about_to_change()
             kept = [item for number in prepared.groups for item in prepared.plan.groups[number].slices]
             instant.outputs = outputs
             instant.replaces = tuple((item.partition, item.file_id) for item in kept)
             instant.inputs = tuple((str(item.path), item.log_files) for item in kept)
+            table.book_what_is_whole_again(instant)
             table.complete(instant, index)
             commit = commit_of(instant)
             self.world.watch.landed(table, commit, [item.file_id for item in kept], looked_at)
@@ -212,6 +282,7 @@ class TimelineWriter(ModelWriter):
                 if epoch is not None and instant.epoch > epoch and instant.owner and not instant.owner.dead:
                     continue  # it is of an executor that took the plan over
                 self.world.before("withdraw", lake=True)
+                self.confirm()
                 self.world.watch.withdrawn(table, instant)
                 table.drop_instant(instant.time)
                 withdrawn += 1
@@ -233,6 +304,7 @@ class TimelineWriter(ModelWriter):
             late = [file.path for file in table.files_of_nobody() if file.instant in instants]
             for path in late:
                 self.world.before("delete file", lake=True)
+                self.confirm()
                 self.world.watch.removing(table, path)
                 table.remove(path)
         return late
@@ -242,18 +314,78 @@ class TimelineWriter(ModelWriter):
         """See the port."""
         table = self.table
         with table.locked(*self.locks()):
-            run_pending_cleans(self.world, table)
+            self.look_at_table(*_UNDOES, "savepoint")
+            run_pending_cleans(self.world, table, self.is_of_use, *self.locks())
             there = [v for v in versions if v.path in table.files]
             for version, reason in self.format.reasons_to_keep(table, there).items():
                 if reason is not None:
                     raise Conflict(f"{version}: {reason}")
             if not there:
                 return Deletion()
+            time, index = table.new_time(), self.read_index()
             self.fence()
+            self.about_to_change()
             victims = tuple(v.path for v in there)
-            clean = table.new_instant("clean", None, victims=victims, earliest=self.earliest(victims))
             self.world.watch.deleting(table, there)
-            return Deletion(bytes_freed=run_clean(self.world, table, clean))
+            return Deletion(bytes_freed=self._clean(time, index, victims, self.retained_from(there)))
+
+    def _clean(self, time: str, index: frozenset[str] | None, victims: tuple[str, ...], retained_from: str) -> int:
+        clean = self.table.new_instant(
+            "clean", self.owner(), time, victims=victims, earliest=self.earliest(victims), retained_from=retained_from,
+            is_lakefolds=True,
+        )  # fmt: skip
+        self.world.clean_begins()
+        freed = run_clean(self.world, self.table, clean, index, *self.locks())
+        self.world.watch.cleaned(self.table)
+        return freed
+
+    def owner(self) -> Process:
+        """The process that does this."""
+        assert self.world.scheduler.current is not None
+        return self.world.scheduler.current.process
+
+    def is_of_use(self, clean: Instant) -> bool:
+        """Whether what a killed process meant to delete may go; else its clean is taken back."""
+        if is_of_today(self.table, clean) and self._inputs_of_pending().isdisjoint(clean.victims):
+            return True
+        self.table.drop_instant(clean.time)
+        return False
+
+    def _inputs_of_pending(self) -> set[str]:
+        return {path for i in self.table.pending() for base, logs in i.inputs for path in (base, *logs)}
+
+    def retained_from(self, versions: Sequence[SupersededVersion]) -> str:
+        """From where on every state of the table can be read when these are gone: from the last that was replaced."""
+        return max(version.instant for version in versions)
+
+    @port("maintain")
+    def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
+        """See ``RunsServices``: the writers' cleaning policy, without what lakefold keeps for its retention."""
+        table = self.table
+        with table.locked(*self.locks()):
+            self.look_at_table(*_UNDOES, "savepoint")
+            run_pending_cleans(self.world, table, self.is_of_use, *self.locks())
+            victims, earliest = policy_victims(table, self.world.setup.clean_commits)
+            kept = {version.path for version in retained} | self.kept_by_timeline() | self._inputs_of_pending()
+            victims = tuple(path for path in victims if path not in kept)
+            if not victims:
+                return ()
+            time, index = table.new_time(), self.read_index()
+            self.about_to_change()
+            self.world.watch.serviced(table, victims)
+            self._clean(time, index, victims, earliest)
+        return ("clean",)
+
+    def kept_by_timeline(self) -> set[str]:
+        """What commits of plans replaced not long ago, as the timeline has it: a database may not know of them yet."""
+        since = self.world.scheduler.now - self.owner().services_retention
+        return {
+            path
+            for instant in self.table.timeline.values()
+            if instant.plan_id is not None and instant.completed and instant.completed_at > since
+            for base, logs in instant.inputs
+            for path in (base, *logs)
+        }  # fmt: skip
 
     def earliest(self, victims: Collection[str]) -> str:
         """What a clean tells the archiver."""

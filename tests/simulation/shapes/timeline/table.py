@@ -4,11 +4,14 @@
 What is live follows from three things only, as for a reader of Hudi: the newest base file of each group that a
 completed instant wrote, with the logs after it; less the groups that a completed replacement of the *active* timeline
 replaced. So a replacement that is archived while its inputs are on disk brings their rows back, and a base file that
-is lost brings an older one back. With ``indexed`` readers list by the index, which each section that completes
+is lost brings an older one back. While it is ``indexed`` readers list by the index, which each section that completes
 something reads and writes back, and otherwise by the disk.
+
+Times of instants are what the clock of the process says. The order of instants is the order of these times: a log that
+is older than its base file has no effect, and the index ignores what completes before its own last compaction.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -16,11 +19,17 @@ from types import MappingProxyType
 
 from lake.errors import Transient
 from lake.plan import SupersededVersion
-from simulation.clock import Process
+from simulation.clock import Process, Task
 from simulation.table import Attempt, File, Rows, Slice, Table
 
 _LOCK_SECONDS = 12.0
 _LOOK_AGAIN_SECONDS = 0.5
+#: a holder that gives no sign of life for so long has lost the lock
+_LOCK_EXPIRES_SECONDS = 10.0
+#: what the clocks of two processes may differ: after a time was taken, the next one is taken so much later
+SKEW_SECONDS = 1.0
+#: times are in hundredths of a second; a host that is ten hours behind has positive ones, too
+FIRST_TIME = 5_000_000
 _NOTHING: Mapping[int, int | None] = MappingProxyType({})
 _instant_of = attrgetter("instant")
 
@@ -28,7 +37,8 @@ _instant_of = attrgetter("instant")
 @dataclass(slots=True, eq=False, kw_only=True)
 class Instant(Attempt):
     """One entry of the timeline. ``replaces`` are the groups of a replacement, ``earliest`` is a clean's word for the
-    archiver: replaced files may exist from there on ('' says that none do)."""
+    archiver: replaced files may exist from there on ('' says that none do). ``retained_from`` is its word for readers:
+    from there on every state of the table can be read. ``before`` is the time that a restore goes back to."""
 
     action: str
     replaces: tuple[tuple[str, str], ...] = ()
@@ -36,13 +46,27 @@ class Instant(Attempt):
     outputs: tuple[File, ...] = ()
     victims: tuple[str, ...] = ()
     earliest: str = ""
+    retained_from: str = ""
+    before: str = ""
+    undoes: tuple[str, ...] = ()
+    completed_at: float = 0.0
+    is_lakefolds: bool = False
 
 
 @dataclass(slots=True)
 class TableLock:
-    """A lock that excludes threads of any process and is freed when its holder dies."""
+    """A lock that excludes threads of any process, is freed when its holder dies, and expires while it is stopped."""
 
     holder: Process | None = None
+    #: the thread of that process which took it
+    taken_by: Task | None = None
+
+    def is_free(self, now: float) -> bool:
+        """Whether another process gets it."""
+        holder = self.holder
+        if holder is None or holder.dead:
+            return True
+        return holder.asleep_until > now >= holder.asleep_since + _LOCK_EXPIRES_SECONDS
 
 
 @dataclass(slots=True, eq=False)
@@ -56,31 +80,58 @@ class TimelineTable(Table):
     begun: dict[str, Instant] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
     archived: dict[str, Instant] = field(default_factory=dict)
+    indexed: bool = field(init=False)
     index: frozenset[str] = frozenset()
+    #: the time of the index's last compaction
+    compacted_at: int = 0
+    #: from where on cleans say that every state can be read
+    retained_from: str = ""
     #: per group what the commits say is its slice; None once it was replaced
     said: dict[str, tuple[str, tuple[str, ...]] | None] = field(default_factory=dict)
     ours: TableLock = field(default_factory=TableLock)
     writers: TableLock = field(default_factory=TableLock)
     #: what completed, in that order, and what it made of the ledger
     history: list[tuple[Instant, Mapping[int, int | None]]] = field(default_factory=list)
-    instants: int = 0
+    last_time: int = FIRST_TIME
     #: instants that lakefold published: a note on each stays in the table
     noted: set[str] = field(default_factory=set)
     #: instants that restores undid
     undone: set[str] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        Table.__post_init__(self)
+        self.indexed = self.setup.indexed
+
     # What readers see.
 
     def view(self) -> dict[str, Slice]:
         """See ``Table``."""
+        return self._view(self.done, self.timeline.values())
+
+    def view_at(self, time: str) -> dict[str, Slice]:
+        """What readers see who ask for the table as of the instant ``time``."""
+        done = {one for one in self.done if one <= time}
+        return self._view(done, [instant for instant in self.timeline.values() if instant.time <= time])
+
+    def ledger_at(self, time: str) -> dict[int, int]:
+        """What the writers' commits up to the instant ``time`` add up to."""
+        rows: dict[int, int] = {}
+        for instant, changed in self.history:
+            for key, value in changed.items() if instant.time <= time else ():
+                rows.pop(key, None)
+                if value is not None:
+                    rows[key] = value
+        return rows
+
+    def _view(self, done: Collection[str], timeline: Iterable[Instant]) -> dict[str, Slice]:
         replaced = {
             group
-            for instant in self.timeline.values()
+            for instant in timeline
             if instant.replaces and instant.completed
             for _, group in instant.replaces
         }  # fmt: skip
-        files, done = self.files, self.done
-        listed = [files[path] for path in self.index if path in files] if self.setup.indexed else files.values()
+        files = self.files
+        listed = [files[path] for path in self.index if path in files] if self.indexed else files.values()
         bases: dict[str, File] = {}
         logs: list[File] = []
         for file in listed:
@@ -101,10 +152,32 @@ class TimelineTable(Table):
 
     # What changes it.
 
-    def new_instant(self, action: str, owner: Process | None, **known: object) -> Instant:
-        """Publish an instant with the next time; call it under a lock."""
-        self.instants += 1
-        time = self.time_of(self.instants)
+    def clock(self) -> int:
+        """What the host of the current process takes for the time; the storage's clock outside of processes."""
+        current = self.scheduler.current
+        return self.clock_of_storage(current.process.skew if current is not None else 0.0)
+
+    def clock_of_storage(self, skew: float = 0.0) -> int:
+        """The time of a file that is written now, or the clock of a host that is ``skew`` seconds ahead."""
+        return FIRST_TIME + int((self.scheduler.now + skew) * 100)
+
+    def newest_time(self) -> int:
+        """The latest time of an instant, or of the index."""
+        return max(self.last_time, self.compacted_at)
+
+    def new_time(self) -> str:
+        """The time of an instant that follows; call it under a lock. Others take later ones as far as clocks agree."""
+        number = self.clock()
+        if self.scheduler.current is not None:
+            self.scheduler.sleep(SKEW_SECONDS)
+        while self.find(self.time_of(number)) is not None:
+            number += 1
+        self.last_time = max(self.last_time, number)
+        return self.time_of(number)
+
+    def new_instant(self, action: str, owner: Process | None, time: str = "", **known: object) -> Instant:
+        """Publish an instant, with the next time where none is given; call it under a lock."""
+        time = time or self.new_time()
         instant = Instant(time=time, action=action, owner=owner, **known)  # type: ignore[arg-type]
         self.timeline[time] = self.begun[time] = instant
         self.version += 1
@@ -112,7 +185,7 @@ class TimelineTable(Table):
 
     def time_of(self, number: int) -> str:
         """The time of an instant: text sorts as numbers do."""
-        return f"{number:04d}"
+        return f"{number:08d}"
 
     def write(self, partition: str, group: str, instant: str, rows: Rows, *, log: bool = False) -> File:
         """A new file, invisible until its instant completes."""
@@ -124,18 +197,41 @@ class TimelineTable(Table):
     def read_index(self) -> frozenset[str]:
         """What a section that will write the index back begins from; others go on meanwhile."""
         found = self.index
-        if self.setup.indexed:
+        if self.indexed:
             self.scheduler.sleep(0.7)
         return found
 
-    def complete(self, instant: Instant, index: frozenset[str], changed: Mapping[int, int | None] = _NOTHING) -> None:
-        """Make ``instant`` part of the table. ``index`` is what ``read_index`` gave in the same section."""
-        instant.completed = True
+    def complete(
+        self, instant: Instant, index: frozenset[str] | None, changed: Mapping[int, int | None] = _NOTHING
+    ) -> None:
+        """Make ``instant`` part of the table.
+
+        ``index`` is what ``read_index`` gave in the same section, None of a process that knows of no index.
+        """
+        instant.completed, instant.completed_at = True, self.scheduler.now
         self.begun.pop(instant.time, None)
         self.done.add(instant.time)
         self.history.append((instant, changed))
         self._count(instant, changed)
-        self.index = (index | {file.path for file in instant.outputs}) - set(instant.victims)
+        if instant.action == "clean":
+            self.retained_from = max(self.retained_from, instant.retained_from)
+        if index is not None and self.clock() >= self.compacted_at and self.indexed:
+            self.index = (index | {file.path for file in instant.outputs}) - set(instant.victims)
+        self.touch()
+
+    def book_what_is_whole_again(self, instant: Instant) -> None:
+        """Rows that were read before their file was damaged are in what ``instant`` wrote."""
+        lost = {key for _, group in instant.replaces for key in self.unreadable.get(group, ()) if group in self.damaged}
+        for file in instant.outputs if lost else ():
+            for key, value in file.rows.items():
+                if key in lost:
+                    self.book(key, value)
+
+    def switch_index(self) -> None:
+        """Delete the index, or build it from what is in storage; call it under a lock."""
+        self.indexed = not self.indexed
+        self.index = frozenset(f.path for f in self.files.values() if f.instant in self.done and self.indexed)
+        self.compacted_at = self.clock()
         self.touch()
 
     def _count(self, instant: Instant, changed: Mapping[int, int | None]) -> None:
@@ -147,14 +243,14 @@ class TimelineTable(Table):
         for key, value in changed.items():
             self.book(key, value)
 
-    def restore(self, time: str) -> list[Instant]:
-        """Undo everything after ``time``, which no clean may be part of; the instants that are undone."""
-        undone = [instant for instant in self.timeline.values() if instant.time > time]
+    def undo(self, times: Collection[str]) -> list[Instant]:
+        """Undo these instants, which no completed clean may be part of; those of them that were there."""
+        undone = [instant for instant in self.timeline.values() if instant.time in times]
         self.undone |= {instant.time for instant in undone}
         for instant in undone:
             self.drop_instant(instant.time)
             self.saved.pop(instant.time, None)
-        self.history = [(instant, changed) for instant, changed in self.history if instant.time <= time]
+        self.history = [(instant, changed) for instant, changed in self.history if instant.time not in times]
         self.index &= self.files.keys()
         self.ledger, self.ledger_sum, self.said = {}, 0, {}
         for instant, changed in self.history:
@@ -210,17 +306,27 @@ class TimelineTable(Table):
         taken: list[TableLock] = []
         try:
             for lock in locks:
-                while lock.holder is not None and not lock.holder.dead:
+                while not lock.is_free(self.scheduler.now):
                     if self.scheduler.now >= until:
+                        assert lock.holder is not None
                         raise Transient(f"the lock of {self.name} is held by {lock.holder.name}")
                     self.scheduler.sleep(_LOOK_AGAIN_SECONDS)
-                lock.holder = process
+                lock.holder, lock.taken_by = process, self.scheduler.current
                 taken.append(lock)
             yield
         finally:
             for lock in taken:
-                if lock.holder is process:
-                    lock.holder = None
+                if lock.taken_by is self.scheduler.current:
+                    lock.holder = lock.taken_by = None
+
+    def confirm(self, *locks: TableLock) -> None:
+        """Raise Transient where this thread has lost one of ``locks``, as one does that was stopped for long."""
+        if any(lock.taken_by is not self.scheduler.current for lock in locks):
+            raise Transient(f"the lock of {self.name} expired")
+
+    def announced(self, *actions: str) -> list[Instant]:
+        """What the table's owner has begun of these actions and not completed."""
+        return [instant for instant in self.begun.values() if instant.action in actions]
 
     # What is asked of it.
 

@@ -2,18 +2,22 @@
 """How Hudi's writers write, commit, clean and archive.
 
 Writers use optimistic concurrency under the writers' lock: one whose groups changed since it began takes its work
-back. Where the plan wins, one whose groups a pending rewrite names does so too.
+back. Where the plan wins, one whose groups a pending rewrite names does so too. None writes while the owner restores.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 
 from lake.errors import LakefoldError
 from lake.model import OnConflict
 from simulation.script import PARTITIONS
-from simulation.shapes.timeline.cleans import run_clean, run_pending_cleans
+from simulation.shapes.timeline.cleans import is_of_today, policy_victims, run_clean, run_pending_cleans
 from simulation.shapes.timeline.table import Instant, TimelineTable
 from simulation.table import File, Slice
 from simulation.writers import Aborted, Writes
+
+_OF_WRITERS = ("commit", "replace", "clustering")
 
 
 class TimelineWrites(Writes):
@@ -28,8 +32,9 @@ class TimelineWrites(Writes):
             self._tidy(table, random)
             return
         with table.locked(table.writers):
+            self._refuse_while_restored(table)
             self._roll_back_dead(table)
-            instant = table.new_instant("replace" if what == "overwrite" else "commit", self.process)
+            instant = self._announce(table, "replace" if what == "overwrite" else "commit")
             seen = dict(table.live())
             held = table.pending_groups()
         try:
@@ -100,6 +105,7 @@ class TimelineWrites(Writes):
         """Inline clustering: a plan on the timeline, new files, a commit that replaces."""
         partition = random.choice(PARTITIONS)
         with table.locked(table.writers):
+            self._refuse_while_restored(table)
             held, live = table.pending_groups(), table.live()
             mine = {
                 group: piece
@@ -136,11 +142,22 @@ class TimelineWrites(Writes):
         self._commit(table, instant, files, seen, changed)
 
     def _savepoint(self, table: TimelineTable, instant: Instant, random: Random, free: dict[str, Slice]) -> None:
-        """Keep what is live now from being cleaned and archived until it is released."""
+        """Keep what is live now from being cleaned and archived until it is released.
+
+        The savepoint is on the timeline first; then come seconds in which others may look.
+        """
         table.drop_instant(instant.time)
+        with self._alone(table):
+            if table.damaged or not table.history:
+                return
+            time, paths = table.history[-1][0].time, frozenset(table.live_paths())
+            announced = self._announce(table, "savepoint")
+        self._wait(random)
         with table.locked(table.writers):
-            if not table.damaged and table.history:
-                table.saved[table.history[-1][0].time] = frozenset(table.live_paths())
+            table.drop_instant(announced.time)
+            if table.find(time) is not None and not table.damaged:
+                self.world.watch.saved(table, paths)
+                table.saved[time] = paths
 
     def _commit(
         self,
@@ -152,6 +169,7 @@ class TimelineWrites(Writes):
     ) -> None:
         self.world.before("write commit")
         with table.locked(table.writers):
+            self._refuse_while_restored(table)
             if table.timeline.get(instant.time) is not instant:
                 raise Aborted("it was restored away")
             index = table.read_index()
@@ -161,6 +179,7 @@ class TimelineWrites(Writes):
                     raise Aborted(f"{group} was changed meanwhile")
                 if group in held and table.setup.on_conflict is OnConflict.PLAN_WINS:
                     raise Aborted(f"{group} is in pending {held[group].time}")
+            table.confirm(table.writers)
             instant.outputs = tuple(files)
             if instant.action == "replace":
                 instant.replaces = tuple((piece.base.partition, group) for group, piece in read.items())
@@ -172,67 +191,116 @@ class TimelineWrites(Writes):
 
     def _roll_back_dead(self, table: TimelineTable) -> None:
         for instant in table.pending():
-            if instant.plan_id is None and instant.action != "clean" and instant.owner and instant.owner.dead:
+            if instant.plan_id is None and instant.action in _OF_WRITERS and instant.owner and instant.owner.dead:
                 table.drop_instant(instant.time)
 
+    @staticmethod
+    def _refuse_while_restored(table: TimelineTable) -> None:
+        if table.announced("restore", "rollback"):
+            raise Aborted("the table is being restored")
+
     def _tidy(self, table: TimelineTable, random: Random) -> None:
-        """Clean by ``KEEP_LATEST_COMMITS``, then archive, as a writer does inline after a commit."""
-        with table.locked(table.writers):
+        """Clean by ``KEEP_LATEST_COMMITS``, archive and compact the index, as a writer does inline after a commit."""
+        with self._alone(table):
             self._roll_back_dead(table)
-            run_pending_cleans(self.world, table)
+            run_pending_cleans(self.world, table, self._is_of_use, table.writers)
             if random.random() < 0.5:
                 self._clean(table)
             self._archive(table)
+            table.confirm(table.writers)
+            table.compacted_at = table.clock()
+
+    def _is_of_use(self, clean: Instant) -> bool:
+        """Whether a clean may be run: an owner who rolls back sees to the cleans of the writers."""
+        return is_of_today(self.table, clean)
 
     def restore(self, random: Random) -> None:
-        """Go back to an earlier commit, for which everything after it must still be there."""
+        """Go back to an earlier commit, for which everything after it must still be there.
+
+        The restore is on the timeline first, with what it will undo; then come seconds in which others may look.
+        """
         table = self.table
-        with table.locked(table.writers):
+        with self._alone(table):
             last_clean = max((i.time for i in table.timeline.values() if i.action == "clean"), default="")
             first = max([last_clean, *table.archived])
             points = [i.time for i, _ in table.history if i.time >= first and i.action != "clean"]
             if len(points) < 2 or table.damaged:
                 return
             time = random.choice(sorted(points)[-4:-1])
-            self.world.tell(f"{table.name} is restored to {time}")
-            undone = table.restore(time)
+            undoes = tuple(i.time for i in table.timeline.values() if i.time > time)
+            instant = self._announce(table, "restore", before=time, undoes=undoes)
+        self._wait(random)
+        self._undo(table, instant)
+
+    def roll_back(self, random: Random) -> None:
+        """Take back the newest commits up to one of lakefold's, cleans excepted: what it replaced is live again.
+
+        The owner does that when a clean was killed that would have deleted what was replaced, or without that.
+        """
+        table = self.table
+        dead: list[Instant] = []
+        for _ in range(40):
+            cleans = [i for i in table.pending() if i.action == "clean" and i.is_lakefolds and i.owner]
+            dead = [i for i in cleans if i.owner is not None and i.owner.dead]
+            if dead:
+                break
+            self.world.scheduler.sleep(1.5)
+        with self._alone(table):
+            cleans = [i for i in table.timeline.values() if i.action == "clean"]
+            last_clean = max((i.time for i in cleans if i.completed), default="")
+            ours = [i for i in table.timeline.values() if i.plan_id is not None and i.completed]
+            chosen = [i for i in ours if not dead or {base for base, _ in i.inputs} & set(dead[0].victims)]
+            if not chosen or table.damaged:
+                return
+            first = max(i.time for i in chosen)
+            undone = [i for i in table.timeline.values() if i.time >= first and i.action != "clean"]
+            inputs = {path for i in undone for base, logs in i.inputs for path in (base, *logs)}
+            if first < max([last_clean, *table.archived]) or not inputs <= table.files.keys():
+                return
+            instant = self._announce(table, "rollback", before=first, undoes=tuple(i.time for i in undone))
+        self._wait(random)
+        self._undo(table, instant)
+
+    def _announce(self, table: TimelineTable, action: str, **known: object) -> Instant:
+        """Put on the timeline what an owner is about to do."""
+        time = table.new_time()
+        table.confirm(table.writers)
+        return table.new_instant(action, self.process, time, **known)
+
+    def _wait(self, random: Random) -> None:
+        self.world.scheduler.sleep(random.choice((0.0, 2.0, 25.0)) * random.random())
+
+    def _undo(self, table: TimelineTable, announced: Instant) -> None:
+        """Do what was announced, to nothing that came since."""
+        with table.locked(table.writers):
+            self.world.tell(f"{table.name}: {announced.action} to {announced.before}")
+            undone = table.undo(announced.undoes)
+            table.drop_instant(announced.time)
             self.world.watch.undone(table, undone, [group for i in undone for _, group in i.replaces])
             table.touch()
 
+    @contextmanager
+    def _alone(self, table: TimelineTable) -> Iterator[None]:
+        """Hold the writers' lock while nothing is announced. Raises Aborted where something is."""
+        with table.locked(table.writers):
+            if table.announced("restore", "rollback", "savepoint"):
+                raise Aborted("a restore or a savepoint is pending")
+            yield
+
+    def switch_index(self) -> None:
+        """What an owner does to the index of files: deletes it, or has it built."""
+        with self._alone(self.table):
+            self.table.switch_index()
+
     def _clean(self, table: TimelineTable) -> None:
-        done = sorted(i.time for i in table.timeline.values() if i.completed and i.action != "clean")
-        pending = [i.time for i in table.pending() if i.action != "clean"]
-        if len(done) <= self.world.setup.clean_commits:
-            return
-        earliest = min([done[-self.world.setup.clean_commits], *pending])
-        replaced = {
-            group
-            for i in table.timeline.values()
-            if i.completed and i.time < earliest
-            for _, group in i.replaces
-        }  # fmt: skip
-        victims = [file.path for file in table.files.values() if file.group in replaced]
-        newest: dict[str, str] = {}
-        bases = [f for f in table.files.values() if not f.log and f.instant < earliest and self._is_done(table, f)]
-        for file in bases:
-            newest[file.group] = max(newest.get(file.group, ""), file.instant)
-        victims += [
-            file.path
-            for file in table.files.values()
-            if file.group not in replaced and file.group not in table.damaged
-            and file.instant < newest.get(file.group, "") and self._is_done(table, file)
-        ]  # fmt: skip
-        victims = [path for path in victims if path not in table.saved_paths()]
-        kept = min([earliest, *table.replaced_and_saved()])
+        victims, earliest = policy_victims(table, self.world.setup.clean_commits)
         if victims:
             self.world.before("write clean")
-            clean = table.new_instant("clean", None, victims=tuple(victims), earliest=kept)
-            run_clean(self.world, table, clean)
-
-    @staticmethod
-    def _is_done(table: TimelineTable, file: File) -> bool:
-        instant = table.find(file.instant)
-        return instant is not None and instant.completed
+            kept = min([earliest, *table.replaced_and_saved()])
+            time, index = table.new_time(), table.read_index()
+            table.confirm(table.writers)
+            clean = table.new_instant("clean", None, time, victims=victims, earliest=kept, retained_from=earliest)
+            run_clean(self.world, table, clean, index, table.writers)
 
     def _archive(self, table: TimelineTable) -> None:
         """Take the oldest completed instants off the timeline, but none from the first on that must stay.
