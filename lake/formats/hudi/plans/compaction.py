@@ -20,6 +20,7 @@ from lake.formats.hudi.pending.late_files import note
 from lake.formats.hudi.pending.unfinished import must_stay
 from lake.formats.hudi.plans.freshness import (
     LiveSlice,
+    inputs_of,
     live_slices,
     pending_groups,
     stale_base,
@@ -89,9 +90,10 @@ def make_known(
     stage(instant)
     requested = client.meta.getInstantGenerator().getCompactionRequestedInstant(instant)
     note(client.storage, timeline, instant, plan.partitions)
-    last_look(client, PUBLISHING, instant=instant, check=unmoved(client, timeline, PUBLISHING))
-    client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
     current = replace(plan, groups=tuple(groups))
+    reads = inputs_of(current, kept)
+    last_look(client, PUBLISHING, instant=instant, reads=reads, check=unmoved(client, timeline, PUBLISHING))
+    client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
     return Prepared(plan=current, epoch=epoch, instant=instant, groups=tuple(kept), left_out=tuple(left_out))
 
 
