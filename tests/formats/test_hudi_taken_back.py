@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An owner's rollback of a completed write, which has begun and has deleted nothing yet, beside a rewrite of lakefold's.
+"""An owner who takes completed writes back beside a rewrite of lakefold's.
 
-Hudi plans such a rollback under the table's lock. It executes it without: it takes the write from the timeline first,
-and deletes its files then.
+Hudi plans the rollback of a completed write under the table's lock. It executes it without: it takes the write from the
+timeline first, and deletes its files then. A restore looks at the timeline before it waits for the lock.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from hudi_writing import LOCK, NewTable, Table, ignore
-
+from hudi_writing import FORMAT, LOCK, NewTable, ignore
 from test_hudi_last_look import save
 
-from lake.errors import LakefoldError
+from lake.errors import LakefoldError, Rejected
 from lake.formats.hudi.client.client import HudiClient
+from lake.plan import PlanKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -64,17 +63,35 @@ def restore_begun(client: HudiClient, saved: str) -> Callable[[], None]:
     return end
 
 
-def test_a_restore_that_waits_for_the_lock_of_a_commit_restores(table: NewTable) -> None:
-    trips = table(**LOCK)
+@pytest.mark.parametrize("kind", [PlanKind.CLUSTERING, PlanKind.COMPACTION])
+def test_a_table_is_refused_whose_restore_left_a_rewrite_that_completed_while_it_waited_for_the_lock(
+    table: NewTable, kind: PlanKind
+) -> None:
+    trips = table("mor", **LOCK)
     before = trips.rows()
     saved = save(trips)
     trips.upsert(0, 60, 3)
     ends: list[Callable[[], None]] = []
     with trips.writer() as writer, trips.writer() as owner:
-        rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
+        plan = trips.plan() if kind is PlanKind.CLUSTERING else trips.compaction()
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         client = owner._open()
         writer.fence = lambda: ends.append(restore_begun(client, saved))
         commit = writer.commit(rewrite)
         ends[-1]()
-    print([(i.time, i.kind, i.action, str(i.state)) for i in trips.timeline().instants], commit.instant)
+    assert trips.rows() != before, "as long as Hudi leaves it"
+    refused = rf"{kind} {commit.instant} completed while restore \d+ waited .* instant_time => '{commit.instant}'"
+    with pytest.raises(Rejected, match=refused):
+        FORMAT.check(trips.ref)
+    with trips.writer() as writer, pytest.raises(Rejected, match=refused):
+        writer.prepare(trips.plan("0198-after"), 1)
+    with trips.writer() as cleaner, pytest.raises(Rejected, match=refused):
+        cleaner.delete(commit.superseded)
+    with trips.writer() as owner:
+        owner._open().worker.rollback(commit.instant)
+    assert trips.rows() == before
+    with trips.writer() as sweeper:
+        sweeper.discard(plan.plan_id, None)  # of a clustering the request is there again
+    assert not trips.timeline().pending
+    trips.run(trips.plan("0198-after"))
     assert trips.rows() == before

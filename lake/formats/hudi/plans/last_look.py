@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import data_file, join
+from lake.formats.hudi.read.survivors import survivor_texts
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.clocks import (
     MAX_SKEW,
@@ -208,7 +209,7 @@ def _how_to_finish(timeline: Timeline, instant: Instant) -> str:
 
 
 def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:
-    for fault in metadata_table.faults(client.storage, timeline):
+    for fault in (*metadata_table.faults(client.storage, timeline), *survivor_texts(timeline)):
         raise Rejected(f"{client.table.name}: {fault}")
 
 
