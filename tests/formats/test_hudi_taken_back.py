@@ -6,12 +6,13 @@ timeline first, and deletes its files then. A restore looks at the timeline befo
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hudi_writing import FORMAT, LOCK, NewTable, ignore
 from test_hudi_last_look import save
 
-from lake.errors import LakefoldError, Rejected
+from lake.errors import Conflict, LakefoldError, Rejected
 from lake.formats.hudi.client.client import HudiClient
 from lake.plan import PlanKind
 
@@ -95,3 +96,22 @@ def test_a_table_is_refused_whose_restore_left_a_rewrite_that_completed_while_it
     assert not trips.timeline().pending
     trips.run(trips.plan("0198-after"))
     assert trips.rows() == before
+
+
+def test_no_compaction_is_committed_that_lacks_a_log_which_counts_as_older_than_it(table: NewTable) -> None:
+    """A writer whose clock is seconds behind completes a write after the publication, with an earlier time."""
+    trips = table("mor", **LOCK)
+    with trips.writer() as writer:
+        prepared = writer.prepare(trips.compaction(), 1)
+        trips.upsert(0, 120, 5, "id % 3 = 0")
+        written = trips.timeline().commits[-1]
+        assert written.completed_at is not None
+        completed = Path(trips.base) / trips.timeline().directory / (written.completed_file or "")
+        earlier = str(int(prepared.instant) - 1)
+        completed.rename(completed.with_name(completed.name.replace(written.completed_at, earlier)))
+        rows = trips.rows()
+        rewrite = writer.rewrite(prepared, ignore)
+        with pytest.raises(Conflict, match=f"not in compaction {prepared.instant} and was completed at {earlier}"):
+            writer.commit(rewrite)
+        writer.discard("0198-compaction", None)
+    assert trips.rows() == rows

@@ -105,7 +105,7 @@ def _pending(client: HudiClient, plan: Plan) -> Instant:
 
 def _check_inputs(client: HudiClient, plan: Plan) -> None:
     if plan.kind is PlanKind.COMPACTION:  # what writers append meanwhile belongs to the slice after it
-        check_inputs(client, client.timeline(), plan, range(len(plan.groups)))
+        check_inputs(client, client.timeline(), plan, range(len(plan.groups)), plan.adopted or "")
         return
     live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     for group in plan.groups:

@@ -55,8 +55,8 @@ def withdraw_left(client: HudiClient, timeline: Timeline) -> bool:
     """Withdraw the cleans that a killed lakefold left; whether there were any. Call it under the lock.
 
     A clean of lakefold's runs under the lock from its first byte to its last, so that one that is pending now has no
-    process any more. Of one that had begun the deleted files are told to readers and to the metadata table by a clean of
-    their own. That comes first: nothing else than the pending plan says which files are gone.
+    process any more. Of one that had begun the deleted files are told to readers and to the metadata table by a clean
+    of their own. That comes first: nothing but the pending plan says which files are gone.
     """
     left = pending_cleans(timeline)
     for clean in left:
