@@ -45,7 +45,7 @@ class LateReport:
     moved_back: int = 0
     waiting: int = 0
     halts: dict[str, str] = field(default_factory=dict)
-    #: partitions that a plan has at its commit, or the cleaner, or that others change just now
+    #: partitions to look at again: a plan has them at its commit, or the cleaner, or others change them just now
     held: list[str] = field(default_factory=list, compare=False)
 
     @property

@@ -229,3 +229,10 @@ def test_a_file_that_can_not_be_put_back_where_a_sleeping_round_took_it_from_sta
     assert (table.rows(), "where another file is by now" in str(table.halted())) == (["newer"], True)
     (taken,) = (table.root / ".lakefold/_aside").rglob(".000000_0")
     assert (taken.read_text(), str(taken) in str(table.halted())) == ("newPAR1", True)
+
+
+def test_a_directory_that_is_there_is_not_taken_for_gone_because_a_name_in_it_leads_nowhere(table: MovedTable):
+    """As a file does that its writer removes, or names, while the directory is listed."""
+    (table.root / PARTITION / "link").symlink_to("nowhere")
+    table.put(f"{PARTITION}/f", "late")
+    assert (table.swept().carried, table.rows(), table.halted()) == (1, ["late", "rows"], None)
