@@ -122,7 +122,7 @@ class PartitionRound:
             # Whoever began them held the partition for longer than such a call can take: they were not made.
             self._held.forget_moves(self._table, record.begun)
             record, seen = self._look()
-        elif seen.token not in (None, record.last.token):
+        if seen.token not in (None, record.last.token):
             find_moves(self._table, format=self._format, store=self._store)
             record_late(self._table, format=self._format, store=self._store)
             record, seen = self._look()
