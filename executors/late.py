@@ -75,6 +75,8 @@ def sweep_places(
         if one.partition not in halted or not _waits_for_a_person(one, seen[one.partition])
     ]
     report = _rounds(table, format, store, spark, due, partial(decide, grace=grace))
+    # Nothing tells of it any more when it has settled: it changes no time of a directory, as a file that is made does.
+    report.held += [one.partition for one in known if _settles(one, seen[one.partition])]
     waiting = {one.partition for one in swept}.difference(due)
     report.halts |= {partition: halted[partition] for partition in sorted(waiting)}
     if failed is not None:
@@ -201,6 +203,11 @@ def _waits_for_a_person(record: Moved, seen: PartitionSeen) -> bool:
     is_at_rest = not record.begun and all(carry.done for carry in record.carries) and not left_behind(record, seen)
     decision = decide(record, seen, timedelta())
     return is_at_rest and decision.action is Action.HALT and not decision.of_table
+
+
+def _settles(record: Moved, seen: PartitionSeen) -> bool:
+    """Whether a former place has a file that was written too short a while ago to be carried."""
+    return any(Unready.SETTLING in seen.places[former.place].unready.values() for former in record.former)
 
 
 def _name_stalled(

@@ -128,12 +128,14 @@ class FoundMoves:
     """Moves that a table tells of and a database does not know, as what one commit did.
 
     ``deleted`` are the paths of replaced files that lakefold has deleted, or begun to. Of a move that no plan made, the
-    commit has the token of the move as its instant and no epoch.
+    commit has the token of the move as its instant and no epoch. ``is_known``: the database has the moves, and may not
+    know what was ``carried``, since it was set back.
     """
 
     commit: Commit
     deleted: frozenset[str] = frozenset()
     carried: tuple[Carried, ...] = ()
+    is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,8 @@ class PlaceSeen:
     changed_ms: int | None = None
     is_gone: bool = False
     is_uprooted: bool = False
+    #: the table says that lakefold has begun to delete there, of which a database that was set back knows nothing
+    is_cleaned: bool = False
     #: who reads it, in words, where another table or partition does; looked at where the partition was dropped
     read_by: str | None = None
 

@@ -272,7 +272,7 @@ def record_moves_late(connection: Connection, table: str, commit: Commit) -> fro
         if any(one.token == move.token for one in known):
             others.add(move.partition)
             continue
-        later = _since(known, move, staged_at)
+        later = _since(known, move, staged_at, is_back=commit.epoch is None)
         # Their order is that of their numbers.
         connection.execute(delete(row).where(row.id.in_([one.id for one in later])))
         values = _values(table, move, commit.plan_id, ())
@@ -291,9 +291,15 @@ def record_moves_late(connection: Connection, table: str, commit: Commit) -> fro
     return frozenset(others)
 
 
-def _since(known: Sequence[Row[Any]], move: Move, staged_at: int | None) -> Sequence[Row[Any]]:
-    """The moves, of ``known``, from the first on that was made after one that was found only now."""
+def _since(known: Sequence[Row[Any]], move: Move, staged_at: int | None, *, is_back: bool) -> Sequence[Row[Any]]:
+    """The moves, of ``known``, from the first on that was made after one that was found only now.
+
+    One that no plan made ``is_back`` in a place that others may have left before: it followed what led to where it
+    began.
+    """
     made = [index for index, one in enumerate(known) if one.made_at_ms is not None]
+    if is_back and (led := [index for index in made if known[index].place == move.left]):
+        made = [index for index in made if index > led[-1]]
     left = [index for index in made if known[index].left_place == move.place]
     after = [index for index in made if staged_at is not None and known[index].begun_at_ms >= staged_at]
     first = next(iter(left or after), len(known))

@@ -41,6 +41,8 @@ class HiveChanges:
         self._partitions: dict[str, int] = {}
         self._last_name, self._last_root, self._looks = "", "", 0
         self._has_seen_all = False
+        #: those that changed, until a look has told of them
+        self._changed: set[str] = set()
 
     def look(self) -> frozenset[str]:
         """See ``Changes``."""
@@ -49,9 +51,10 @@ class HiveChanges:
             table = table_of(metastore, self._ref)
             if not table.partition_columns:
                 return frozenset({""})
-            changed = set(self._in_catalog(metastore, table))
-        changed.update(self._in_directories(len(table.partition_columns)))
-        return frozenset(changed)
+            self._changed.update(self._in_catalog(metastore, table))
+        self._changed.update(self._in_directories(len(table.partition_columns)))
+        changed, self._changed = frozenset(self._changed), set()
+        return changed
 
     def _in_catalog(self, metastore: Metastore, table: Table) -> Iterator[str]:
         names = sorted(metastore.partition_names(table.database, table.name))
@@ -104,7 +107,8 @@ class HiveChanges:
                     entries = [
                         one for one in self._files.list(directory) if one.is_directory and not is_hidden(one.name)
                     ]
-                except FileNotFoundError:
+                # What can't be listed, such as what else lies there, tells nothing; its partitions have their turn.
+                except (FileNotFoundError, NotADirectoryError, PermissionError):
                     continue
                 if step == depth - 1:
                     yield directory, entries
@@ -128,4 +132,10 @@ def _changed(
     known, below = frozenset(before or ()), holder.removeprefix(root).lstrip("/")
     for entry, mark in zip(entries, marks, strict=True):
         if mark not in known:
-            yield f"{below}/{entry.name}" if below else entry.name
+            yield _named(f"{below}/{entry.name}" if below else entry.name)
+
+
+def _named(directories: str) -> str:
+    """The partition in directories of that name: Spark keeps the case of columns there, which a metastore does not."""
+    parts = (part.partition("=") for part in directories.split("/"))
+    return "/".join(f"{column.lower()}{equals}{value}" for column, equals, value in parts)

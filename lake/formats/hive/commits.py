@@ -63,6 +63,8 @@ class Record:
     partitions: tuple[str, ...]
     #: when the table was made that the commit was of, in seconds; None of a commit of an earlier release
     table_made_at: int | None = None
+    #: when this was written, right before the call, by the storage's clock; 0 of one that was not read from there
+    written_ns: int = 0
 
 
 def home_of(ref: TableRef) -> str:
@@ -484,8 +486,9 @@ def _is_ours(ref: TableRef, version: str) -> bool:
 
 
 def _read(ref: TableRef, path: str) -> Record | None:
+    files = files_of(ref.location)
     try:
-        document: Mapping[str, Any] = json.loads(files_of(ref.location).read(path))
+        document: Mapping[str, Any] = json.loads(files.read(path))
         return Record(
             commit=Commit(
                 plan_id=document["plan"],
@@ -503,6 +506,7 @@ def _read(ref: TableRef, path: str) -> Record | None:
             ),
             partitions=tuple(document["partitions"]),
             table_made_at=document.get("table_made_at"),
+            written_ns=files.status(path).modified_ns,
         )
     except FileNotFoundError:
         return None

@@ -16,6 +16,7 @@ from waiting import wait_for
 from executors.late_round import LateReport
 from executors.observer import Observer
 from executors.outcome import Result
+from lake.errors import Integrity
 from lake.formats.hive.writer import HiveWriter
 from lake.metastore import Metastore
 from lake.plan import Claim, Keeper, KeeperKind, PlanState, Step
@@ -157,3 +158,13 @@ def holding(bench: Bench, keeper: Keeper, held: list[int]) -> Any:
         return commit(writer, rewrite)
 
     return committed
+
+
+@pytest.mark.parametrize("duty", ["find_moves", "record_late", "_withdraw_staged"])
+def test_what_writers_left_is_brought_in_where_another_duty_of_the_sweep_fails(bench: Bench, duty: str):
+    """A document that can't be read would leave them out for as long as it is there."""
+    rows = [*bench.rows(), *write(home(bench), 900, 910)]
+    failing = mock.patch(f"executors.rescue.{duty}", side_effect=Integrity("it can't be understood"))
+    with failing, pytest.raises(Integrity, match="understood"):
+        bench.sweep()
+    assert sorted(bench.rows()) == sorted(rows)
