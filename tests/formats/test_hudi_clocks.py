@@ -5,6 +5,7 @@ A writer in another zone is a JVM whose default zone is that zone, and a table i
 whose clock is off: either has a ``LOCAL`` that is ahead of true times. So one JVM plays all of them, one after another.
 """
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -218,6 +219,18 @@ def test_writers_whose_clock_is_a_minute_off_lose_no_row_and_no_update(
     found = refused_then_updated(elsewhere(ahead, merge_on_read=merge_on_read))
     assert why in found
     assert "hoodie.time.generator.max_expected_clock_skew_ms" in found
+
+
+def test_writers_a_minute_behind_lose_no_update_where_one_of_their_files_came_late(
+    elsewhere: Callable[..., Elsewhere],
+) -> None:
+    """As where a writer was stopped between the time that it formed and the file that it named after that time."""
+    trips = elsewhere(-MINUTE)
+    last = trips.timeline().completed[-1]
+    file = Path(trips.base) / ".hoodie/timeline" / last.completed_file
+    late = file.stat().st_mtime + 8
+    os.utime(file, (late, late))
+    assert "is 60 s behind the storage's" in refused_then_updated(trips)
 
 
 @pytest.fixture
