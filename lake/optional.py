@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lake.errors import Rejected
 from lake.history import Check, History, go_on
-from lake.model import TableRef, Unsearched
+from lake.model import Snapshot, TableRef, Unsearched
 from lake.moved import FoundMoves, Moved, PartitionSeen
 from lake.plan import ClusteringGroup, Commit, Move, PlacedFile, PlanKind, Staged, SupersededVersion
 from lake.ports import Capability, Prepared, TableFormat
@@ -66,6 +66,21 @@ class Resurrected:
     files: Mapping[str, int]
     rows: int | None = None
     refusal: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikelyWriter:
+    """A tool that likely writes or reads a table, by what it left there. It may have done so long ago, or only once.
+
+    ``evidence`` says in a phrase each what was seen. ``consequence`` says in sentences what becomes of its work where
+    it does not ask the catalog for the place of a partition at each step. It is None of a tool that does. ``remedy``
+    says in a sentence what to do about that, '' where there is no consequence.
+    """
+
+    tool: str
+    evidence: tuple[str, ...]
+    consequence: str | None = None
+    remedy: str = ""
 
 
 @runtime_checkable
@@ -223,6 +238,18 @@ class SeenThroughCatalog(Protocol):
     """
 
     unseen_by_path: str
+
+
+@runtime_checkable
+class TellsWriters(Protocol):
+    """What a ``TableFormat`` adds whose tables show which tools wrote them."""
+
+    def likely_writers(self, snapshot: Snapshot) -> Sequence[LikelyWriter]:
+        """The tools that likely write or read the table, those with a consequence first; none where nothing is seen.
+
+        Looks at a bounded number of files, whatever the table's size. A file that can't be read is no evidence. Raises
+        as ``TableFormat.snapshot`` does.
+        """
 
 
 @runtime_checkable
@@ -404,6 +431,11 @@ def pending(format_: TableFormat, table: TableRef) -> Mapping[str, str]:
 def unfinished(format_: TableFormat, table: TableRef) -> Sequence[Unfinished]:
     """``HasTimeline.unfinished``; of a table without a timeline nothing is known to be unfinished."""
     return format_.unfinished(table) if isinstance(format_, HasTimeline) else ()
+
+
+def likely_writers(format_: TableFormat, snapshot: Snapshot) -> Sequence[LikelyWriter]:
+    """``TellsWriters.likely_writers``; of a format whose tables don't tell there are none."""
+    return format_.likely_writers(snapshot) if isinstance(format_, TellsWriters) else ()
 
 
 def identified(format_: TableFormat, table: TableRef) -> TableRef:

@@ -383,7 +383,7 @@ def test_rule_14_a_table_is_planned_only_where_a_rule_says_that_all_go_by_the_ca
         refused = home.run("plans", "request", name, expect=None)
         for text in (checked["refused"][name], refused.stderr):
             assert why in text
-            assert 'If all do, set access = "catalog" in a rule of lakefold.toml' in text
+            assert 'If none of this happens, set access = "catalog" in a rule of lakefold.toml' in text
         assert home.json("tables", "explain", name)[0]["reason"] == "chosen"
         assert home.json("plans", "list") == []
     home.config.write_text(source + policy + 'access = "catalog"\n')

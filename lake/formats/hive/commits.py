@@ -28,7 +28,10 @@ from lake.plan import WATCHED_FOR, Commit, Move, OutputFile, PlacedFile, Superse
 
 log = logging.getLogger(__name__)
 
-_OUTPUT = re.compile(r"part-(?P<version>.+-e\d+-\d+)-\d+-\d+\.\w+")
+MADE = r"part-(?P<version>.+-e\d+-\d+)-\d+-\d+\.\w+"
+"""The names of files that rewrites make, as ``re`` and RE2 read it."""
+
+_OUTPUT = re.compile(MADE)
 
 ATTEMPTS = "_attempts"
 """Where in a version engines write: a task that outlives its attempt never reaches what readers read."""
