@@ -24,7 +24,7 @@ MINUTES = float(os.environ.get("LAKEFOLD_CHAOS_MINUTES") or 4)
 
 #: what a soak of all kinds must have contained at the least, by the names of the figures
 FEWEST = {
-    "wrong clocks and zones": 8,
+    "daemons at work with wrong clocks or zones": 6,
     "wrong clocks of writers": 1,
     "locks that expired": 2,
     "switches of the metadata table": 8,

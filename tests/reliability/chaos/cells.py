@@ -144,9 +144,13 @@ class Setting:
         return AHEAD_BY_HOURS if self.writers_clock.seconds > 3600 else RIGHT
 
     def clocks_by_daemon(self) -> dict[str, Clock]:
-        """The clocks of the daemons that there are, by installation and number."""
-        there = self.clocks if self.second else self.clocks[:1]
-        return {f"{'ab'[n]}{number}": clock for n, clocks in enumerate(there) for number, clock in enumerate(clocks)}
+        """The clocks of the daemons that there are, by their names."""
+        there = list(zip("ab", (self.roles, ("all",)), self.clocks, strict=True))[: 2 if self.second else 1]
+        return {
+            f"{name}.{roles[number]}{number}": clock
+            for name, roles, clocks in there
+            for number, clock in enumerate(clocks)
+        }
 
 
 def writer_options(cell: Cell, setting: Setting) -> dict[str, str]:

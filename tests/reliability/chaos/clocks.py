@@ -19,6 +19,7 @@ Of a writer that is behind Hudi takes back what a killed one left only when its 
 What is asked of lakefold is then as with wrong clocks of its own: that it refuses or loses nothing.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +29,8 @@ from random import Random
 #: minutes off, as a host without NTP; hours off, as a clock that was set to another zone's time
 _SECONDS = (0, 0, 90, -90, 32_400, -32_400)
 _ZONES = ("", "", "UTC", "America/New_York", "Asia/Tokyo", "Australia/Lord_Howe")
+#: where ``sitecustomize`` is with which Python can sleep under libfaketime
+_AWAKE = str(Path(__file__).with_name("awake"))
 INSTALL = "faketime is not installed; run: make servers"
 
 
@@ -59,6 +62,7 @@ class Clock:
                 "FAKETIME_DISABLE_SHM": "1",
                 "NO_FAKE_STAT": "1",
                 "FAKE_UTIME": "0",
+                "PYTHONPATH": os.pathsep.join(filter(None, (_AWAKE, os.environ.get("PYTHONPATH")))),
             }
         return found
 

@@ -123,10 +123,12 @@ class WriterProcess(Victim):
 
     def _begin(self) -> "subprocess.Popen[Any]":
         self._before = self.count("up")
+        clock = self.clock.environment()
+        imports = os.pathsep.join(filter(None, (clock.get("PYTHONPATH"), _IMPORTS)))
         with self.log.open("ab") as sink, self._errors.open("ab") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", "chaos.writer", *self._arguments],
-                env={**os.environ, **self.clock.environment(), "PYTHONPATH": _IMPORTS},
+                env={**os.environ, **clock, "PYTHONPATH": imports},
                 stdin=subprocess.PIPE,
                 stdout=sink,
                 stderr=errors,

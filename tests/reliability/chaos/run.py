@@ -95,7 +95,6 @@ class Chaos:
         writer = WriterProcess(home, self._writer_arguments(), self.setting.writers_clock)
         self.stage = Stage(home, self.base, writer, systems)
         self._comparing = Comparing(self.stage, self.ledger, spark, self._random)
-        self._compare = self._comparing.compare
         self._faults = Faults(self.stage, server)
         self.stage.say(f"{cell}, seed {seed}: {self.setting}")
 
@@ -261,6 +260,10 @@ class Chaos:
         writer.order(order)
         self._pump_until(f"{order} is done", lambda: writer.count("obeyed") > obeyed)
 
+    def _compare(self, **how: bool) -> None:
+        self.stage.look_who_works()
+        self._comparing.compare(**how)
+
     # The end.
 
     def _heal(self) -> None:
@@ -366,6 +369,7 @@ class Chaos:
     def figures(self) -> Counter[str]:
         """The run in numbers."""
         counts, steps, looks = self.stage.counts, self.ledger.confirmed(), self._comparing.counts
+        wrong = {name for name, clock in self.setting.clocks_by_daemon().items() if not clock.is_right}
         schemas = [0, *(step.evolutions for step in steps if step.rows)]
         return Counter(
             {
@@ -382,8 +386,7 @@ class Chaos:
                 "restores beside plans": counts["restore beside plans"],
                 "kinds of damage": counts["damage"],
                 **{f"plans {state}": count for state, count in self.plans.items()},
-                "wrong clocks and zones": sum(not one.is_right for one in self.setting.clocks_by_daemon().values())
-                + (not self.setting.writers_clock.is_right),
+                "daemons at work with wrong clocks or zones": len(wrong & self.stage.seen_at_work),
                 "wrong clocks of writers": int(self.setting.writers_clock.seconds != 0),
                 "locks that expired": counts["lock expired"],
                 "switches of the metadata table": counts["metadata"],

@@ -118,6 +118,8 @@ class Stage:
         self._commands: list[tuple[str, Any]] = []
         self._lock_seen: tuple[tuple[int, int], float] | None = None
         self._restores_seen = 0
+        #: daemons that had a JVM when it was looked
+        self.seen_at_work: set[str] = set()
         self._numbers = iter(range(1 << 30))
 
     def say(self, text: str) -> None:
@@ -148,6 +150,12 @@ class Stage:
         """Those that were started."""
         for system in self.systems:
             yield from system.daemons
+
+    def look_who_works(self) -> None:
+        """Note which daemons have a JVM: a figure that counts a daemon is wrong where it never got so far."""
+        self.seen_at_work |= {
+            daemon.name for daemon in self.daemons() if daemon.name not in self.seen_at_work and daemon.jvms()
+        }
 
     def victims(self) -> list[Victim]:
         """Every process."""
