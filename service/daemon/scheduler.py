@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
 from lake import optional
-from lake.errors import LakefoldError, Transient, one_line
+from lake.errors import LakefoldError, TableGone, Transient, one_line
 from lake.formats import load_format
 from lake.logfields import log_fields
 from planner.reasons import Reason
@@ -60,6 +60,8 @@ class Scheduler:
         self._discover_at = 0.0
         self._problems: list[str] = []
         self._failing: set[str] = set()
+        #: those that scans missed, and that were searched for
+        self._gone: set[str] = set()
         self._dead = DeadWork()
 
     def discover(self) -> None:
@@ -116,6 +118,10 @@ class Scheduler:
                     with suppress(WrongState):  # it has ended since
                         self._store.request_cancel(plan_id, self._actor, reason)
 
+    def search(self) -> None:
+        """Look for tables at the next tick: one is missed, which may have another name by now."""
+        self._discover_at = 0.0
+
     def tick(self, *, everything: bool = False) -> None:
         """Hand every table that is due to a lane; looks for tables when that is due. Raises what the store raises.
 
@@ -171,6 +177,7 @@ class Scheduler:
             else:
                 self._metrics.scanned(table.ref.format, "ok", time.monotonic() - began, _skipped(answer))
                 self._succeeded()
+                self._gone.discard(table.name)
                 if table.name in self._failing:
                     self._failing.discard(table.name)
                     logger.info("table %s: can be scanned again", table.name)
@@ -253,6 +260,9 @@ class Scheduler:
         if isinstance(error, StoreError):
             logger.warning("table %s: scan not recorded: %s", table.name, one_line(error))
             return
+        if isinstance(error, TableGone) and table.name not in self._gone:
+            self._gone.add(table.name)
+            self.search()
         foreseen = isinstance(error, (LakefoldError, OSError))
         if not foreseen:  # what the scan foresees it has recorded itself
             with suppress(StoreError):

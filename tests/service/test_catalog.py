@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from lake.model import CatalogRef, TableRef
 from service import documents
 from service.config.catalog import Catalog
 from service.config.loader import load
+from service.config.tables import ConfiguredTable
 from service.daemon.scheduler import Scheduler
 from service.documents.lake_cache import Lake, read_lake
 from service.observability.metrics import Metrics
@@ -233,6 +235,31 @@ def test_the_leader_tells_every_process_what_it_could_not_search(catalog, tmp_pa
     scheduler.discover()
     assert documents.status(read_lake(store))["source_problems"] == []
     assert gauge(read_lake(store)) == 0
+
+
+def test_a_table_that_a_scan_misses_is_searched_for_at_once(catalog, tmp_path, store):
+    table(tmp_path / "lake/before")
+    text = f'[database]\nurl = "{store.url}"\n[defaults]\nscan_interval = "1ms"\n[[sources]]\npath = "lake"\n'
+    found = catalog(text)
+    scheduler = Scheduler(found.config, store, found, Metrics("scheduler"), leads=lambda: True, actor="scheduler")
+    searched = []
+
+    def tables() -> list[ConfiguredTable]:
+        searched.append("at all")
+        return Catalog.tables(found)
+
+    found.tables = tables
+    for _ in range(3):
+        scheduler.tick()
+        scheduler.wait()
+        time.sleep(0.002)
+    assert len(searched) == 1
+    (tmp_path / "lake/before").rename(tmp_path / "lake/after")
+    for _ in range(3):
+        scheduler.tick()
+        scheduler.wait()
+        time.sleep(0.002)
+    assert (len(searched), store.table_state("after").name) == (2, "after")
 
 
 def gauge(lake: Lake) -> float:
