@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 _SCAN_LANES = 4
 _REQUEST_LANES = 2
 _WRITTEN_LANES = 2
+#: when sources are searched again after the first search that met problems; then after twice as long, and so on
+_SEARCHED_AGAIN_SECONDS = 1.0
 #: when to look again at reported partitions of a table that did not answer
 _TRY_AGAIN = timedelta(seconds=30)
 
@@ -59,6 +61,8 @@ class Scheduler:
         self._due: dict[str, float] = {}
         self._discover_at = 0.0
         self._problems: list[str] = []
+        #: how long after a search that failed, or met problems, the next one follows
+        self._wait = _SEARCHED_AGAIN_SECONDS
         self._failing: set[str] = set()
         #: those that scans missed, and that were searched for
         self._gone: set[str] = set()
@@ -131,8 +135,13 @@ class Scheduler:
             return
         now = time.monotonic()
         if everything or now >= self._discover_at:
-            self._discover_at = now + self._config.daemon.discover_interval.total_seconds()
+            self._discover_at = now + self._wait  # where the database fails it
             self.discover()
+            interval = self._config.daemon.discover_interval.total_seconds()
+            # A source that is away for a moment, such as a metastore that starts, must not hide its tables for minutes.
+            self._wait = min(interval, 2 * self._wait) if self._problems else _SEARCHED_AGAIN_SECONDS
+            if self._discover_at:  # else one is missed since
+                self._discover_at = now + (self._wait if self._problems else interval)
         for name, table in self._tables.items():
             due = table.mode != "off" and (everything or now >= self._due[name])
             if due and self._scans.submit(name, self._scan_one(table)):

@@ -92,12 +92,12 @@ class Owner:
 
     def wait(self) -> None:
         """Wait until it is ready."""
-        wait_for(lambda: self.is_ready, lambda: f"the owner: {self.said}", 240, every=0.2)
+        wait_for(lambda: self.is_ready, lambda: f"the owner: {self.said}", 600, every=0.2)
 
     def hold(self) -> None:
         """Have it do nothing until ``release``."""
         (self.home / "hold").touch()
-        wait_for((self.home / "held").exists, lambda: f"the owner to pause: {self.said}", 240, every=0.1)
+        wait_for((self.home / "held").exists, lambda: f"the owner to pause: {self.said}", 600, every=0.1)
 
     def release(self) -> None:
         """Let it go on."""
@@ -123,7 +123,7 @@ class Owner:
     def stop(self) -> None:
         """Have it end after the statement that it is in."""
         (self.home / "stop").touch()
-        assert self.process.wait(timeout=240) == 0, self.said
+        assert self.process.wait(timeout=600) == 0, self.said
 
     def kill(self) -> None:
         """End it at once."""
