@@ -185,7 +185,8 @@ class DaemonSettings(Section):
         default=timedelta(seconds=15), description="how often gauges are refreshed from the database"
     )
     discover_interval: Duration = Field(
-        default=timedelta(minutes=5), description="how often sources are searched for new tables"
+        default=timedelta(minutes=5),
+        description="how often sources are searched for new tables; a table that is missed has them searched at once",
     )
     leader_ttl: Duration = Field(
         default=timedelta(seconds=30), description="how long a dead process stays leader of a loop"

@@ -14,7 +14,7 @@ from executors.observer import Observer
 from executors.rescue import sweep
 from executors.watch import Watch
 from lake import optional
-from lake.errors import one_line
+from lake.errors import TableGone, one_line
 from lake.formats import load_format
 from lake.model import TableRef
 from lake.optional import Retains, RunsServices, TellsMoves
@@ -62,7 +62,10 @@ def _held(state: TableState, mode: str, *, paused: bool) -> str | None:
 
 
 class Upkeep:
-    """Ticks of the clean loop and of the sweep loop of one process."""
+    """Ticks of the clean loop and of the sweep loop of one process.
+
+    ``missed`` is called when a table is not where it was any more: it may have another name by now.
+    """
 
     def __init__(
         self,
@@ -71,11 +74,14 @@ class Upkeep:
         spark: SparkProvider,
         observer: Observer,
         succeeded: Callable[[], None] = lambda: None,
+        missed: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._store, self._spark, self._observer = config, store, spark, observer
         self._catalog = Catalog(config)
-        self._succeeded = succeeded
+        self._succeeded, self._missed = succeeded, missed
         self._failing: set[str] = set()
+        #: those that were missed, and that it was told
+        self._gone: set[str] = set()
         self._watch = Watch()
         self._clean_failing: set[str] = set()
         #: name and place of a table → when it was last asked for moves
@@ -215,9 +221,13 @@ class Upkeep:
         except StoreError:
             raise
         except Exception as error:
+            if isinstance(error, TableGone) and state.name not in self._gone:
+                self._gone.add(state.name)
+                self._missed()
             if state.name not in self._failing:
                 self._failing.add(state.name)
                 logger.warning("table %s: sweep failed: %s", state.name, one_line(error))
             return 0
         self._failing.discard(state.name)
+        self._gone.discard(state.name)
         return done
