@@ -327,8 +327,8 @@ class KeepsHistory(Protocol):
 class LeavesPlaces(Protocol):
     """What a ``TableFormat`` adds whose commits move partitions (``Commit.moves``).
 
-    A writer that began before a move ends where the partition was. So former places are looked at for as long as the
-    table is served, and what is found there is dealt with as ``lake.places.decide`` says.
+    A writer that began before a move ends where the partition was. So former places are looked at for as long as they
+    are there, and what is found there is dealt with as ``lake.places.decide`` says.
     """
 
     def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
@@ -352,6 +352,36 @@ class Changes(Protocol):
 
         The first looks only remember. Where tables are large a look reads a part, and the next one goes on. Raises as
         ``TableFormat.snapshot`` does.
+        """
+
+    def look_at(self, places: Collection[str]) -> frozenset[str]:
+        """Those of ``places`` that changed since the last such look, or were in none; more than these at times.
+
+        It costs what listing the directories above them does. Where these are large a look reads a part, and the next
+        one goes on. Raises Transient.
+        """
+
+    @property
+    def again(self) -> Mapping[str, Collection[str]]:
+        """By partition, places that writers have made again, with files, after all that lakefold had there was gone."""
+
+
+@runtime_checkable
+class ForgetsMoves(Protocol):
+    """What a ``TableFormat`` adds whose tables tell of moves themselves until they are told to forget them."""
+
+    def gone(self, table: TableRef, places: Collection[str]) -> Collection[str]:
+        """Those of ``places`` that are not there any more, nor what lakefold had put beside them.
+
+        Where a writer makes one again, ``Changes.again`` tells of it. None are gone of a table whose storage is not
+        there. Raises Transient.
+        """
+
+    def forget_moves(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
+        """Have the table tell of these moves no more; those of which it does not tell afterwards.
+
+        A move is kept that a partition names as its last, or whose place, or the one that it left, may be there.
+        Idempotent. Raises as ``TableFormat.snapshot`` does.
         """
 
 

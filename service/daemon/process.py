@@ -381,6 +381,7 @@ class Daemon:
         if self.leadership.holds(CLEAN_ROLE):
             self.upkeep.clean()
             self.upkeep.bring_home()
+            self.upkeep.forget()
             self.upkeep.maintain()
 
     def _sweep(self) -> None:

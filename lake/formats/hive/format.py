@@ -9,7 +9,7 @@ from posixpath import dirname
 
 from lake.engines import Engine
 from lake.errors import Rejected
-from lake.formats.hive import commits, likely, neighbours, refusals
+from lake.formats.hive import commits, forgetting, likely, neighbours, refusals
 from lake.formats.hive.catalog import Place, found_in, identity_of, open_metastore, places_of, table_of
 from lake.formats.hive.changes import HiveChanges
 from lake.formats.hive.counts import rows_of
@@ -35,7 +35,7 @@ class HiveFormat:
     """Tables of a Hive metastore with Parquet or ORC files, partitioned or not.
 
     Implements ``lake.ports.TableFormat``, ``FoundInMetastore``, ``FindsStaged``, ``HasIdentity``,
-    ``SeenThroughCatalog``, ``TellsWriters``, ``LeavesPlaces``, ``TellsMoves`` and ``KeepsHistory``.
+    ``SeenThroughCatalog``, ``TellsWriters``, ``LeavesPlaces``, ``TellsMoves``, ``ForgetsMoves`` and ``KeepsHistory``.
     """
 
     name = "hive"
@@ -126,6 +126,15 @@ class HiveFormat:
         """See ``TellsMoves``."""
         with open_metastore(table) as metastore:
             return found_moves(metastore, table_of(metastore, table), table, known)
+
+    def gone(self, table: TableRef, places: Collection[str]) -> Collection[str]:
+        """See ``ForgetsMoves``."""
+        return forgetting.gone(table, places)
+
+    def forget_moves(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
+        """See ``ForgetsMoves``."""
+        with open_metastore(table) as metastore:
+            return forgetting.forget(metastore, table_of(metastore, table), table, tokens)
 
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``TableFormat``."""

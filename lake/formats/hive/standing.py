@@ -9,7 +9,7 @@ from lake.errors import Transient
 from lake.files import Files
 from lake.filesystems import files_of
 from lake.formats.hive.catalog import Place, is_in_home
-from lake.formats.hive.commits import cleaned, document_of, token_of
+from lake.formats.hive.commits import document_of, is_cleaned, token_of
 from lake.formats.hive.slices import is_hidden, placed
 from lake.formats.hive.unfinished import unready
 from lake.locations import file_at, path_in
@@ -64,7 +64,7 @@ def _cleaned(ref: TableRef, one: Moved, seen: Mapping[str, PlaceSeen]) -> Mappin
         if not former.cleaning and any(file not in seen[former.place].files for file in former.inputs)
     ]
     try:
-        noted = [former for former in missing if one.partition in cleaned(ref, former.token)]
+        noted = [former for former in missing if is_cleaned(ref, former.token, one.partition)]
     except OSError as error:
         raise Transient(f"what was deleted of {ref.name} can't be read: {error.strerror}") from error
     return {former.place: replace(seen[former.place], is_cleaned=True) for former in noted}
