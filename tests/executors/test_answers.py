@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from answer_cases import Batch, batch
-from answer_readers import files, in_duckdb, in_duckdb_unskipped, in_pyarrow, in_pyarrow_unskipped
-from answer_writers import written_by_duckdb, written_by_pyarrow
+from answers.cases import Batch, batch
+from answers.readers import files, in_duckdb, in_duckdb_unskipped, in_pyarrow, in_pyarrow_unskipped
+from answers.writers import written_by_duckdb, written_by_pyarrow
 from support import SOAK
 
 from executors.engines import concat
@@ -45,7 +45,7 @@ def rewritten(folder: Path, paths: Sequence[str], count: int) -> list[str]:
 
 
 def compared(drawn: Batch, new: Sequence[str], told: str) -> Iterator[str]:
-    asked, of_pyarrow = drawn.predicates, [one for one in drawn.predicates if not one.names_nan]
+    asked, of_pyarrow = drawn.predicates, [one for one in drawn.predicates if one.is_for_pyarrow]
     found = {
         "DuckDB": (asked, in_duckdb_unskipped(drawn.rows, asked), in_duckdb(new, asked)),
         "pyarrow": (

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from answer_cases import IDS, Predicate, batch
-from answer_readers import Answer, files, in_duckdb, in_duckdb_unskipped, in_pyarrow, in_pyarrow_unskipped
-from answer_spark import OPTIONS, Files, Written, in_spark, in_spark_unskipped, settings
+from answers.cases import IDS, batch
+from answers.kinds import Predicate
+from answers.readers import Answer, files, in_duckdb, in_duckdb_unskipped, in_pyarrow, in_pyarrow_unskipped
+from answers.spark import OPTIONS, Files, Written, in_spark, in_spark_unskipped, settings
 from support import SOAK
 
 from executors.engines.arrow import ArrowEngine
@@ -62,7 +63,7 @@ class Case:
         )  # fmt: skip
         if kind == "orc":
             return  # pyarrow skips nothing of it, DuckDB does not read it
-        of_pyarrow = [one for one in self.asked if not one.names_nan]
+        of_pyarrow = [one for one in self.asked if one.is_for_pyarrow]
         truth = {
             "pyarrow": in_pyarrow_unskipped(self.drawn.rows, of_pyarrow),
             "DuckDB": in_duckdb_unskipped(self.drawn.rows, self.asked),

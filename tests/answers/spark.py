@@ -11,10 +11,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from answer_cases import IDS, Batch, Predicate
-from answer_readers import Answer, answers, of_each_row
-from answer_writers import written_by_duckdb, written_by_pyarrow
 
+from answers.cases import IDS, Batch
+from answers.kinds import Predicate
+from answers.readers import Answer, answers, of_each_row
+from answers.writers import written_by_duckdb, written_by_pyarrow
 from executors.engines import concat
 from lake.engines import Engine, Task
 from lake.plan import RewriteOptions

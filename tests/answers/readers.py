@@ -7,7 +7,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
-from answer_cases import Predicate
+
+from answers.kinds import Predicate
 
 #: the numbers of the rows that one condition finds
 Answer = frozenset[int]
