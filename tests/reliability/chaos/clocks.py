@@ -59,6 +59,8 @@ class Clock:
                 "LD_PRELOAD": str(path),
                 "FAKETIME": f"{self.seconds:+d}s",
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                # What libfaketime does for older C libraries makes a JVM's own threads wait for no time, over and over.
+                "FAKETIME_FORCE_MONOTONIC_FIX": "0",
                 "FAKETIME_DISABLE_SHM": "1",
                 "NO_FAKE_STAT": "1",
                 "FAKE_UTIME": "0",
