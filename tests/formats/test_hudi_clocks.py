@@ -8,7 +8,7 @@ whose clock is off: either has a ``LOCAL`` that is ahead of true times. So one J
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 LISTED = METADATA | COMPACTED
 """A table that is listed by its metadata table, which is compacted at each write."""
 UTC_TIMES = {"hoodie.table.timeline.timezone": "UTC"}
+SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 WITHOUT_OWN = {key: value for key, value in LOCK.items() if key != MAX_SKEW}
 """Writers beside others, with Hudi's own wait for the skew of clocks and not the short one of the other tests."""
 NEW_YORK, TOKYO, MINUTE = timedelta(hours=-5), timedelta(hours=9), timedelta(minutes=1)
@@ -99,9 +100,11 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Zone]:
 class Elsewhere(Table):
     """A table with writers whose ``LOCAL`` is ``ahead`` of UTC."""
 
-    def __init__(self, hudi: _Hudi, spark: "SparkSession", base: Path, ahead: timedelta) -> None:
+    def __init__(
+        self, hudi: _Hudi, spark: "SparkSession", base: Path, ahead: timedelta, options: Mapping[str, str]
+    ) -> None:
         super().__init__(spark, base)
-        self._hudi, self.ahead = hudi, ahead
+        self._hudi, self.ahead, self._writing = hudi, ahead, LISTED | options
 
     @contextmanager
     def writers(self) -> Iterator[None]:
@@ -117,7 +120,7 @@ class Elsewhere(Table):
         with self.writers():
             for low in (0, 60):
                 frame = rows(self.spark, low, low + 60).coalesce(1)
-                write(frame, self.base, merge_on_read=merge_on_read, options=LISTED)
+                write(frame, self.base, merge_on_read=merge_on_read, options=self._writing)
         if merge_on_read:
             self.update(0, 120, 1)
         return self
@@ -125,15 +128,15 @@ class Elsewhere(Table):
     def update(self, low: int, high: int, version: int) -> None:
         """The writers' next upsert."""
         with self.writers():
-            self.upsert(low, high, version, **LISTED)
+            self.upsert(low, high, version, **self._writing)
 
 
 @pytest.fixture
 def elsewhere(hudi: _Hudi, spark: "SparkSession", tmp_path: Path, zone: Zone) -> Callable[..., Elsewhere]:
     """A table whose writers are elsewhere."""
 
-    def new(ahead: timedelta, *, merge_on_read: bool = False) -> Elsewhere:
-        return Elsewhere(hudi, spark, tmp_path / "elsewhere", ahead).build(merge_on_read=merge_on_read)
+    def new(ahead: timedelta, *, merge_on_read: bool = False, options: Mapping[str, str] = LISTED) -> Elsewhere:
+        return Elsewhere(hudi, spark, tmp_path / "elsewhere", ahead, options).build(merge_on_read=merge_on_read)
 
     return new
 
@@ -232,6 +235,16 @@ def test_writers_a_minute_behind_lose_no_update_where_one_of_their_files_came_la
     file = Path(trips.base) / ".hoodie/timeline" / last.completed_file
     late = file.stat().st_mtime + 8
     os.utime(file, (late, late))
+    assert "is 60 s behind the storage's" in refused_then_updated(trips)
+
+
+@pytest.mark.paired("merge_on_read")
+@pytest.mark.parametrize("merge_on_read", [False, True], ids=["copy_on_write", "merge_on_read"])
+def test_writers_of_a_table_of_version_6_that_are_minutes_behind_lose_no_row_and_no_update(
+    elsewhere: Callable[..., Elsewhere], merge_on_read: bool
+) -> None:
+    """Its timeline has the times of requests only, so that less than half a minute says nothing."""
+    trips = elsewhere(-MINUTE, merge_on_read=merge_on_read, options=SIX)
     assert "is 60 s behind the storage's" in refused_then_updated(trips)
 
 

@@ -98,6 +98,15 @@ def test_writers_whose_clock_is_off_are_found_out_and_have_our_zone(tmp_path: Pa
     assert not zones_apart(found)
 
 
+@pytest.mark.parametrize(("seconds", "is_told"), [(-3600, True), (-60, True), (-20, False), (60, False)])
+def test_requests_alone_tell_of_a_clock_that_is_far_behind(tmp_path: Path, seconds: int, is_told: bool) -> None:
+    """Whether the clock is a little behind, or the writer's request late, can't be told with layout 1."""
+    files = Files(tmp_path, layout=1)
+    minutes(files, range(3), seconds * SECOND)
+    found = files.ahead()
+    assert (found is not None and abs(found - seconds * SECOND) < SECOND) == is_told
+
+
 def test_a_write_or_none_tells_nothing(tmp_path: Path) -> None:
     files = Files(tmp_path)
     assert files.ahead() is None

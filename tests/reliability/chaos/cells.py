@@ -100,7 +100,7 @@ class Setting:
         services = random.choice(_SERVICES)
         policy = {"receipt": random.choice(["footer", "hash"])} | ({"table_services": services} if services else {})
         is_utc = random.random() < 0.5
-        writers_clock = clock_of_writers(random, is_utc=is_utc, layout=2 if cell.version > 6 else 1)
+        writers_clock = clock_of_writers(random, is_utc=is_utc)
         counts = (len(roles), 1)
         clocks = tuple(clocks_of_daemons(random, count, one_host=not cell.postgres) for count in counts)
         return cls(

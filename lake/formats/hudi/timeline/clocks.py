@@ -24,6 +24,8 @@ _WRITES, _LEAST_WRITES = 5, 2
 _LEAST_STAMPS = 3
 #: by how much a file is written after the time in its name was formed, beyond the skew of clocks that Hudi waits out
 WRITTEN_WITHIN = timedelta(seconds=5)
+#: requests of layout 1 are written this long after their times, by writers that first take back what others have left
+_LATE_REQUEST = timedelta(seconds=30)
 #: writes are this far apart, and this many times as far as what storage says of them, or files were copied
 _LEAST_SPAN, _TIMES_APART = timedelta(milliseconds=500), 5
 #: every zone in use is a multiple of this from UTC; no two are further apart than the other, so that more is no zone
@@ -99,7 +101,7 @@ def writers_ahead(timeline: Timeline) -> tuple[timedelta, str] | None:
     agree = next((some for some in _without_the_late(stamps) if _agree(some)), None)
     if agree is None or abs(agree[0][0]) > _FURTHEST:
         return None
-    if timeline.layout == 1 and not zones_apart(agree[0][0]):
+    if timeline.layout == 1 and agree[0][0] > -_LATE_REQUEST and not zones_apart(agree[0][0]):
         return None
     return agree[0][0], max((one for _, one, _ in agree), key=lambda one: one.written_at).what
 
