@@ -74,6 +74,8 @@ class Found(StorePart):
                     told[""] += row is None
                 recorded += 1
             for name, count in sorted(told.items()):
+                if name:
+                    _bring_halts(connection, table, name)
                 if count:
                     what = f"that were recorded of {name}" if name else "that this database had no memory of"
                     audited(
@@ -112,6 +114,25 @@ def _bring(connection: Connection, table: TableRef, plan_id: str, name: str) -> 
         if connection.execute(others.limit(1)).one_or_none() is None:
             carries = CarryRow.table_name == name, CarryRow.partition_path == partition
             connection.execute(update(CarryRow).where(*carries).values(table_name=table.name))
+
+
+def _bring_halts(connection: Connection, table: TableRef, name: str) -> None:
+    """Halt under this name what is halted under another name of the table: a rename is not a person's word.
+
+    The other name keeps its halts: another table may have it by now.
+    """
+    columns = TableRow.halted_at_ms, TableRow.halted_reason, TableRow.halted_partitions
+    other = connection.execute(select(*columns).where(TableRow.name == name)).one_or_none()
+    if other is None:
+        return
+    mine = TableRow.name == table.name
+    if other.halted_at_ms is not None:
+        values = {"halted_at_ms": other.halted_at_ms, "halted_reason": other.halted_reason}
+        connection.execute(update(TableRow).where(mine, TableRow.halted_at_ms.is_(None)).values(values))
+    if other.halted_partitions:
+        here = connection.execute(locked(select(TableRow.halted_partitions).where(mine))).scalar_one()
+        partitions = {**other.halted_partitions, **here}
+        connection.execute(update(TableRow).where(mine).values(halted_partitions=partitions))
 
 
 def _insert_plan(connection: Connection, table: TableRef, commit: Commit) -> None:

@@ -363,3 +363,18 @@ def test_a_table_is_searched_for_once_when_the_sweep_misses_it(known: Bench, tmp
     for _ in range(2):
         upkeep.sweep_hot()
     assert searches == ["missed"]
+
+
+def test_a_halted_table_that_is_renamed_stays_halted_until_a_person_has_looked(known: Bench):
+    bench = known
+    bench.store.halt_partition(bench.table, PARTITION, "which one is later?")
+    bench.store.halt_table(bench.table, "rows differ")
+    renamed(bench)
+    bench.sweep()
+    state = bench.store.table_state(bench.table.name)
+    halts = {name: halt.reason for name, halt in state.halted_partitions.items()}
+    assert (state.halted_reason, halts) == ("rows differ", {PARTITION: "which one is later?"})
+    bench.store.resume(bench.table.name, "ada")
+    bench.sweep()
+    state = bench.store.table_state(bench.table.name)
+    assert (state.halted_reason, state.halted_partitions) == (None, {})

@@ -45,6 +45,10 @@ class Deck:
             self._chance.shuffle(self._left)
         return self._left.pop()
 
+    def put_back(self, fault: Fault) -> None:
+        """Have one come again that could not be done; others come before it."""
+        self._left.insert(0, fault)
+
 
 class Spans:
     """When something was wrong with lakefold or the metastore; wall-clock seconds."""

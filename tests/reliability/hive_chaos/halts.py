@@ -25,9 +25,9 @@ from service.store.errors import NotFound
 from service.wiring import open_config, open_store
 
 SPLIT_PARTITION = f"dt={SPLIT}"
-_MOVED_WITHIN_SECONDS = 120.0
-_HALTED_WITHIN_SECONDS = 120.0
-_SETTLED_WITHIN_SECONDS = 120.0
+_MOVED_WITHIN_SECONDS = 240.0
+_HALTED_WITHIN_SECONDS = 240.0
+_SETTLED_WITHIN_SECONDS = 240.0
 
 
 class Halts:

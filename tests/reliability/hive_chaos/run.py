@@ -210,7 +210,7 @@ class HiveChaos:
         try:
             if not self.halts.split(daemon):
                 self._say("no partition was moved that could be halted")
-                self.counts["left out halts"] += 1
+                self._deck.put_back(Fault.PARTITION_HALTED)
                 return
             self._spans.add(began, time.time())
             self.halts.wait_until_split(self._status)
