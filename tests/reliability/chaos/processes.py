@@ -42,6 +42,8 @@ class Victim:
         self.process = start()
         #: when it was stopped, as the clock on the wall has it; None while it runs
         self.stopped_at: float | None = None
+        #: when it was last woken, as what measures spans has it
+        self.woken_at = 0.0
 
     @property
     def asleep(self) -> bool:
@@ -74,7 +76,7 @@ class Victim:
 
     def wake(self) -> None:
         """Continue whatever of it is stopped."""
-        self.stopped_at = None
+        self.stopped_at, self.woken_at = None, time.monotonic()
         self.signal(signal.SIGCONT, "all")
 
     def restart(self) -> None:

@@ -223,7 +223,9 @@ class Stage:
         if not wanted or now < self._back_at[victim.name]:
             return
         if not victim.gone:
-            if not victim.asleep and now > self._back_at[victim.name] + _DYING_SECONDS:
+            # One that was stopped while it died, over a long comparison too, has had no time to die.
+            dying_since = max(self._back_at[victim.name], victim.woken_at)
+            if not victim.asleep and now > dying_since + _DYING_SECONDS:
                 self.wrong(f"the JVM of {victim.name} outlives its Python by {_DYING_SECONDS} s")
                 victim.kill()
             return
