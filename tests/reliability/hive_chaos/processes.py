@@ -26,8 +26,6 @@ from hive_chaos.catalog import places
 from hive_chaos.owner import LOADED, LOADS_FROM
 
 _IMPORTS = [str(Path(__file__).parents[1]), *sys.path]
-#: for processes whose clock is wrong
-_AWAKE = str(Path(__file__).parent / "awake")
 HALF = "half-"
 """What the names of files begin with that are filled in sight of readers."""
 
@@ -35,11 +33,9 @@ HALF = "half-"
 def variables(clock: Clock) -> dict[str, str]:
     """Those of a process of Python with this clock, and of the Java process that it starts."""
     found = clock.environment()
-    if "FAKETIME" not in found:
-        return found
-    # With what libfaketime 0.9.10 takes to be needed, Java's timed waits end at once: it spins, and starts in minutes.
-    waits = {"FAKETIME_FORCE_MONOTONIC_FIX": "0"}
-    return found | waits | {"PYTHONPATH": os.pathsep.join([_AWAKE, *_IMPORTS])}
+    if "PYTHONPATH" in found:
+        found["PYTHONPATH"] = os.pathsep.join([found["PYTHONPATH"], *_IMPORTS])
+    return found
 
 
 def content_of(kind: str, number: int, rows: int = 12) -> bytes:
