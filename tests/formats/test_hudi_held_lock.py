@@ -13,29 +13,35 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from s3_server import S3Server
 
-from lake.formats.hudi.client import held_lock as module
+from lake import elapsed
+from lake.elapsed import Since
 from lake.formats.hudi.client.held_lock import UNKNOWN_VALIDITY, HeldLock, held_lock
 
 LEASE = timedelta(seconds=60)
 
 
 class Clock:
-    """The monotonic clock of the module, which goes on where a test says so."""
+    """The clocks by which a lock's age is told. They go on where a test says so."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.now, self.suspended = 1000.0, 0.0
 
     def monotonic(self) -> float:
+        return self.now - self.suspended
+
+    def time(self) -> float:
         return self.now
 
-    def passes(self, span: timedelta) -> None:
+    def passes(self, span: timedelta, *, suspended: bool = False) -> None:
+        """Let time pass; the monotonic clock of a machine that is ``suspended`` stands still meanwhile."""
         self.now += span.total_seconds()
+        self.suspended += span.total_seconds() if suspended else 0.0
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(elapsed, "time", made)
     return made
 
 
@@ -108,8 +114,8 @@ def provider(name: str, lock: object = None, parent: str = "java.lang.Object") -
     return SimpleNamespace(getClass=lambda: java_class((name, parent)), getLock=lambda: lock)
 
 
-def held(found: Any, begun: float = 0.0) -> HeldLock:
-    return held_lock(SimpleNamespace(lock_provider=lambda guard: found), None, None, None, begun)  # type: ignore[arg-type]
+def held(found: Any, begun: Since | None = None) -> HeldLock:
+    return held_lock(SimpleNamespace(lock_provider=lambda guard: found), None, None, None, begun or Since())  # type: ignore[arg-type]
 
 
 def dynamodb(endpoint: str) -> Any:
@@ -194,7 +200,7 @@ def test_h5_a_lock_of_dynamodb_is_lost_where_the_database_does_not_answer_or_ans
 def test_h5_a_lock_of_which_nothing_can_be_asked_counts_as_held_for_a_minute_after_it_was_asked_for(
     clock: Clock,
 ) -> None:
-    lock = held(provider("com.example.OwnLockProvider"), begun=clock.now)
+    lock = held(provider("com.example.OwnLockProvider"), begun=Since())
     assert (UNKNOWN_VALIDITY, lock.validity) == (timedelta(minutes=1), None)
     assert lock.loss() is None
     clock.passes(timedelta(seconds=60))
@@ -206,3 +212,9 @@ def test_h5_a_lock_of_which_nothing_can_be_asked_counts_as_held_for_a_minute_aft
     with lock.renewed():
         assert lock.loss() is not None, "nor can it be renewed"
     assert not lock.abandon()
+
+
+def test_h5_a_lock_is_lost_when_the_machine_was_suspended_for_longer_than_it_is_kept(clock: Clock) -> None:
+    lock = held(provider("com.example.OwnLockProvider"), begun=Since())
+    clock.passes(UNKNOWN_VALIDITY + timedelta(seconds=1), suspended=True)
+    assert lock.loss() is not None

@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, ClassVar
 
+from lake.elapsed import Since
 from lake.formats.hudi.jvm.bundle import Bundle
 from lake.formats.hudi.jvm.outcomes import cause_chain, got_no_answer, root_line
 from lake.formats.hudi.locks.journal import OpenEntry
@@ -50,14 +51,14 @@ class HeldLock(ABC):
 
         Raises what py4j raises where the Java process does not answer.
         """
-        before = time.monotonic()
+        asked = Since()
         try:
             reason = self._renew()
         except Exception as error:
             if got_no_answer(error):
                 raise
             return root_line(error, cause_chain(error))
-        took = timedelta(seconds=time.monotonic() - before)
+        took = timedelta(seconds=asked.seconds)
         if reason is None and self.validity is not None and took > self.validity / 2:
             kept = format_duration(self.validity)
             return f"its renewal took {format_duration(took)}, and it is kept for {kept} without one"
@@ -233,11 +234,11 @@ class _LockItem(HeldLock):
 class _Unknown(HeldLock):
     """A lock of which nothing can be asked."""
 
-    def __init__(self, kind: str, begun: float) -> None:
+    def __init__(self, kind: str, begun: Since) -> None:
         self._kind, self._begun = kind, begun
 
     def _renew(self) -> str | None:
-        held_for = timedelta(seconds=time.monotonic() - self._begun)
+        held_for = timedelta(seconds=self._begun.seconds)
         if held_for <= UNKNOWN_VALIDITY:
             return None
         return (
@@ -246,7 +247,7 @@ class _Unknown(HeldLock):
         )
 
 
-def held_lock(bundle: Bundle, guard: Any, configuration: Any, entry: OpenEntry | None, begun: float) -> HeldLock:
+def held_lock(bundle: Bundle, guard: Any, configuration: Any, entry: OpenEntry | None, begun: Since) -> HeldLock:
     """The lock that the write client ``guard`` has just taken; ``begun`` is when it was asked for.
 
     ``configuration`` is Hadoop's, ``entry`` the journal's of a lock file that lakefold sees. Call it in the thread that

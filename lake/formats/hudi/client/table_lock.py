@@ -2,12 +2,12 @@
 """The locks under which lakefold changes a table: its own, then the one that the table's writers share."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lake.elapsed import Since
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.client.exclusion import Exclusion
 from lake.formats.hudi.client.exclusive_file import FileExclusion
@@ -99,13 +99,13 @@ class TableLock:
         self._refuse_a_full_disk(doing)
         with self.alone(doing):
             self._remove_orphan()
-            begun = time.monotonic()
+            begun = Since()
             try:
                 entry = self._begin(owner, doing)
             except Exception as error:
                 if not self._remove_orphan():
                     raise translate(error, self.table, doing) from error
-                begun = time.monotonic()
+                begun = Since()
                 try:
                     entry = self._begin(owner, doing)
                 except Exception as again:
@@ -119,7 +119,7 @@ class TableLock:
                 acquired, self._acquired, self._is_held = self._acquired, None, False
                 self._exclusion.when_idle(partial(self._end, owner, entry, acquired))
 
-    def _acquisition(self, entry: OpenEntry | None, begun: float, doing: str) -> HeldLock | None:
+    def _acquisition(self, entry: OpenEntry | None, begun: Since, doing: str) -> HeldLock | None:
         """What tells whether the writers' lock, which has just been taken, is still held."""
         if self.table.concurrency is Concurrency.SINGLE_WRITER:
             return None
