@@ -47,6 +47,13 @@ _FOLLOWED = ("hoodie.table.metadata.partitions", "hoodie.table.checksum", "hoodi
 #: how long a commit or a clean waits for a gap between streaming writes
 STREAMING_WAIT = timedelta(seconds=60)
 _STREAMING_POLL_SECONDS = 0.5
+#: Days before 1582 and moments before 1900 stay as they are. Spark, unless told so, reads none of a file that does not
+#: name its writer, and writes none.
+_AS_STORED = {
+    f"spark.sql.parquet.{kind}RebaseModeIn{way}": "CORRECTED"
+    for kind in ("datetime", "int96")
+    for way in ("Read", "Write")
+}
 
 
 class HudiClient:
@@ -73,7 +80,8 @@ class HudiClient:
         self.bundle = bundle_of(self.spark)
         self.zones = zones_of(self.spark)
         self._read_table()
-        sql = self._session()._jsparkSession.sqlContext()
+        self._java_session: Any = self._session()._jsparkSession
+        sql = self._java_session.sqlContext()
         context = self.jvm.org.apache.hudi.client.common.HoodieSparkEngineContext
         self.context: Any = context(self.spark.sparkContext._jsc, sql)
         self.schema: Any = self.bundle.table_schema(self.meta, meta_columns=False)
@@ -180,6 +188,8 @@ class HudiClient:
         # Either of the two would drop the rows of an input silently.
         session.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
         session.conf.set("spark.sql.files.ignoreMissingFiles", "false")
+        for key, value in _AS_STORED.items():
+            session.conf.set(key, value)
         if self.plan is not None and self.plan.options.sort_columns:
             # A sort's output is cut into as many files as planned only when its shuffle has at least that many
             # partitions and adaptive execution does not merge them.
@@ -188,6 +198,30 @@ class HudiClient:
             session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
             session.conf.set("spark.sql.shuffle.partitions", str(max(current, outputs)))
         return session
+
+    @contextmanager
+    def own_session(self) -> Iterator[None]:
+        """Let Spark code that Hudi calls in this thread, and tasks of its jobs, see the settings of our own session.
+
+        Hudi hands its session to what reads. What writes takes the thread's, or what the job of its task was given.
+        """
+        sessions = self.jvm.org.apache.spark.sql.SparkSession
+        context = self.spark.sparkContext
+        before = sessions.getActiveSession()
+        given = {key: context.getLocalProperty(key) for key in _AS_STORED}
+        sessions.setActiveSession(self._java_session)
+        for key, value in _AS_STORED.items():
+            context.setLocalProperty(key, value)
+        try:
+            yield
+        finally:
+            with suppress(Exception):  # a dead JVM has no session to be put back
+                for key, old in given.items():
+                    context._jsc.setLocalProperty(key, old)
+                if before.isDefined():
+                    sessions.setActiveSession(before.get())
+                else:
+                    sessions.clearActiveSession()
 
     def _config(self, options: Mapping[str, str]) -> Any:
         properties = self.jvm.java.util.HashMap()
@@ -320,14 +354,16 @@ class HudiClient:
         """Make a published plan inflight; Hudi's write of it as a job that has not run yet."""
         self.begun = Begun(self.storage, instant)
         if kind is PlanKind.COMPACTION:
-            java = self.bundle.begin_compaction(self.worker, instant)
+            with self.own_session():
+                java = self.bundle.begin_compaction(self.worker, instant)
         else:
             if self._asks_before_commit():
                 # Hudi notes what is completed and what is pending, for ``resolve_conflicts``.
                 self.meta.reloadActiveTimeline()
                 cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
                 self._guard.preWrite(instant, cluster, self.meta)
-            java = self.worker.cluster(instant, False)
+            with self.own_session():
+                java = self.worker.cluster(instant, False)
         self.begun.is_ours()
         return java
 
